@@ -1,0 +1,1 @@
+"""Attention layers and position encodings: torch only, no fairseq."""

@@ -1,0 +1,1 @@
+"""What a parse is, and pure functions of it: NumPy only."""
