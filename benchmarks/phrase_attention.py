@@ -1,0 +1,272 @@
+"""Time and peak memory of attention within phrases against its plain dense twins.
+
+Each row is one shape: the phase-2 attention without its projections, forward and backward, once
+on the path that :func:`choose_path` takes and once on the twin:
+
+- ``subset``: one ``scaled_dot_product_attention`` with a boolean N x N mask,
+- ``hadamard``: the dense definition of eq. 5.
+
+The two are run in turns, and the table shows the median of the pairs' time ratios, so that a
+machine that slows down slows both. Masks and lists of pairs are made once per batch and shared by
+all layers; they have their own column, and are left out of the others.
+
+Peak memory is what one forward and backward allocates beyond its inputs. On CUDA it is what the
+caching allocator counts; on a CPU it is the running sum of the allocations and releases the
+profiler records, which is exact for tensors but does not see scratch space inside kernels.
+
+Example:
+    python benchmarks/phrase_attention.py --device cpu --lengths 16 64 512 --repeats 15
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
+
+from fairseq_phrase.modules.phrase_attention import (
+    choose_path,
+    hadamard_attention,
+    subset_attention,
+)
+from fairseq_phrase.modules.phrase_batch import PhraseBatch
+
+ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}
+KINDS = ("token", "word", "dependency")
+
+
+@dataclass
+class Row:
+    """One line of the table; times in milliseconds, memory in MiB."""
+
+    phrases: str
+    mask: str
+    max_length: int
+    tokens: int
+    sentences: int
+    nodes: int
+    path: str
+    time: float
+    twin_time: float
+    speedup: float
+    memory: float
+    twin_memory: float
+    once_per_batch: float
+    twin_once_per_batch: float
+
+
+def make_phrases(
+    kind: str, batch: int, tokens: int, max_length: int, device: torch.device
+) -> PhraseBatch:
+    """Make the phrases of a batch of equally long sentences, the last token ending the sentence.
+
+    Words have one or two tokens; dependency trees are random, each head at most five words away,
+    as most are in natural language.
+    """
+    padding_mask = torch.zeros(batch, tokens, dtype=torch.bool, device=device)
+    if kind == "token":
+        is_unit = ~padding_mask
+        is_unit[:, -1] = False
+        return PhraseBatch.token_ngrams(is_unit, padding_mask, max_length, ends_with_eos=True)
+    generator = torch.Generator().manual_seed(tokens)
+    begins_word = torch.rand(batch, tokens, generator=generator) < 0.8
+    begins_word[:, 0] = True
+    words = begins_word.cumsum(1) - 1
+    words[:, -1] = -1
+    words = words.to(device)
+    if kind == "word":
+        return PhraseBatch.word_ngrams(words, padding_mask, max_length)
+    num_words = int(words.max()) + 1
+    # Attaching each word to one of the five before it makes a tree, the first word its root.
+    index = torch.arange(num_words)
+    distance = torch.randint(1, 6, (batch, num_words), generator=generator)
+    heads = (index - distance).clamp(min=0).to(device)
+    heads = heads.masked_fill(index.to(device) > words.max(1, keepdim=True).values, -1)
+    return PhraseBatch.dependency(words, heads, padding_mask, max_length)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device to finish."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Time one call."""
+    synchronize(device)
+    begin = time.perf_counter()
+    run()
+    synchronize(device)
+    return time.perf_counter() - begin
+
+
+def peak_memory(run: Callable[[], object], device: torch.device) -> int:
+    """Return the most bytes one call holds at a time beyond what was there before."""
+    if device.type == "cuda":
+        synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        run()
+    events = record.profiler.kineto_results.events()
+    changes = [event for event in events if event.name() == "[memory]"]
+    held = most = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        most = max(most, held)
+    return most
+
+
+def measure(kind: str, mask: str, max_length: int, tokens: int, options: argparse.Namespace) -> Row:
+    """Measure one row."""
+    device, dtype = torch.device(options.device), getattr(torch, options.dtype)
+    batch = max(1, options.tokens_per_batch // tokens)
+
+    def build(path: str) -> PhraseBatch:
+        phrases = make_phrases(kind, batch, tokens, max_length, device)
+        warm_up = torch.zeros(batch, 1, phrases.num_nodes, 1, device=device)
+        ATTENTION[mask](warm_up, warm_up, warm_up, phrases, path=path)
+        return phrases
+
+    path = choose_path(build("dense"))
+    phrases = build(path)
+    once = [
+        statistics.median(seconds(lambda name=name: build(name), device) for _ in range(3))
+        for name in (path, "dense")
+    ]
+    shape = (batch, phrases.num_nodes, options.heads, options.width // options.heads)
+    # The memory order of a projection's output.
+    inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
+    gradient = torch.randn(shape, device=device, dtype=dtype).transpose(1, 2)
+
+    def run(name: str) -> tuple[Tensor, ...]:
+        output = ATTENTION[mask](*(x.transpose(1, 2) for x in inputs), phrases, path=name)
+        return torch.autograd.grad(output, inputs, gradient)
+
+    for _ in range(2):
+        run(path)
+        run("dense")
+    pairs = []
+    for repeat in range(options.repeats):
+        order = (path, "dense") if repeat % 2 == 0 else ("dense", path)
+        times = [seconds(lambda name=name: run(name), device) for name in order]
+        pairs.append(times if repeat % 2 == 0 else times[::-1])
+    memory, twin_memory = (
+        peak_memory(lambda name=name: run(name), device) for name in (path, "dense")
+    )
+    return Row(
+        phrases=kind,
+        mask=mask,
+        max_length=max_length,
+        tokens=tokens,
+        sentences=batch,
+        nodes=phrases.num_nodes,
+        path=path,
+        time=statistics.median(pair[0] for pair in pairs) * 1e3,
+        twin_time=statistics.median(pair[1] for pair in pairs) * 1e3,
+        speedup=statistics.median(pair[1] / pair[0] for pair in pairs),
+        memory=memory / 2**20,
+        twin_memory=twin_memory / 2**20,
+        once_per_batch=once[0] * 1e3,
+        twin_once_per_batch=once[1] * 1e3,
+    )
+
+
+def machine(options: argparse.Namespace) -> str:
+    """Describe what the numbers were measured on."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
+        processor = names[0].split(":")[1].strip() if names else processor
+    if options.device.startswith("cuda"):
+        processor = f"{torch.cuda.get_device_name()} ({processor})"
+    return (
+        f"{processor}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"{options.dtype}, width {options.width}, {options.heads} heads, "
+        f"about {options.tokens_per_batch} tokens per batch, "
+        f"forward and backward, median of {options.repeats} pairs"
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """Format the rows in Markdown."""
+    lines = [
+        "| phrases | mask | k | n | sentences | N | path | ms | twin ms | speed-up | MiB "
+        "| twin MiB | once per batch, ms | twin's, ms |",
+        "|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {row.phrases} | {row.mask} | {row.max_length} | {row.tokens} | {row.sentences} "
+        f"| {row.nodes} | {row.path} | {row.time:.2f} | {row.twin_time:.2f} | {row.speedup:.2f} "
+        f"| {row.memory:.1f} | {row.twin_memory:.1f} | {row.once_per_batch:.2f} "
+        f"| {row.twin_once_per_batch:.2f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512, 1024])
+    parser.add_argument("--max-lengths", type=int, nargs="+", default=[2, 3], metavar="K")
+    parser.add_argument("--phrases", nargs="+", default=["token", "dependency"], choices=KINDS)
+    parser.add_argument("--masks", nargs="+", default=list(ATTENTION), choices=list(ATTENTION))
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--tokens-per-batch", type=int, help="default: 1024 on a CPU, else 16384")
+    parser.add_argument("--repeats", type=int, default=11, help="pairs of measurements per row")
+    parser.add_argument("--out", type=Path, help="also write the table here, as .md or .json")
+    options = parser.parse_args(arguments)
+    if options.out and options.out.suffix not in (".md", ".json"):
+        parser.error(f"--out must end in .md or .json, got {options.out}")
+    if options.tokens_per_batch is None:
+        options.tokens_per_batch = 1024 if options.device == "cpu" else 16384
+    return options
+
+
+def main() -> None:
+    """Measure all rows and print them."""
+    options = parse_arguments()
+    torch.manual_seed(1)
+    shapes = [
+        (kind, mask, max_length, tokens)
+        for kind in options.phrases
+        for mask in options.masks
+        for max_length in options.max_lengths
+        for tokens in options.lengths
+    ]
+    rows = []
+    for shape in (progress := tqdm(shapes, unit="row", file=sys.stderr)):
+        progress.set_description("{} {} k={} n={}".format(*shape))
+        rows.append(measure(*shape, options))
+    report = f"{machine(options)}\n\n{table(rows)}\n"
+    print(report)
+    if options.out and options.out.suffix == ".json":
+        content = {"machine": machine(options), "rows": [asdict(row) for row in rows]}
+        options.out.write_text(json.dumps(content, indent=2) + "\n")
+    elif options.out:
+        options.out.write_text(report)
+
+
+if __name__ == "__main__":
+    main()

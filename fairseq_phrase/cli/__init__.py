@@ -1,0 +1,32 @@
+"""Commands: argument parsing and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from fairseq_phrase.errors import UserError
+
+
+def run(command: str, body: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None):
+    """Run a command: bad input ends it with one message and status 2, Ctrl-C with 130.
+
+    Args:
+        command: the command's name, for the message.
+        body: parses the arguments and does the work.
+        argv: the arguments; those of the process if None.
+    """
+    try:
+        body(argv)
+    except UserError as error:
+        sys.exit(_fail(command, str(error), 2))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        sys.exit(_fail(command, f"{place}{error.strerror or error}", 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail(command, "interrupted", 130))
+
+
+def _fail(command: str, message: str, status: int) -> int:
+    print(f"{command}: error: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,61 @@
+"""``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from fairseq_phrase.cli import run
+from fairseq_phrase.synthetic.corpus import LANGUAGES, MAX_WORDS
+from fairseq_phrase.synthetic.writer import write_corpus
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-phrase-synthetic",
+        description="Write a German-English corpus made by a small grammar, with gold dependency "
+        "(CoNLL-U) and constituency (bracketed) trees of both sides.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
+    for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
+        parser.add_argument(
+            f"--{split}", type=_count, default=size, metavar="N", help=f"sentence pairs in {split}"
+        )
+    parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
+    parser.add_argument("--source-lang", choices=list(LANGUAGES), default="de")
+    parser.add_argument("--target-lang", choices=list(LANGUAGES), default="en")
+    parser.add_argument(
+        "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-synthetic", _body, argv)
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    # The held-out splits come first, so that they stay the same whatever the size of the training.
+    sizes = {"valid": args.valid, "test": args.test, "train": args.train}
+    write_corpus(
+        args.out,
+        sizes,
+        args.seed,
+        source_lang=args.source_lang,
+        target_lang=args.target_lang,
+        max_words=args.max_words,
+    )
+
+
+if __name__ == "__main__":
+    main()

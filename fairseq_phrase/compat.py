@@ -1,0 +1,62 @@
+"""What depends on fairseq's and torch's versions, in one place.
+
+torch 2.6 and later load checkpoints with ``weights_only=True``, which admits tensors and registered
+classes alone. fairseq's checkpoints also hold their configuration and meters, made of the plain data
+classes below. They are registered when :mod:`fairseq_phrase.tasks` or :mod:`fairseq_phrase.models` is
+imported, which fairseq does before it loads a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import typing
+
+import numpy as np
+import torch
+from omegaconf import base, dictconfig, listconfig, nodes
+
+
+def make_checkpoints_loadable() -> None:
+    """Register the classes that a fairseq checkpoint holds, none of which runs code when loaded."""
+    torch.serialization.add_safe_globals(
+        [
+            argparse.Namespace,
+            collections.OrderedDict,
+            collections.defaultdict,
+            dict,
+            list,
+            int,
+            typing.Any,
+            dictconfig.DictConfig,
+            listconfig.ListConfig,
+            base.ContainerMetadata,
+            base.Metadata,
+            *(getattr(nodes, name) for name in _OMEGACONF_NODES),
+            *_numpy_reconstruction(),
+        ]
+    )
+
+
+_OMEGACONF_NODES = (
+    "AnyNode",
+    "BooleanNode",
+    "EnumNode",
+    "FloatNode",
+    "IntegerNode",
+    "InterpolationResultNode",
+    "StringNode",
+)
+
+
+def _numpy_reconstruction() -> list:
+    """The functions and types by which NumPy scalars and arrays are restored."""
+    core = np._core.multiarray if hasattr(np, "_core") else np.core.multiarray
+    dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
+    # NumPy 1 pickles these under numpy.core, NumPy 2 under numpy._core; both names are read.
+    named = [
+        (function, f"numpy.{module}.multiarray.{name}")
+        for name, function in (("scalar", core.scalar), ("_reconstruct", core._reconstruct))
+        for module in ("core", "_core")
+    ]
+    return [np.ndarray, np.dtype, *dtypes, *named]

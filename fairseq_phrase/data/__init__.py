@@ -1,0 +1,1 @@
+"""Parses next to fairseq's data: how they are made, stored, read and batched."""

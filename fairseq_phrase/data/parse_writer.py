@@ -1,0 +1,86 @@
+"""Write the parses of a split beside its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.source import EncodedSentence
+from fairseq_phrase.syntax.indexed import IndexedWriter
+
+
+class LabelTable:
+    """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first."""
+
+    def __init__(self):
+        self._numbers: dict[str, int] = {}
+        self._counts: list[int] = []
+        self._dictionary: Dictionary | None = None
+
+    def numbers(self, labels: Sequence[str]) -> np.ndarray:
+        """Return the labels' provisional numbers. Shape: ``(labels,)``."""
+        numbers = np.empty(len(labels), dtype=np.int32)
+        for index, label in enumerate(labels):
+            number = self._numbers.get(label)
+            if number is None:
+                number = self._numbers[label] = len(self._counts)
+                self._counts.append(0)
+            self._counts[number] += 1
+            numbers[index] = number
+        return numbers
+
+    def dictionary(self) -> Dictionary:
+        """Return the dictionary of all labels seen until it is first asked for."""
+        if self._dictionary is None:
+            self._dictionary = Dictionary()
+            for label, number in sorted(self._numbers.items()):
+                self._dictionary.add_symbol(label, self._counts[number])
+            self._dictionary.finalize(padding_factor=1)
+        return self._dictionary
+
+    def mapping(self) -> np.ndarray:
+        """Return each provisional number's index in the dictionary. Shape: ``(labels,)``."""
+        dictionary = self.dictionary()
+        return np.array([dictionary.index(label) for label in self._numbers], dtype=np.int32)
+
+    def save(self, path: Path) -> None:
+        """Write the dictionary in fairseq's text format."""
+        self.dictionary().save(str(path))
+
+
+class ParseWriter:
+    """Write one split's parses, sentence by sentence.
+
+    Args:
+        prefix: the files' common path, ``DIR/train.de-en.de``.
+        fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` to write.
+        labels: the label tables of ``deprels`` and ``tags``, shared by all splits.
+    """
+
+    def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
+        self._writers = {name: IndexedWriter(f"{prefix}.{name}") for name in fields}
+        self._labels = labels
+
+    def append(self, sentence: EncodedSentence) -> None:
+        """Add one sentence."""
+        for name, writer in self._writers.items():
+            values = getattr(sentence, name)
+            writer.append(self._labels[name].numbers(values) if name in self._labels else values)
+
+    def finish(self) -> list[Path]:
+        """Write the files.
+
+        Returns:
+            Their paths.
+        """
+        for name, writer in self._writers.items():
+            labels = self._labels.get(name)
+            writer.finish(None if labels is None else labels.mapping())
+        return [
+            Path(f"{writer.prefix}.{end}")
+            for writer in self._writers.values()
+            for end in ("bin", "idx")
+        ]

@@ -1,0 +1,146 @@
+"""The fairseq dataset that carries a parse next to each source sentence, and its collater."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from fairseq.data import BaseWrapperDataset, LanguagePairDataset
+
+from fairseq_phrase.syntax.dependency import DependencyTree
+
+Parse = dict[str, np.ndarray]
+
+
+class Parses(Protocol):
+    """Parses of a dataset's sentences, by their indices."""
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        ...
+
+    def __getitem__(self, index: int) -> Parse:
+        """Return a sentence's parse as :class:`fairseq_phrase.syntax.store.ParseStore` does."""
+        ...
+
+
+class SyntaxDataset(BaseWrapperDataset):
+    """A translation dataset with the parses of its source sentences.
+
+    Args:
+        dataset: the sentence pairs, as fairseq loads them.
+        parses: as many parses.
+        max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of subwords
+            that it keeps; parses are cut alike.
+
+    Raises:
+        ValueError: there are more or fewer parses than sentence pairs.
+    """
+
+    def __init__(
+        self, dataset: LanguagePairDataset, parses: Parses, max_subwords: int | None = None
+    ):
+        super().__init__(dataset)
+        if len(parses) != len(dataset):
+            raise ValueError(f"{len(dataset)} sentence pairs, but {len(parses)} parses")
+        self.parses = parses
+        self.max_subwords = max_subwords
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer as the dataset inside does (``src``, ``tgt``, ``num_tokens_vec``…)."""
+        if name == "dataset":  # not there yet: unpickled in a worker
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return fairseq's sample with the parse under ``parse``."""
+        sample = self.dataset[index]
+        parse = self.parses[index]
+        if self.max_subwords is not None:
+            parse = truncated(parse, self.max_subwords)
+        sample["parse"] = parse
+        return sample
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
+        return self.dataset.num_tokens_vec(indices)
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make fairseq's batch, with the parses in ``net_input`` (see :func:`collate_parses`)."""
+        batch = self.dataset.collater(samples, **kwargs)
+        if batch:
+            # fairseq has sorted the sentences by length; their ids tell the order.
+            by_id = {sample["id"]: sample["parse"] for sample in samples}
+            parses = [by_id[index] for index in batch["id"].tolist()]
+            tokens = batch["net_input"]["src_tokens"]
+            batch["net_input"].update(collate_parses(tokens, parses, self.dataset.src_dict))
+        return batch
+
+
+def collate_parses(
+    src_tokens: torch.Tensor, parses: Sequence[Parse], dictionary: Any
+) -> dict[str, torch.Tensor]:
+    """Batch parses to stand beside their source tokens.
+
+    Args:
+        src_tokens: the batch's source, padded on either side. Shape: ``(batch, tokens)``.
+        parses: each sentence's parse, in the batch's order.
+        dictionary: the source dictionary, which tells words from special tokens.
+
+    Returns:
+        ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1 at
+        padding and the tokens that mark a sentence's start and end), and, where there are heads,
+        ``src_heads`` (shape ``(batch, words)``, word indices from 0, the root its own; -1 at
+        padding).
+
+    Raises:
+        ValueError: a sentence has more or fewer subwords than its parse.
+    """
+    special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
+    tokens = src_tokens.cpu().numpy()
+    is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
+    lengths = np.fromiter((len(parse["words"]) for parse in parses), np.int64, len(parses))
+    if (is_subword.sum(1) != lengths).any():
+        row = int((is_subword.sum(1) != lengths).argmax())
+        raise ValueError(
+            f"a source of {is_subword[row].sum()} subwords has a parse of {lengths[row]}: the text "
+            "was changed after it was parsed; run fairseq-phrase-preprocess again"
+        )
+    words = np.full(tokens.shape, -1, dtype=np.int64)
+    words[is_subword] = np.concatenate([parse["words"] for parse in parses])
+    batch = {"src_words": torch.from_numpy(words)}
+    if "heads" in parses[0]:
+        batch["src_heads"] = torch.from_numpy(_pad([parse["heads"] for parse in parses]))
+    return batch
+
+
+def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack rows of different lengths. Shape: ``(rows, longest)``, int64, padded with -1."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    padded = np.full((len(rows), lengths.max(initial=0)), -1, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return padded
+
+
+def truncated(parse: Parse, subwords: int) -> Parse:
+    """Cut a parse to its first subwords; words whose head is lost hang off its nearest ancestor.
+
+    Args:
+        parse: a sentence's parse.
+        subwords: number of subwords to keep.
+
+    Returns:
+        The parse of the words that keep a subword.
+    """
+    if len(parse["words"]) <= subwords:
+        return parse
+    words = parse["words"][:subwords]
+    count = int(words[-1]) + 1 if len(words) else 0
+    cut = {name: values[:count] for name, values in parse.items()}
+    cut["words"] = words
+    if "heads" in parse:
+        keep = np.arange(len(parse["heads"])) < count
+        cut["heads"] = DependencyTree(parse["heads"]).restricted_to(keep).heads
+    return cut

@@ -1,0 +1,23 @@
+"""The one kind of error that is meant for the person at the keyboard."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad input: what is wrong, where, and what to do.
+
+    Commands print the message alone, without a traceback, and exit with status 2.
+    """
+
+
+def at(path, line: int | None = None) -> str:
+    """Name a place in a file.
+
+    Args:
+        path: the file.
+        line: the line's number, from 1, if the place is a line.
+
+    Returns:
+        ``FILE`` or ``FILE, line N``.
+    """
+    return str(path) if line is None else f"{path}, line {line}"

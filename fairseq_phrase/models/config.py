@@ -1,0 +1,136 @@
+"""One flat set of options for ``fairseq-train`` flags and ``fairseq-hydra-train`` YAML alike.
+
+fairseq's ``TransformerConfig`` nests the encoder's and the decoder's options. A subclass of it cannot be
+registered (its nested defaults arrive as classes), and the legacy registration without a dataclass
+cannot be driven by hydra. So its fields are flattened here under the names of fairseq's own flags
+(``encoder_embed_dim``), which serves both; :func:`nested_config` turns them back.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import Field, field, fields, make_dataclass
+from typing import Any, Optional, TypeVar
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer.transformer_config import (
+    DecoderConfig,
+    EncDecBaseConfig,
+    QuantNoiseConfig,
+)
+from omegaconf import II, OmegaConf
+
+_NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
+Model = TypeVar("Model", bound=type)
+
+
+def _flat_fields() -> list[tuple[str, Any, Field]]:
+    flat = []
+    for outer in fields(TransformerConfig):
+        if outer.name == "_name":
+            continue
+        if outer.name not in _NESTED:
+            flat.append((outer.name, outer.type, _copied(outer, outer.default)))
+            continue
+        for inner in fields(_NESTED[outer.name]):
+            if inner.name == "_name":
+                continue
+            default, kind = inner.default, inner.type
+            if inner.name in ("input_dim", "output_dim"):
+                default = II("model.decoder_embed_dim")
+            if inner.name == "layers_to_keep":
+                kind = Optional[str]  # noqa: UP045 - fairseq declares a list of integers and splits a string
+            flat.append((f"{outer.name}_{inner.name}", kind, _copied(inner, default)))
+    return flat
+
+
+def _copied(original: Field, default: Any) -> Any:
+    return field(default=default, metadata=dict(original.metadata))
+
+
+#: Every option of fairseq's Transformer, flat.
+FlatTransformerConfig = make_dataclass(
+    "FlatTransformerConfig", _flat_fields(), bases=(FairseqDataclass,)
+)
+
+
+def nested_config(cfg: Any) -> TransformerConfig:
+    """Turn flat options into fairseq's nested ones.
+
+    Args:
+        cfg: an instance of a subclass of :data:`FlatTransformerConfig`, as hydra hands it on.
+
+    Returns:
+        fairseq's configuration, with the subclass' own options as further attributes.
+    """
+    if isinstance(cfg, TransformerConfig):
+        return cfg
+    if OmegaConf.is_config(cfg):
+        options = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    else:
+        options = dict(vars(cfg))
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if not isinstance(options[name], int):
+                options[name] = options["decoder_embed_dim"]
+    return TransformerConfig.from_namespace(Namespace(**options))
+
+
+def register_presets(
+    config: type, **presets: dict[str, Any]
+) -> Callable[[Model], Model]:
+    """Register a model under several names, each with defaults of its own.
+
+    fairseq's architecture functions run before hydra fills in defaults, so a preset given by one is
+    lost in ``fairseq-hydra-train``. A preset is a dataclass here, whose defaults hold in both.
+
+    Args:
+        config: the model's options, a subclass of :data:`FlatTransformerConfig`.
+        **presets: by ``--arch`` name, the defaults that differ from ``config``'s.
+
+    Returns:
+        A class decorator.
+    """
+
+    def register(model: Model) -> Model:
+        for name, defaults in presets.items():
+            own = {option.name: option for option in fields(config)}
+            changed = [
+                (option, own[option].type, field(default=value, metadata=dict(own[option].metadata)))
+                for option, value in defaults.items()
+            ]
+            preset = make_dataclass(f"{config.__name__}_{name}", changed, bases=(config,))
+            # One class per name: fairseq keeps the dataclass on the class.
+            register_model(name, dataclass=preset)(type(model.__name__, (model,), {"__doc__": model.__doc__}))
+        return model
+
+    return register
+
+
+def size(
+    width: int, ffn: int, heads: int, layers: int = 6, **options: Any
+) -> dict[str, Any]:
+    """Name the sizes that encoder and decoder share.
+
+    Args:
+        width: embedding dimension.
+        ffn: feed-forward dimension.
+        heads: attention heads.
+        layers: encoder and decoder layers each.
+        **options: further defaults.
+    """
+    sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
+    both = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    return both | options
+
+
+#: Sizes and regularization by the names fairseq's users know (as its ``transformer_*`` architectures).
+PRESETS: dict[str, dict[str, Any]] = {
+    "": {},
+    "tiny": size(128, 256, 4, 3),
+    "iwslt_de_en": size(512, 1024, 4),
+    "wmt_en_de": {},
+    "wmt_en_de_big": size(1024, 4096, 16, dropout=0.3),
+}

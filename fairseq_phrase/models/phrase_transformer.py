@@ -1,0 +1,91 @@
+"""PhraseTransformer: attention over phrases in the encoder of fairseq's Transformer."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, register_presets, size
+from fairseq_phrase.models.phrase_encoder import PhraseEncoder
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+
+
+@dataclass
+class PhraseTransformerConfig(FlatTransformerConfig):  # type: ignore[misc, valid-type]
+    """Options of fairseq's Transformer and of phrases (``spec/phrase_transformer.md``)."""
+
+    phrase_source: ChoiceEnum(["ngram", "dependency", "none"]) = field(  # type: ignore[valid-type]
+        default="ngram",
+        metadata={
+            "help": "what phrases are: spans of adjacent units; the edges (and chains) of the "
+            "dependency tree; or none, as a control"
+        },
+    )
+    phrase_max_length: int = field(
+        default=2, metadata={"help": "most units (words, for dependency) in a phrase: the paper's k"}
+    )
+    phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
+        default="token",
+        metadata={"help": "what n-grams are made of: subwords, or whole words with all their subwords"},
+    )
+    phrase_activation: ChoiceEnum(  # type: ignore[valid-type]
+        ["sigmoid", "identity", "tanh", "relu", "gelu"]
+    ) = field(
+        default="sigmoid",
+        metadata={
+            "help": "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
+            "PhraseTransformer"
+        },
+    )
+    phrase_mask: ChoiceEnum(["subset", "hadamard", "all"]) = field(  # type: ignore[valid-type]
+        default="subset",
+        metadata={
+            "help": "attention within phrases: others excluded, as the paper's text says; eq. 5 to the "
+            "letter, where they leak in; or A = 1, as a control"
+        },
+    )
+    phrase_init: ChoiceEnum(["zero", "mean"]) = field(  # type: ignore[valid-type]
+        default="zero",
+        metadata={"help": "hypernodes' first states: zero (algorithm 1) or their tokens' mean"},
+    )
+
+
+# The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1); its optimizer, dropout and
+# feed-forward size are not given: those of the base Transformer stand here.
+@register_presets(
+    PhraseTransformerConfig,
+    **{"phrase_transformer" + (f"_{name}" if name else ""): size for name, size in PRESETS.items()},
+    phrase_transformer_multi30k=size(512, 2048, 8),
+)
+class PhraseTransformerModel(SyntaxTransformerModel):
+    """fairseq's Transformer with phrases in its encoder.
+
+    Source: *Attention over Phrases*, section 2; ``--arch phrase_transformer`` and its presets.
+    """
+
+    @classmethod
+    def needed_parses(cls, cfg: Any) -> list[str]:
+        """Name the fields of a parse that the phrases are made from.
+
+        Raises:
+            UserError: phrases of fewer than two units were asked for.
+        """
+        if cfg.phrase_max_length < 2:
+            raise UserError(
+                f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
+            )
+        if cfg.phrase_source == "dependency":
+            return ["words", "heads"]
+        if cfg.phrase_source == "ngram" and cfg.phrase_unit == "word":
+            return ["words"]
+        return []
+
+    @classmethod
+    def build_encoder(
+        cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: torch.nn.Embedding
+    ) -> PhraseEncoder:
+        """Build the encoder."""
+        return PhraseEncoder(cfg, src_dict, embed_tokens)

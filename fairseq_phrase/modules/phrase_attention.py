@@ -1,0 +1,475 @@
+"""Attention within phrases (eq. 4-7) and, with ``mask="all"``, between all nodes (eq. 2-3).
+
+All of it is defined by the dense N x N form, which is also fastest for short inputs. Long inputs
+take equal forms whose time and memory grow linearly with length: ``edges`` goes along the list of
+adjacent pairs, and ``blocks``, for token n-grams on devices made for matrix products, cuts the
+positions into blocks that see little beyond themselves. :func:`choose_path` alone decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, scaled_dot_product_attention
+
+from fairseq_phrase.modules.phrase_batch import PhraseBatch
+
+__all__ = [
+    "ACTIVATIONS",
+    "MASKS",
+    "PhraseAttention",
+    "all_attention",
+    "attention_weights",
+    "choose_path",
+    "hadamard_attention",
+    "subset_attention",
+]
+
+Setting = TypeVar("Setting")
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "identity": lambda states: states,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+}
+MASKS = ("subset", "hadamard", "all")
+
+# Measured forward and backward on a two-core Xeon with 1 and 2 threads (float32, width 512, 8
+# heads, 1024 tokens, k = 2 and 3; benchmarks/phrase_attention.py). Node pairs per adjacent pair at
+# which the edges path overtook the dense one: 38 to 42 for token n-grams and dependency chains
+# alike, 22 to 43 for hadamard. The margin is for machines with more cores, on which the dense
+# product gains more. The number for CUDA is a cautious guess: no GPU was at hand.
+MIN_SPARSITY = {"cpu": 64.0, "cuda": 256.0}
+# On the CPU the edges path, whose rows stay in cache, was 1.1 to 1.4 times faster than blocks at
+# every length from 32 to 512. On a GPU index_add means atomic additions; blocks are matrix products.
+EDGES_BEAT_BLOCKS = {"cpu": True, "cuda": False}
+# Blocks of 16 positions beat 8, 32 and 64 on the CPU; 32 fill a GPU's tiles better (a guess).
+BLOCK_SIZE = {"cpu": 16, "cuda": 32}
+# Pairs whose rows are gathered at a time. On the CPU 512 to 2048 were equally fast and a single
+# gather of all 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
+EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
+
+
+def choose_path(phrases: PhraseBatch) -> str:
+    """Choose how attention within phrases is computed: ``"dense"``, ``"blocks"`` or ``"edges"``."""
+    sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
+    if sparsity < _for_device(MIN_SPARSITY, phrases):
+        return "dense"
+    has_blocks = 0 < len(phrases.levels) <= _for_device(BLOCK_SIZE, phrases)
+    if has_blocks and not _for_device(EDGES_BEAT_BLOCKS, phrases):
+        return "blocks"
+    return "edges"
+
+
+def subset_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    phrases: PhraseBatch,
+    dropout_p: float = 0.0,
+    *,
+    path: str | None = None,
+) -> Tensor:
+    """Attend from each node to the nodes it is adjacent to (eq. 5 as its text means it, without σ).
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which an attention weight is dropped.
+        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+    """
+    path = path or choose_path(phrases)
+    if path == "dense":
+        mask = phrases.adjacency()[:, None]
+        return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
+    if path == "blocks":
+        block = _for_device(BLOCK_SIZE, phrases)
+        blocks = _split_heads(query, key, value, phrases, block)
+        mask = phrases.block_adjacency(block).flatten(0, 1)[:, None]
+        output = scaled_dot_product_attention(*blocks, mask, dropout_p=dropout_p)
+        return _merge_heads(output, phrases, block)
+    return _edge_attention(query, key, value, phrases, dropout_p, leak=False)
+
+
+def hadamard_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    phrases: PhraseBatch,
+    dropout_p: float = 0.0,
+    *,
+    path: str | None = None,
+) -> Tensor:
+    """Attend as eq. 5 is written: softmax over QK^T/√d ∘ A, without σ.
+
+    Pairs outside a phrase keep the score 0 and so the weight exp(0) before normalization: every
+    unpadded node leaks into every other. A padded node sees itself and all unpadded nodes.
+
+    Dropout, by decision, falls on the weights of adjacent pairs only: the leak is one number
+    shared by all other pairs, and so it stays whichever path is taken.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which the weight of an adjacent pair is dropped.
+        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+    """
+    path = path or choose_path(phrases)
+    if path == "dense":
+        weights = attention_weights(query, key, phrases, "hadamard")
+        if dropout_p > 0:
+            inside = phrases.adjacency()[:, None]
+            weights = torch.where(inside, dropout(weights, dropout_p), weights)
+        return weights.to(value.dtype) @ value
+    if path == "blocks":
+        return _blocked_hadamard(query, key, value, phrases, dropout_p)
+    return _edge_attention(query, key, value, phrases, dropout_p, leak=True)
+
+
+def all_attention(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float = 0.0
+) -> Tensor:
+    """Attend from each node to all unpadded nodes (eq. 2).
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes.
+        dropout_p: probability with which an attention weight is dropped.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width)
+    """
+    mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
+    return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
+
+
+def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str) -> Tensor:
+    """Return the attention weights themselves, N x N: the definition, and slow for long inputs.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
+
+    Returns:
+        Weights in float32 (float64 for float64 input), before dropout.
+        Shape: (batch, heads, nodes, nodes)
+    """
+    scores = _upcast(query @ key.transpose(-2, -1)) / math.sqrt(query.size(-1))
+    if mask == "subset":
+        scores = scores.masked_fill(~phrases.adjacency()[:, None], -math.inf)
+    elif mask == "hadamard":
+        scores = scores.masked_fill(~phrases.adjacency()[:, None], 0.0)
+        scores = scores.masked_fill(_excluded(phrases), -math.inf)
+    else:
+        key_mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
+        if key_mask is not None:
+            scores = scores.masked_fill(~key_mask, -math.inf)
+    return scores.softmax(-1)
+
+
+class PhraseAttention(nn.Module):
+    """Multi-head attention over the nodes of a batch, tokens and phrases. Batch-first.
+
+    With ``mask="all"`` and ``activation="identity"`` it is the attention over all node pairs
+    (phase 1, eq. 2-3); otherwise the attention within phrases (phase 2, eq. 4-7). Parameters are
+    named and initialized as in fairseq's ``MultiheadAttention`` for self-attention.
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d.
+        dropout: probability with which an attention weight is dropped in training.
+        activation: σ of eq. 5, applied to each head's output before the output projection:
+            ``sigmoid``, ``identity`` ("Linear PhraseTransformer"), ``tanh``, ``relu`` or ``gelu``.
+        mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
+            other nodes keep the score 0; ``all`` attends to all nodes.
+        bias: whether the four projections have biases.
+
+    Raises:
+        ValueError: if d is no multiple of h, or a name is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: str = "sigmoid",
+        mask: str = "subset",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"unknown activation {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
+            )
+        if mask not in MASKS:
+            raise ValueError(f"unknown phrase mask {mask!r}, expected one of {', '.join(MASKS)}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = activation
+        self.mask = mask
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize as fairseq does for queries, keys and values of one width."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        if self.out_proj.bias is not None:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, activation={self.activation}, mask={self.mask}"
+
+    def forward(
+        self, states: Tensor, phrases: PhraseBatch, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: node states.
+                Shape: (batch, nodes, width)
+            phrases: the nodes and which of them are adjacent.
+            need_weights: also return the weights, which takes a slower way.
+
+        Returns:
+            The attended states, of shape (batch, nodes, width), and the weights before dropout, of
+            shape (batch, heads, nodes, nodes), or None.
+
+        Raises:
+            ValueError: if the states are not those of the batch's nodes.
+        """
+        if states.shape[:2] != phrases.padding_mask.shape:
+            raise ValueError(
+                f"states of shape {tuple(states.shape)} do not fit phrases of "
+                f"(batch, nodes) {tuple(phrases.padding_mask.shape)}"
+            )
+        query, key, value = (
+            # (batch, nodes, width) -> (batch, heads, nodes, head width)
+            projection(states).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        dropout_p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            weights = attention_weights(query, key, phrases, self.mask)
+        if self.mask == "all":
+            attended = all_attention(query, key, value, phrases, dropout_p)
+        elif self.mask == "hadamard":
+            attended = hadamard_attention(query, key, value, phrases, dropout_p)
+        else:
+            attended = subset_attention(query, key, value, phrases, dropout_p)
+        heads = ACTIVATIONS[self.activation](attended)
+        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+
+def _for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
+    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
+    return choices.get(on.device.type, choices["cuda"])
+
+
+def _upcast(scores: Tensor) -> Tensor:
+    """Go from half to single precision, in which sums of exponentials are taken."""
+    return scores if scores.dtype == torch.float64 else scores.float()
+
+
+def _key_mask(padding_mask: Tensor) -> Tensor | None:
+    """Return which keys may be attended to, None for all. Shape: (batch, 1, 1, nodes).
+
+    A sentence that is all padding attends to its padding: its states are never read, but a NaN
+    among them would reach the gradients.
+    """
+    if not bool(padding_mask.any()):
+        return None
+    return (~padding_mask | padding_mask.all(1, keepdim=True))[:, None, None]
+
+
+def _excluded(phrases: PhraseBatch) -> Tensor:
+    """Return the pairs that eq. 5 does not see: padded keys, but not a node itself.
+
+    Shape: (batch, 1, nodes, nodes)
+    """
+    itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
+    return (phrases.padding_mask[:, None] & ~itself)[:, None]
+
+
+def _split_heads(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cut into blocks. Shape of each: (batch * blocks, heads, nodes of the block, head width)."""
+    return (
+        phrases.split_queries(query.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        phrases.split_keys(key.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        phrases.split_keys(value.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+    )
+
+
+def _merge_heads(output: Tensor, phrases: PhraseBatch, block: int) -> Tensor:
+    """Undo :func:`_split_heads`. Shape: (batch, heads, nodes, head width)."""
+    blocks = output.transpose(1, 2).unflatten(0, (phrases.batch_size, -1))
+    return phrases.merge_queries(blocks, block).transpose(1, 2)
+
+
+def _leak(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a hadamard row needs of the nodes outside its phrases.
+
+    Returns:
+        The number of unpadded nodes that are not adjacent, of shape (batch, nodes); whether
+        the node's neighbours are among the unpadded nodes, as 0 or 1, of shape (batch, nodes); the
+        sum of all unpadded values, of shape (batch, heads, 1, head width).
+    """
+    is_node = ~phrases.padding_mask
+    # A padded node's one neighbour is itself, which is none of the unpadded nodes.
+    inside = phrases.degrees() * is_node
+    outside = is_node.sum(1, keepdim=True) - inside
+    total = _upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
+    return outside, is_node.to(total.dtype), total
+
+
+def _row_maximum(maximum: Tensor, outside: Tensor) -> Tensor:
+    """Count the zeros of the pairs outside, if there are any, into the rows' largest score."""
+    return torch.where(outside > 0, maximum.clamp(min=0), maximum)
+
+
+def _blocked_hadamard(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float
+) -> Tensor:
+    block = _for_device(BLOCK_SIZE, phrases)
+    outside, is_node, total = _leak(value, phrases)
+    query, key, keyed_value = _split_heads(query, key, value, phrases, block)
+    adjacency = phrases.block_adjacency(block).flatten(0, 1)[:, None]
+    # Per query, shape: (batch * blocks, 1, nodes of the block, 1)
+    outside = phrases.split_queries(outside, block).flatten(0, 1)[:, None, :, None]
+    is_node = phrases.split_queries(is_node, block).flatten(0, 1)[:, None, :, None]
+
+    scores = _upcast(query @ key.transpose(-2, -1)) / math.sqrt(query.size(-1))
+    scores = scores.masked_fill(~adjacency, -math.inf)
+    maximum = _row_maximum(scores.detach().amax(-1, keepdim=True), outside)
+    inner = (scores - maximum).exp()
+    unit = (-maximum).exp()
+    normalizer = inner.sum(-1, keepdim=True) + unit * outside
+    inner = dropout(inner, dropout_p)
+    weights = (inner - unit * is_node * adjacency) / normalizer
+    output = weights.to(keyed_value.dtype) @ keyed_value
+    leaked = _merge_heads(unit / normalizer, phrases, block) * total
+    return _merge_heads(output, phrases, block) + leaked.to(output.dtype)
+
+
+def _edge_attention(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float, *, leak: bool
+) -> Tensor:
+    """Attend along the list of adjacent pairs, with a softmax over each query's pairs."""
+    batch, heads, num_nodes, width = query.shape
+    queries, keys = phrases.edges()
+    # (batch, heads, nodes, head width) -> (batch * nodes, heads, head width)
+    query_rows, key_rows, value_rows = (
+        states.transpose(1, 2).reshape(batch * num_nodes, heads, width)
+        for states in (query, key, value)
+    )
+    # Shape: (edges, heads)
+    scores = _EdgeDot.apply(query_rows, key_rows, queries, keys) / math.sqrt(width)
+    per_node = (batch * num_nodes, heads)
+    maximum = scores.new_full(per_node, -math.inf).scatter_reduce(
+        0, queries[:, None].expand_as(scores), scores.detach(), "amax"
+    )
+    if leak:
+        outside, is_node, total = _leak(value, phrases)
+        outside, is_node = outside.reshape(-1, 1), is_node.reshape(-1, 1)
+        maximum = _row_maximum(maximum, outside)
+    inner = (scores - maximum[queries]).exp()
+    normalizer = scores.new_zeros(per_node).index_add(0, queries, inner)
+    if leak:
+        unit = (-maximum).exp()
+        normalizer = normalizer + unit * outside
+    inner = dropout(inner, dropout_p)
+    if leak:
+        inner = inner - (unit * is_node)[queries]
+    weights = inner / normalizer.index_select(0, queries)
+    output = _EdgeSum.apply(weights, value_rows, queries, keys)
+    output = output.view(batch, num_nodes, heads, width).transpose(1, 2)
+    if leak:
+        leaked = (unit / normalizer).view(batch, num_nodes, heads, 1).transpose(1, 2)
+        output = output + leaked * total
+    return output.to(query.dtype)
+
+
+class _EdgeDot(torch.autograd.Function):
+    """Dot products of pairs of rows, (edges, heads), without holding the pairs' rows at once.
+
+    Its gradient is :class:`_EdgeSum`, and the gradient of that is this.
+    """
+
+    @staticmethod
+    def forward(ctx, left: Tensor, right: Tensor, left_index: Tensor, right_index: Tensor):
+        ctx.save_for_backward(left, right, left_index, right_index)
+        dots = left.new_empty(len(left_index), left.size(1), dtype=_accumulator(left))
+        for part in _parts(left_index, left):
+            left_rows = _upcast(left.index_select(0, left_index[part]))
+            dots[part] = left_rows.mul_(_upcast(right.index_select(0, right_index[part]))).sum(-1)
+        return dots
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        left, right, left_index, right_index = ctx.saved_tensors
+        left_gradient = _EdgeSum.apply(gradient, right, left_index, right_index)
+        right_gradient = _EdgeSum.apply(gradient, left, right_index, left_index)
+        return left_gradient.to(left.dtype), right_gradient.to(right.dtype), None, None
+
+
+class _EdgeSum(torch.autograd.Function):
+    """For each target row the weighted sum of its pairs' source rows: (rows, heads, head width)."""
+
+    @staticmethod
+    def forward(ctx, weights: Tensor, source: Tensor, target_index: Tensor, source_index: Tensor):
+        ctx.save_for_backward(weights, source, target_index, source_index)
+        sums = torch.zeros_like(source, dtype=_accumulator(source))
+        for part in _parts(target_index, source):
+            rows = _upcast(source.index_select(0, source_index[part]))
+            sums.index_add_(0, target_index[part], rows.mul_(weights[part][:, :, None]))
+        return sums
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        weights, source, target_index, source_index = ctx.saved_tensors
+        weight_gradient = _EdgeDot.apply(gradient, source, target_index, source_index)
+        source_gradient = _EdgeSum.apply(weights, gradient, source_index, target_index)
+        return weight_gradient, source_gradient.to(source.dtype), None, None
+
+
+def _accumulator(states: Tensor) -> torch.dtype:
+    return torch.float64 if states.dtype == torch.float64 else torch.float32
+
+
+def _parts(index: Tensor, states: Tensor) -> list[slice]:
+    """Cut a list of pairs into runs whose rows fit the processor's cache, or bound the memory."""
+    size = _for_device(EDGES_AT_ONCE, states)
+    return [slice(start, start + size) for start in range(0, len(index), size)]

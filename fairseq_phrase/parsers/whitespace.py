@@ -1,0 +1,20 @@
+"""No parser: words stand between white space, and there is no tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairseq_phrase.syntax.sentence import ParsedSentence
+
+
+class WhitespaceParser:
+    """Words without trees, for models that need none (``--parser none``)."""
+
+    version = "white space"
+    fields = ("words",)
+
+    def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
+        """Cut lines at white space."""
+        return [ParsedSentence(words, [True] * len(words)) for words in map(str.split, lines)]
+
+    tokenize = parse

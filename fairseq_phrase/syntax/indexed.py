@@ -1,0 +1,142 @@
+"""fairseq's memory-mapped ``.bin``/``.idx`` arrays, read and written with NumPy alone.
+
+fairseq's own reader (``MMapIndexedDataset``) reads both files through when it opens them; parses are
+opened here in constant time and memory instead, and need no torch. The format is the same, and
+fairseq reads what is written here.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, number of arrays
+# The integer types of fairseq.data.indexed_dataset, by their codes there.
+_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
+_CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+_CHUNK = 1 << 22  # values converted at a time when a file is finished
+
+
+def smallest_dtype(maximum: int) -> np.dtype:
+    """Return the smallest integer type of the format that holds 0 to ``maximum``."""
+    for dtype in (np.uint8, np.uint16, np.int32):
+        if maximum <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    return np.dtype(np.int64)
+
+
+class IndexedWriter:
+    """Write arrays of non-negative integers one after the other.
+
+    The integer type is the smallest that holds them all, so it is known only at the end: values are
+    spilled as int32 and converted in :meth:`finish`. Memory grows by 4 bytes per array.
+
+    Args:
+        prefix: path without ``.bin`` and ``.idx``.
+    """
+
+    def __init__(self, prefix: str | os.PathLike):
+        self.prefix = Path(prefix)
+        self._spill_path = self.prefix.with_name(self.prefix.name + ".spill")
+        self._spill = open(self._spill_path, "wb")  # noqa: SIM115 - open until finish()
+        self._sizes: list[int] = []
+
+    def append(self, values: np.ndarray) -> None:
+        """Add one array. Shape: ``(size,)``, non-negative integers."""
+        self._spill.write(np.asarray(values, dtype=np.int32).tobytes())
+        self._sizes.append(len(values))
+
+    def finish(self, mapping: np.ndarray | None = None) -> None:
+        """Write the ``.bin`` and ``.idx`` files.
+
+        Args:
+            mapping: if given, a value ``v`` is written as ``mapping[v]``.
+        """
+        self._spill.close()
+        spilled: np.ndarray = np.zeros(0, dtype=np.int32)
+        if self._spill_path.stat().st_size:
+            spilled = np.memmap(self._spill_path, dtype=np.int32, mode="r")
+        if mapping is not None:
+            maximum = int(mapping.max(initial=0))
+        else:
+            maximum = int(spilled.max(initial=0))
+        dtype = smallest_dtype(maximum)
+        with open(f"{self.prefix}.bin", "wb") as stream:
+            for start in range(0, len(spilled), _CHUNK):
+                values = spilled[start : start + _CHUNK]
+                stream.write((values if mapping is None else mapping[values]).astype(dtype).tobytes())
+        sizes = np.array(self._sizes, dtype=np.int32)
+        ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
+        with open(f"{self.prefix}.idx", "wb") as stream:
+            stream.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], len(sizes)))
+            stream.write(sizes.tobytes())
+            stream.write(np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(sizes)].tobytes())
+        del spilled
+        self._spill_path.unlink()
+
+
+class IndexedReader:
+    """Arrays of integers, memory-mapped.
+
+    Args:
+        prefix: path without ``.bin`` and ``.idx``.
+
+    Attributes:
+        sizes: the arrays' sizes. Shape: ``(arrays,)``, int32.
+
+    Raises:
+        UserError: a file is missing, cut short, or not in fairseq's format.
+    """
+
+    def __init__(self, prefix: str | os.PathLike):
+        self.prefix = Path(prefix)
+        index_path, data_path = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+        for path in (index_path, data_path):
+            if not path.is_file():
+                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
+        with open(index_path, "rb") as stream:
+            header = stream.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[:9] != _MAGIC:
+            raise UserError(f"{index_path} is not an index of fairseq's mmap format")
+        _, _, code, count = _HEADER.unpack(header)
+        if code not in _DTYPES or index_path.stat().st_size != _HEADER.size + 12 * count:
+            raise UserError(f"{index_path} is damaged: run fairseq-phrase-preprocess again")
+        self._dtype = np.dtype(_DTYPES[code])
+        index = np.memmap(index_path, mode="r", dtype=np.uint8)
+        sizes_end = _HEADER.size + 4 * count
+        self.sizes = index[_HEADER.size : sizes_end].view(np.int32)
+        self._starts = index[sizes_end:].view(np.int64)
+        expected = int(self._starts[-1]) + int(self.sizes[-1]) * self._dtype.itemsize if count else 0
+        if data_path.stat().st_size != expected:
+            raise UserError(
+                f"{data_path} has {data_path.stat().st_size} bytes where its index expects "
+                f"{expected}: run fairseq-phrase-preprocess again"
+            )
+        # A file of no bytes cannot be mapped.
+        self._data: np.ndarray = np.zeros(0, dtype=np.uint8)
+        if expected:
+            self._data = np.memmap(data_path, mode="r", dtype=np.uint8)
+
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Return one array. Shape: ``(sizes[index],)``, int64."""
+        values = np.frombuffer(
+            self._data,
+            dtype=self._dtype,
+            count=int(self.sizes[index]),
+            offset=int(self._starts[index]),
+        )
+        return values.astype(np.int64)
+
+    def __reduce__(self):
+        """Reopen the files in another process instead of copying them there."""
+        return IndexedReader, (self.prefix,)

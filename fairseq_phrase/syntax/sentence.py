@@ -1,0 +1,63 @@
+"""A sentence as a parser sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairseq_phrase.syntax.dependency import DependencyTree
+
+
+@dataclass(frozen=True)
+class ParsedSentence:
+    """The words of one line and, where there is a parser, their dependency tree.
+
+    Attributes:
+        words: the words' texts. No word is empty or holds white space: white space within a word
+            stands as ``▁`` (U+2581), which SentencePiece cannot tell from a space either.
+        space_before: whether white space (or the line's start) precedes each word.
+        tree: the dependency tree over the words; None where there is no parse.
+        deprels: the relation of each word to its head; empty where there is no parse.
+        tags: the part of speech of each word; empty where there is none.
+    """
+
+    words: list[str]
+    space_before: list[bool]
+    tree: DependencyTree | None = None
+    deprels: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+
+    def marked_words(self) -> list[str]:
+        """Return the words with ``▁`` in front of those that white space precedes."""
+        return [
+            "▁" + word if space else word
+            for word, space in zip(self.words, self.space_before, strict=True)
+        ]
+
+    def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
+        """Leave words out; their dependents hang off the nearest ancestor that stays.
+
+        Args:
+            keep: True for each word that stays. Shape: ``(words,)``, bool.
+        """
+        indices = np.flatnonzero(keep)
+        return ParsedSentence(
+            [self.words[i] for i in indices],
+            [self.space_before[i] for i in indices],
+            None if self.tree is None else self.tree.restricted_to(keep),
+            [self.deprels[i] for i in indices] if self.deprels else [],
+            [self.tags[i] for i in indices] if self.tags else [],
+        )
+
+
+def join_white_space(text: str) -> str:
+    """Write a token's inner white space as ``▁`` and drop it at the ends.
+
+    Args:
+        text: a token's text; tokenizers do return some that hold or are white space.
+
+    Returns:
+        The text without white space; empty if there was nothing else.
+    """
+    return "▁".join(text.split())

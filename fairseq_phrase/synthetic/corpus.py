@@ -1,0 +1,154 @@
+"""Parallel sentences with gold trees: drawn, put into words, made distinct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.synthetic import english, german
+from fairseq_phrase.synthetic.ambiguity import other_readings
+from fairseq_phrase.synthetic.grammar import MAX_DEPTH, Grammar
+from fairseq_phrase.synthetic.lexicon import Lexicon, default_lexicon
+from fairseq_phrase.synthetic.meaning import Utterance
+from fairseq_phrase.synthetic.tree import Sentence, read_off
+
+LANGUAGES = {"de": german.sentence, "en": english.sentence}
+MAX_WORDS = 30
+# The grammar is called exhausted when so many draws in a row are repeats (not counting those that are
+# too long), or are too long.
+MAX_REPEATS = 200
+MAX_TOO_LONG = 5000
+# Share of the ambiguous sentences whose second reading is given too.
+BOTH_READINGS = 0.7
+
+
+class GrammarExhaustedError(UserError):
+    """The grammar yields fewer distinct sentences than asked for."""
+
+
+@dataclass(frozen=True)
+class ParallelSentence:
+    """A sentence in two languages, with the trees of both."""
+
+    source: Sentence
+    target: Sentence
+
+    @property
+    def longest(self) -> int:
+        """Number of words, of the side that has more."""
+        return max(len(self.source.words), len(self.target.words))
+
+
+def generate(
+    size: int,
+    seed: int,
+    *,
+    source_lang: str = "de",
+    target_lang: str = "en",
+    max_words: int = MAX_WORDS,
+    lexicon: Lexicon | None = None,
+) -> Iterator[ParallelSentence]:
+    """Generate parallel sentences.
+
+    No source text occurs twice, except that the two readings of an ambiguous one (same words, other
+    tree, other translation) may stand right after each other.
+
+    Args:
+        size: number of sentence pairs.
+        seed: same seed, same sentences, on any machine.
+        source_lang: ``de`` or ``en``.
+        target_lang: the other one.
+        max_words: sentences with more words than this, in either language, are left out.
+        lexicon: words to use instead of the whole lexicon; it needs a person, a place and a tool,
+            and for each verb a noun of the classes that it takes.
+
+    Raises:
+        UserError: an unknown language, or the same one twice.
+        GrammarExhaustedError: the grammar does not yield so many distinct sentences.
+    """
+    groups = distinct_groups(seed, source_lang, target_lang, max_words, lexicon)
+    yield from take(groups, size)
+
+
+def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[ParallelSentence]:
+    """The next ``size`` sentences; the rest of a group that is too many is dropped.
+
+    So whoever takes several splits from the same groups never gets a source text in two of them.
+
+    Raises:
+        GrammarExhaustedError: there are not so many.
+    """
+    count = 0
+    while count < size:
+        group = next(groups, None)
+        if group is None:
+            raise GrammarExhaustedError(
+                f"no more distinct sentences after {count} of the {size} asked for: "
+                "ask for fewer sentences, or allow more words in one"
+            )
+        for pair in group[: size - count]:
+            count += 1
+            yield pair
+
+
+def distinct_groups(
+    seed: int,
+    source_lang: str,
+    target_lang: str,
+    max_words: int = MAX_WORDS,
+    lexicon: Lexicon | None = None,
+) -> Iterator[list[ParallelSentence]]:
+    """One source text after the other, each with one or two readings; no text comes twice.
+
+    The arguments are those of :func:`generate`. Ends when nothing new comes.
+
+    Raises:
+        UserError: an unknown language, or the same one twice.
+    """
+    if {source_lang, target_lang} != set(LANGUAGES):
+        known = ", ".join(LANGUAGES)
+        raise UserError(
+            f"cannot translate from {source_lang!r} to {target_lang!r}: two different languages of "
+            f"{known} are needed"
+        )
+    # Two clauses take at least seven words: Er lacht, weil Anna weint.
+    depth = MAX_DEPTH if max_words >= 7 else 0
+    grammar = Grammar(lexicon or default_lexicon(), seed, depth)
+    seen: set[str] = set()
+    repeats = too_long = 0
+    while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
+        utterance = grammar.utterance()
+        # Drawn for every sentence, so that leaving one out does not change the others' share.
+        both = grammar.dice.chance(BOTH_READINGS)
+        pair = _realize(utterance, source_lang, target_lang)
+        if pair.longest > max_words:
+            too_long += 1
+            continue
+        too_long = 0
+        if pair.source.text in seen:
+            repeats += 1
+            continue
+        repeats = 0
+        seen.add(pair.source.text)
+        twin = _twin(utterance, pair, source_lang, target_lang) if both else None
+        yield [pair] if twin is None or twin.longest > max_words else [pair, twin]
+
+
+def _realize(utterance: Utterance, source_lang: str, target_lang: str) -> ParallelSentence:
+    return ParallelSentence(
+        read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
+    )
+
+
+def _twin(
+    utterance: Utterance, pair: ParallelSentence, source_lang: str, target_lang: str
+) -> ParallelSentence | None:
+    """Another reading of the same source words, if there is one that translates differently."""
+    for reading in other_readings(utterance):
+        source = read_off(LANGUAGES[source_lang](reading))
+        if source.words == pair.source.words and source.heads != pair.source.heads:
+            target = read_off(LANGUAGES[target_lang](reading))
+            if target.words != pair.target.words:
+                return ParallelSentence(source, target)
+    return None

@@ -1,0 +1,295 @@
+"""Drawing a random meaning: which clauses, entities and modifiers a sentence is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairseq_phrase.synthetic.dice import Dice
+from fairseq_phrase.synthetic.lexicon import (
+    DEFINITE,
+    INDEFINITE,
+    PERSON,
+    PLACE,
+    TOOL,
+    Adverb,
+    Lexicon,
+    Noun,
+    Verb,
+)
+from fairseq_phrase.synthetic.marking import CONDITIONS, is_clear_relative
+from fairseq_phrase.synthetic.meaning import (
+    PRONOUNS,
+    Adjunct,
+    Entity,
+    Event,
+    Name,
+    Oblique,
+    Pair,
+    Thing,
+    Utterance,
+)
+from fairseq_phrase.synthetic.rules import MAIN_RULES
+
+TENSES = {"present": 4.0, "past": 3.0, "future": 1.0, "modal": 2.0}
+MODALS = {
+    ("können", "can"): 3.0,
+    ("müssen", "must"): 2.0,
+    ("sollen", "should"): 2.0,
+    ("dürfen", "may"): 1.0,
+}
+MAX_DEPTH = 2
+
+
+class Grammar:
+    """A random source of meanings.
+
+    Args:
+        lexicon: the words to use.
+        seed: same seed, same meanings.
+        depth: how many levels of clauses a main clause may contain.
+    """
+
+    def __init__(self, lexicon: Lexicon, seed: int, depth: int = MAX_DEPTH) -> None:
+        self.lexicon = lexicon
+        self.depth = depth
+        self.dice = Dice(seed)
+
+    def utterance(self) -> Utterance:
+        """A whole sentence."""
+        first = self.main_clause(self.depth)
+        is_statement = first.adjunct is None and "question" not in first.rule
+        if is_statement and self.dice.chance(0.08):
+            joint = self.dice.pick((("und", "and"), ("aber", "but")))
+            return Utterance(first, self.main_clause(0, may_ask=False), joint)
+        return Utterance(first)
+
+    def main_clause(self, depth: int, may_ask: bool = True) -> Event:
+        """A main clause, with the adverbial clause that may go with it, in a random word order."""
+        event = self.event(depth, pronouns=True)
+        if depth and event.complement is None and self.dice.chance(0.25):
+            # English has no future in these clauses, and one time suits "before", "until", "if".
+            tense = "past" if event.tense == "past" else "present"
+            inner = self.event(depth - 1, pronouns=True, tense=tense)
+            inner = replace(inner, rule="subordinate")
+            fronted = self.dice.chance(0.4)
+            if fronted:
+                inner = replace(inner, rule="subordinate in front")
+            conjunction = self.dice.pick(self.lexicon.conjunctions)
+            event = replace(event, adjunct=Adjunct(conjunction, inner, fronted))
+        options = {
+            rule.name: rule.weight
+            for rule in MAIN_RULES
+            if CONDITIONS[rule.needs](event) and (may_ask or rule.needs != "question")
+        }
+        event = replace(event, rule=self.dice.weighted(options))
+        asks_more = event.rule == "question" and event.oblique is None and event.adverb is None
+        if asks_more and self.dice.chance(0.4):
+            word = self.dice.pick(self.lexicon.question_words)
+            event = replace(event, rule="wh question", question_word=word)
+        return event
+
+    def event(self, depth: int, pronouns: bool = False, tense: str = "") -> Event:
+        """What happens, still without a word order.
+
+        Args:
+            depth: how many levels of clauses it may contain.
+            pronouns: whether its subject may be a pronoun.
+            tense: the tense to use; drawn, and perhaps replaced by a modal verb, when empty.
+        """
+        tense, modal = (tense, None) if tense else self._tense()
+        if modal is None and tense != "future" and self.dice.chance(0.05):
+            return self._description(tense, depth)
+        verb = self._verb(clausal=bool(depth) and self.dice.chance(0.15))
+        event = Event(verb, tense, self.entity(verb.subjects, depth, pronouns=pronouns), modal)
+        if verb.objects:
+            # Clauses inside the object are what can be extraposed: make them the more frequent.
+            patient = self.entity(verb.objects, depth, relative_chance=0.3)
+            event = replace(event, object=patient, extraposed=self.dice.chance(0.5))
+            if "d" in verb.traits:
+                event = replace(event, recipient=self.entity(PERSON, 0))
+        if "g" in verb.traits:
+            event = replace(event, goal=Oblique("goal", self._place()))
+        if "c" in verb.traits:
+            inner = replace(self.event(depth - 1, pronouns=True), rule="subordinate")
+            return replace(event, complement=inner)
+        if "x" in verb.traits:
+            return replace(event, complement=self._infinitive(depth - 1))
+        return self._with_modifiers(self._maybe_passive(event))
+
+    def _tense(self) -> tuple[str, tuple[str, str] | None]:
+        tense = self.dice.weighted(TENSES)
+        return ("present", self.dice.weighted(MODALS)) if tense == "modal" else (tense, None)
+
+    def _verb(self, clausal: bool) -> Verb:
+        verbs = [v for v in self.lexicon.verbs if clausal == ("c" in v.traits or "x" in v.traits)]
+        return self.dice.pick(verbs or self.lexicon.verbs)
+
+    def _description(self, tense: str, depth: int) -> Event:
+        subject = self.entity(PERSON + "a", depth)
+        predicate = self.dice.pick(self._adjectives(PERSON))
+        return Event(None, tense, subject, predicate=predicate, negated=self.dice.chance(0.1))
+
+    def _infinitive(self, depth: int) -> Event:
+        verb = self._verb(clausal=False)
+        while PERSON not in verb.subjects:
+            verb = self._verb(clausal=False)
+        event = Event(verb, "present", rule="infinitive")
+        if verb.objects:
+            event = replace(event, object=self.entity(verb.objects, depth))
+        if "d" in verb.traits:
+            event = replace(event, recipient=self.entity(PERSON, 0))
+        if "g" in verb.traits:
+            event = replace(event, goal=Oblique("goal", self._place()))
+        return event
+
+    def _maybe_passive(self, event: Event) -> Event:
+        assert event.verb is not None
+        if "p" not in event.verb.traits or not self.dice.chance(0.1):
+            return event
+        agent = event.subject if isinstance(event.subject, Thing) else None
+        if agent is not None and (agent.relative or self.dice.chance(0.5)):
+            agent = None
+        return replace(
+            event, subject=event.object, object=None, agent=agent, passive=True, extraposed=False
+        )
+
+    def _with_modifiers(self, event: Event) -> Event:
+        is_crowded = any(
+            isinstance(entity, Thing) and entity.attribute is not None
+            for entity in (event.object, event.subject)
+        )
+        if not is_crowded and self.dice.chance(0.55):
+            event = replace(event, oblique=self._oblique(event))
+        if self.dice.chance(0.3):
+            event = replace(event, adverb=self._adverb(event))
+        if self.dice.chance(0.1) and self._may_negate(event):
+            event = replace(event, negated=True)
+        return event
+
+    def _oblique(self, event: Event) -> Oblique | None:
+        """A prepositional phrase of the verb."""
+        assert event.verb is not None
+        has_object = event.object is not None
+        kinds = {"place": 4.0}
+        if event.goal is not None:
+            kinds = {"company": 1.0}
+        elif has_object:
+            kinds |= {"company": 1.0}
+            kinds |= {"tool": 3.0} if "t" in event.verb.traits else {}
+            kinds |= {"source": 4.0} if "v" in event.verb.traits else {}
+        kind = self.dice.weighted(kinds)
+        late = has_object and (kind != "place" or self.dice.chance(0.5))
+        return Oblique(kind, self._oblique_entity(kind), late)
+
+    def _oblique_entity(self, kind: str) -> Entity:
+        if kind == "place":
+            return self._place()
+        return self.entity(TOOL if kind == "tool" else PERSON, 0)
+
+    def _place(self) -> Thing:
+        noun = self.dice.pick(self.lexicon.nouns_of(PLACE))
+        determiner = self.dice.weighted({DEFINITE: 5.0, INDEFINITE: 1.0})
+        return Thing(noun, determiner, adjective=self._adjective(noun, 0.15))
+
+    def _adverb(self, event: Event) -> Adverb | None:
+        tense = "future" if event.modal else event.tense
+        options = [a for a in self.lexicon.adverbs if a.tense in ("*", tense)]
+        return self.dice.pick(options) if options else None
+
+    def _may_negate(self, event: Event) -> bool:
+        """German denies an indefinite object with another word (kein), and so does English."""
+        denied = event.subject if event.passive else event.object
+        is_definite = not isinstance(denied, Thing) or denied.determiner == DEFINITE
+        may_modal = event.modal is None or event.modal[0] != "müssen"
+        return is_definite and may_modal and event.adverb is None
+
+    def entity(
+        self, classes: str, depth: int, *, pronouns: bool = False, relative_chance: float = 0.15
+    ) -> Entity:
+        """A noun phrase.
+
+        Args:
+            classes: letters of the noun classes to choose from.
+            depth: how many levels of clauses it may contain.
+            pronouns: whether it may be a pronoun.
+            relative_chance: how often it carries a relative clause.
+        """
+        if PERSON in classes:
+            if pronouns and self.dice.chance(0.15):
+                return self.dice.pick(PRONOUNS)
+            if self.dice.chance(0.12):
+                return Name(self.dice.pick(self.lexicon.names))
+            if self.dice.chance(0.06):
+                first, second = self._thing(PERSON), self._thing(PERSON)
+                return first if first.noun == second.noun else Pair(first, second)
+        thing = self._thing(classes)
+        if thing.determiner == DEFINITE and self.dice.chance(0.06):
+            thing = replace(thing, owner=self._owner())
+        elif self.dice.chance(0.2):
+            thing = replace(thing, attribute=self._attribute(thing))
+        if depth and thing.attribute is None and self.dice.chance(relative_chance):
+            thing = replace(thing, relative=self._relative(thing, depth - 1))
+        return thing
+
+    def _thing(self, classes: str) -> Thing:
+        noun = self.dice.pick(self.lexicon.nouns_of(classes))
+        plural = self.dice.chance(0.2)
+        determiner = self.dice.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
+        if plural and determiner == INDEFINITE:
+            determiner = None
+        return Thing(noun, determiner, plural, self._adjective(noun, 0.3))
+
+    def _rare(self, plural: bool) -> dict:
+        forms = [d for d in self.lexicon.determiners if d not in (DEFINITE, INDEFINITE)]
+        return {d: 0.7 for d in forms if (d.english_plural if plural else d.english)}
+
+    def _adjectives(self, noun_class: str) -> list:
+        return [a for a in self.lexicon.adjectives if noun_class in a.noun_classes]
+
+    def _adjective(self, noun: Noun, probability: float):
+        options = self._adjectives(noun.noun_class)
+        return self.dice.pick(options) if options and self.dice.chance(probability) else None
+
+    def _owner(self) -> Thing:
+        noun = self.dice.pick(self.lexicon.nouns_of(PERSON))
+        return Thing(noun, DEFINITE, adjective=self._adjective(noun, 0.2))
+
+    def _attribute(self, thing: Thing) -> Oblique:
+        kinds = {"place": 3.0}
+        if thing.noun.noun_class in "pa":
+            kinds |= {"tool": 2.0, "company": 1.0}
+        elif thing.determiner == DEFINITE:
+            kinds |= {"source": 2.0}
+        kind = self.dice.weighted(kinds)
+        return Oblique(kind, self._owner() if kind == "source" else self._oblique_entity(kind))
+
+    def _relative(self, antecedent: Thing, depth: int) -> Event | None:
+        """A relative clause whose gap the antecedent can fill, if a clear one is found soon."""
+        for _ in range(4):
+            event = self._any_relative(antecedent, depth)
+            if is_clear_relative(event):
+                return event
+        return None
+
+    def _any_relative(self, antecedent: Thing, depth: int) -> Event:
+        noun_class = antecedent.noun.noun_class
+        objects = [v for v in self.lexicon.verbs if noun_class in v.objects]
+        if noun_class not in "pa" or (objects and self.dice.chance(0.4)):
+            gap, verb = "object", self.dice.pick(objects)
+        else:
+            plain = [v for v in self.lexicon.verbs if "c" not in v.traits and "x" not in v.traits]
+            gap, verb = "subject", self.dice.pick([v for v in plain if noun_class in v.subjects])
+        tense, modal = self._tense()
+        bare = replace(antecedent, relative=None)
+        event = Event(verb, tense, modal=modal, gap=gap, antecedent=bare, rule="relative")
+        if gap == "object":
+            event = replace(event, subject=self.entity(verb.subjects, 0, pronouns=True))
+        elif verb.objects:
+            event = replace(event, object=self.entity(verb.objects, depth))
+        if "d" in verb.traits:
+            event = replace(event, recipient=self.entity(PERSON, 0))
+        if "g" in verb.traits:
+            event = replace(event, goal=Oblique("goal", self._place()))
+        elif self.dice.chance(0.15):
+            event = replace(event, oblique=Oblique("place", self._place()))
+        return event

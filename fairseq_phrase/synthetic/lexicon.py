@@ -1,0 +1,195 @@
+"""The lexicon: words with the forms and properties that the two languages need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from fairseq_phrase.synthetic import words
+
+PERSON, PLACE, TOOL = "p", "l", "o"
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A common noun in both languages; ``place`` holds the prepositions of being there."""
+
+    german: str
+    gender: str
+    german_plural: str
+    genitive: str
+    english: str
+    english_plural: str
+    noun_class: str
+    place: tuple[str, str] | None = None
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it ends in -n in every case but the nominative (der Junge, den Jungen)."""
+        return (
+            self.gender == "m" and self.genitive == self.german_plural and self.genitive[-1] == "n"
+        )
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb in both languages.
+
+    Attributes:
+        stem: German infinitive without its separable particle.
+        particle: the separable particle, or empty.
+        german_third: German third person singular, without the particle.
+        german_participle: with the particle.
+        auxiliary: ``haben`` or ``sein``, which forms the perfect.
+        english, english_third, english_past, english_participle: without the particle.
+        english_particle: the particle, or empty.
+        subjects, objects: letters of the noun classes that it takes; no objects: intransitive.
+        traits: letters explained in :mod:`fairseq_phrase.synthetic.words`.
+    """
+
+    stem: str
+    particle: str
+    german_third: str
+    german_participle: str
+    auxiliary: str
+    english: str
+    english_particle: str
+    english_third: str
+    english_past: str
+    english_participle: str
+    subjects: str
+    objects: str
+    traits: str
+
+
+@dataclass(frozen=True)
+class Adjective:
+    """An adjective; ``german_stem`` takes the endings."""
+
+    german: str
+    german_stem: str
+    english: str
+    noun_classes: str
+
+
+@dataclass(frozen=True)
+class Adverb:
+    """An adverb; ``kind`` decides its place: date, frequency or manner."""
+
+    german: str
+    english: str
+    kind: str
+    tense: str
+
+
+@dataclass(frozen=True)
+class Determiner:
+    """A determiner; ``declension`` decides the ending of an adjective after it.
+
+    An empty English form means that the determiner does not exist in that number.
+    """
+
+    german: str
+    english: str
+    english_plural: str
+    declension: str
+    german_tag: str
+    english_tag: str
+
+
+DETERMINERS = (
+    Determiner("der", "the", "the", "weak", "ART", "DT"),
+    Determiner("ein", "a", "", "mixed", "ART", "DT"),
+    Determiner("dieser", "this", "these", "weak", "PDAT", "DT"),
+    Determiner("jeder", "every", "", "weak", "PIAT", "DT"),
+    Determiner("mein", "my", "my", "mixed", "PPOSAT", "PRP$"),
+    Determiner("unser", "our", "our", "mixed", "PPOSAT", "PRP$"),
+    Determiner("zwei", "", "two", "strong", "CARD", "CD"),
+    Determiner("drei", "", "three", "strong", "CARD", "CD"),
+    Determiner("viele", "", "many", "strong", "PIAT", "JJ"),
+)
+DEFINITE, INDEFINITE = DETERMINERS[0], DETERMINERS[1]
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """All words of the grammar. A small one makes a small language."""
+
+    nouns: tuple[Noun, ...]
+    names: tuple[str, ...]
+    verbs: tuple[Verb, ...]
+    adjectives: tuple[Adjective, ...]
+    adverbs: tuple[Adverb, ...]
+    question_words: tuple[tuple[str, str], ...]
+    conjunctions: tuple[tuple[str, str], ...]
+    determiners: tuple[Determiner, ...] = DETERMINERS
+    _by_class: dict[str, tuple[Noun, ...]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def nouns_of(self, classes: str) -> tuple[Noun, ...]:
+        """Every noun of one of these classes, in the order of the lexicon."""
+        if classes not in self._by_class:
+            self._by_class[classes] = tuple(n for n in self.nouns if n.noun_class in classes)
+        return self._by_class[classes]
+
+
+@cache
+def default_lexicon() -> Lexicon:
+    """The lexicon of :mod:`fairseq_phrase.synthetic.words`."""
+    return Lexicon(
+        nouns=tuple(_noun(row) for row in _rows(words.NOUNS)),
+        names=tuple(words.NAMES.split()),
+        verbs=tuple(_verb(row) for row in _rows(words.VERBS)),
+        adjectives=tuple(Adjective(*row) for row in _rows(words.ADJECTIVES)),
+        adverbs=tuple(Adverb(*row) for row in _rows(words.ADVERBS)),
+        question_words=tuple(_pair(item) for item in words.QUESTION_WORDS.split(",")),
+        conjunctions=tuple(_pair(line) for line in words.CONJUNCTIONS.strip().splitlines()),
+    )
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [line.split() for line in table.strip().splitlines()]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    german, english = text.split()
+    return german, english
+
+
+def _noun(row: list[str]) -> Noun:
+    german, gender, plural, genitive, english, english_plural, noun_class, *place = row
+    prepositions = (place[0], place[1]) if place else None
+    return Noun(german, gender, plural, genitive, english, english_plural, noun_class, prepositions)
+
+
+def _verb(row: list[str]) -> Verb:
+    (
+        infinitive,
+        german_third,
+        german_participle,
+        auxiliary,
+        base,
+        third,
+        past,
+        participle,
+        *frame,
+    ) = row
+    particle, _, stem = infinitive.rpartition("|")
+    english, _, english_particle = base.partition("+")
+    subjects, objects, traits = frame
+    return Verb(
+        stem=stem,
+        particle=particle,
+        german_third=german_third,
+        german_participle=german_participle,
+        auxiliary=auxiliary,
+        english=english,
+        english_particle=english_particle,
+        english_third=third,
+        english_past=past,
+        english_participle=participle,
+        subjects=subjects,
+        objects=objects.strip("-"),
+        traits=traits.strip("-"),
+    )

@@ -1,0 +1,201 @@
+"""Word order: the synchronous rules, one per kind of clause. To add a rule, add a ``Rule``.
+
+A rule gives the order of a clause's slots in German and in English. A slot that the clause does not
+fill is passed over, and one named twice is used at its first mention, so that ``early finite
+subject MIDDLE`` fronts what MIDDLE would otherwise hold. ``(VP …)`` is a nested constituent; where
+it turns out not to contain the verb (German main clauses without an auxiliary) its parts belong to
+the clause itself.
+
+German slots
+    subject, finite (the verb in second place: lexical or auxiliary), verb (in the right bracket),
+    prt (separable particle), passive (worden, werden), adverb, early and late (a prepositional
+    phrase before or after the object), recipient, object, manner, not, agent, goal, predicate,
+    extraposed (relative clause), complement, clause (adverbial), pronoun (relative), wh,
+    to (zu).
+English slots
+    subject, finite (auxiliary only), not, frequency, passive (be), verb, prt and late_prt (after a
+    light object), object, recipient, agent, place, phrase (other prepositional phrases), setting
+    (place in front), goal, manner, date, predicate, complement, clause, pronoun, wh, to.
+
+``,`` is a comma that vanishes where it is not needed (see ``tree.read_off``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from fairseq_phrase.synthetic.tree import HEAD, Child, Leaf, Phrase, lexical_head, phrase
+
+Template = list[str | tuple[str, "Template"]]
+
+MIDDLE = "adverb early recipient object late manner not agent goal"
+FINAL = f"(VP {MIDDLE} verb passive) predicate"
+SECOND = f"(VP {MIDDLE} verb passive prt) predicate"
+AFTER = "extraposed complement clause"
+PREDICATE = (
+    "predicate (VP passive verb prt object late_prt recipient agent goal phrase place manner date"
+    " complement)"
+)
+SUBJECT_FIRST = f"setting subject finite not frequency {PREDICATE} clause"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How both languages order one kind of clause.
+
+    Attributes:
+        name: what ``Event.rule`` refers to.
+        german, english: templates.
+        weight: relative frequency among the rules that a main clause could use; 0 for the rules
+            that the grammar asks for by name.
+        needs: name of a condition in ``marking.CONDITIONS``, or empty.
+        label: of the clause's constituent.
+    """
+
+    name: str
+    german: str
+    english: str
+    weight: float = 0.0
+    needs: str = ""
+    label: str = "S"
+
+
+_ALL = (
+    Rule("plain", f"subject finite {SECOND} {AFTER}", SUBJECT_FIRST, weight=6),
+    Rule(
+        "fronted adverb",
+        f"adverb finite subject {SECOND} {AFTER}",
+        f"date {SUBJECT_FIRST}",
+        weight=2,
+        needs="adverb",
+    ),
+    Rule(
+        "fronted place",
+        f"early finite subject {SECOND} {AFTER}",
+        f"place {SUBJECT_FIRST}",
+        weight=2,
+        needs="early place",
+    ),
+    Rule(
+        "fronted object",
+        f"object finite subject {SECOND} {AFTER}",
+        SUBJECT_FIRST,
+        weight=2,
+        needs="marked object",
+    ),
+    Rule(
+        "fronted clause",
+        f"clause finite subject {SECOND} {AFTER}",
+        f"clause {SUBJECT_FIRST}",
+        weight=30,
+        needs="fronted clause",
+    ),
+    Rule(
+        "question",
+        f"finite subject {SECOND} {AFTER}",
+        f"finite subject not frequency {PREDICATE} clause",
+        weight=1.5,
+        needs="question",
+        label="SQ",
+    ),
+    Rule(
+        "wh question",
+        f"wh finite subject {SECOND} {AFTER}",
+        f"wh finite subject not frequency {PREDICATE} clause",
+        needs="question",
+        label="SBARQ",
+    ),
+    Rule(
+        "subordinate",
+        f", subject {FINAL} finite {AFTER} ,",
+        SUBJECT_FIRST,
+        label="SBAR",
+    ),
+    Rule(
+        "subordinate in front",
+        f", subject {FINAL} finite {AFTER} ,",
+        f"{SUBJECT_FIRST} ,",
+        label="SBAR",
+    ),
+    Rule(
+        "relative",
+        f", pronoun subject {FINAL} finite {AFTER} ,",
+        f"pronoun subject finite not frequency {PREDICATE} clause",
+        label="SBAR",
+    ),
+    Rule("infinitive", f", (VP {MIDDLE} to verb) {AFTER} ,", f"to {PREDICATE} clause"),
+)
+RULES = {rule.name: rule for rule in _ALL}
+MAIN_RULES = tuple(rule for rule in _ALL if rule.weight)
+
+
+def arrange(label: str, template: str, slots: dict[str, Child], comma_tag: str) -> Phrase:
+    """Put the filled slots of a clause into the order that a template asks for.
+
+    Args:
+        label: of the clause's constituent.
+        template: as the module's text explains.
+        slots: what fills each slot; one of them is related as ``head``.
+        comma_tag: tag of a comma in this language.
+    """
+    remaining = dict(slots)
+    children = _fill(_parsed(template), remaining, comma_tag)
+    if remaining:
+        raise ValueError(f"no place for {sorted(remaining)} in the word order {template!r}")
+    return phrase(label, *children)
+
+
+def finish(first: Phrase, second: Phrase | None, joint: Leaf | None, stop: Leaf) -> Phrase:
+    """Make a whole sentence of one clause, or of two and the conjunction between them.
+
+    A comma precedes but and aber; ``stop`` is the final punctuation mark.
+    """
+    children = list(first.children)
+    if second is not None and joint is not None:
+        start = lexical_head(second)
+        comma = Leaf(",", "$," if joint.xpos == "KON" else ",")
+        needs_comma = joint.word in ("aber", "but")
+        children = [
+            Child(HEAD, first),
+            *([Child("punct", comma, start)] if needs_comma else []),
+            Child("cc", joint, start),
+            Child("conj", second),
+        ]
+    whole = phrase(first.label, *children, ("punct", stop))
+    return phrase("ROOT", (HEAD, whole))
+
+
+def _fill(template: Template, remaining: dict[str, Child], comma_tag: str) -> list[Child]:
+    children: list[Child] = []
+    for item in template:
+        if item == ",":
+            children.append(Child("punct", Leaf(",", comma_tag)))
+        elif isinstance(item, str):
+            if item in remaining:
+                children.append(remaining.pop(item))
+        else:
+            label, inside = item
+            parts = _fill(inside, remaining, comma_tag)
+            if any(part.relation == HEAD for part in parts):
+                children.append(Child(HEAD, phrase(label, *parts)))
+            else:
+                children.extend(parts)
+    return children
+
+
+@cache
+def _parsed(template: str) -> Template:
+    """Read ``a (VP b c)`` as ``["a", ("VP", ["b", "c"])]``."""
+    levels: list[Template] = [[]]
+    labels: list[str] = []
+    for token in template.replace(")", " )").split():
+        if token.startswith("("):
+            labels.append(token[1:])
+            levels.append([])
+        elif token == ")":
+            inside = levels.pop()
+            levels[-1].append((labels.pop(), inside))
+        else:
+            levels[-1].append(token)
+    return levels[0]

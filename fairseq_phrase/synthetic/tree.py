@@ -1,0 +1,211 @@
+"""Phrases with marked heads, from which both of a sentence's trees are read off.
+
+A grammar builds one structure: a constituent whose children each carry a relation, exactly one of
+them ``head``. The brackets are that structure; the dependency tree follows from its heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+HEAD = "head"
+
+# Universal parts of speech of the STTS (German) and Penn Treebank (English) tags in use.
+UNIVERSAL_TAGS = {
+    "ART DT PDAT PIAT PPOSAT": "DET",
+    "NN NNS": "NOUN",
+    "NE NNP": "PROPN",
+    "ADJA ADJD JJ": "ADJ",
+    "ADV RB PWAV WRB": "ADV",
+    "APPR APPRART IN PTKVZ RP": "ADP",
+    "VVFIN VVINF VVPP VVIZU VB VBZ VBP VBD VBN VBG": "VERB",
+    "VAFIN VAINF VAPP VMFIN MD": "AUX",
+    "KOUS": "SCONJ",
+    "KON CC": "CCONJ",
+    "PRELS PPER PRP PRP$ WDT WP": "PRON",
+    "PTKNEG PTKZU TO POS": "PART",
+    "CARD CD": "NUM",
+    "$, $. , .": "PUNCT",
+}
+_UPOS = {xpos: upos for group, upos in UNIVERSAL_TAGS.items() for xpos in group.split()}
+
+
+@dataclass(eq=False)
+class Leaf:
+    """One word of a sentence.
+
+    Attributes:
+        word: its form.
+        xpos: its tag in the language's own tag set, the preterminal of the brackets.
+        lemma: its dictionary form.
+        upos: its universal part of speech; found from ``xpos`` when left empty.
+        space_after: whether a space follows it in running text.
+        clings_to: a word to which it attaches without a space (can + not).
+    """
+
+    word: str
+    xpos: str
+    lemma: str = ""
+    upos: str = ""
+    space_after: bool = True
+    clings_to: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in what follows from the form and the tag."""
+        self.lemma = self.lemma or self.word
+        self.upos = self.upos or _UPOS[self.xpos]
+
+
+class Child(NamedTuple):
+    """A part of a phrase.
+
+    Attributes:
+        relation: its dependency relation, or ``head``.
+        node: the word or phrase.
+        of: the word it depends on, when that is not the head of the phrase it stands in.
+    """
+
+    relation: str
+    node: Node
+    of: Leaf | None = None
+
+
+@dataclass(eq=False)
+class Phrase:
+    """A constituent: a label and children, exactly one of which is the head."""
+
+    label: str
+    children: list[Child]
+
+    @property
+    def head(self) -> Node:
+        """The head child."""
+        return next(child.node for child in self.children if child.relation == HEAD)
+
+
+Node = Leaf | Phrase
+
+
+def phrase(label: str, *children: Child | tuple[str, Node] | None) -> Phrase:
+    """Build a constituent, leaving out the children that are None.
+
+    Raises:
+        ValueError: the children do not hold exactly one head.
+    """
+    present = [Child(*child) for child in children if child is not None]
+    if sum(child.relation == HEAD for child in present) != 1:
+        relations = [child.relation for child in present]
+        raise ValueError(f"a {label} needs exactly one child related as 'head', got {relations}")
+    return Phrase(label, present)
+
+
+# Relation of what stands in determiner position, by its tag; "det" where nothing is said.
+DETERMINER_RELATIONS = {
+    "PPOSAT": "det:poss",
+    "PRP$": "nmod:poss",
+    "CARD": "nummod",
+    "CD": "nummod",
+    "JJ": "amod",
+}
+
+
+def lexical_head(node: Node) -> Leaf:
+    """Follow the heads down to a word."""
+    while isinstance(node, Phrase):
+        node = node.head
+    return node
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One side of a sentence pair, with both of its trees. All lists have one entry per word.
+
+    Attributes:
+        words: the word forms.
+        space_after: whether a space follows the word in ``text`` (False for the last word).
+        heads: 0-based index of each word's head; the root is its own head.
+        deprels: Universal Dependencies relation of each word to its head, ``root`` at the root.
+        tags: universal parts of speech.
+        xpos: tags of the language's own tag set (STTS, Penn Treebank).
+        lemmas: dictionary forms.
+        brackets: the constituency tree, ``(ROOT (S …))``, its leaves exactly ``words``.
+    """
+
+    words: tuple[str, ...]
+    space_after: tuple[bool, ...]
+    heads: tuple[int, ...]
+    deprels: tuple[str, ...]
+    tags: tuple[str, ...]
+    xpos: tuple[str, ...]
+    lemmas: tuple[str, ...]
+    brackets: str = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The sentence as people write it."""
+        pairs = zip(self.words, self.space_after, strict=True)
+        return "".join(word + " " * space for word, space in pairs)
+
+
+def read_off(root: Phrase) -> Sentence:
+    """Turn a finished structure into a sentence: tidy commas, capitalize, read off both trees."""
+    leaves: list[Leaf] = []
+    governors: dict[Leaf, tuple[Leaf, str]] = {}
+    _collect(root, leaves, governors)
+    leaves = _without_idle_commas(leaves)
+    leaves[0].word = leaves[0].word[0].upper() + leaves[0].word[1:]
+    for before, after in pairwise(leaves):
+        if after.upos == "PUNCT" or after.xpos == "POS" or before.word == after.clings_to:
+            before.space_after = False
+    leaves[-1].space_after = False
+    index = {leaf: position for position, leaf in enumerate(leaves)}
+    # The head of the whole is the one word that nothing governs.
+    edges = [governors.get(leaf, (leaf, "root")) for leaf in leaves]
+    return Sentence(
+        words=tuple(leaf.word for leaf in leaves),
+        space_after=tuple(leaf.space_after for leaf in leaves),
+        heads=tuple(index[governor] for governor, _ in edges),
+        deprels=tuple(relation for _, relation in edges),
+        tags=tuple(leaf.upos for leaf in leaves),
+        xpos=tuple(leaf.xpos for leaf in leaves),
+        lemmas=tuple(leaf.lemma for leaf in leaves),
+        brackets=_bracketed(root, set(leaves)),
+    )
+
+
+def _collect(node: Phrase, leaves: list[Leaf], governors: dict[Leaf, tuple[Leaf, str]]) -> None:
+    """Gather the words from left to right, and who governs whom under which relation."""
+    for relation, child, of in node.children:
+        if relation != HEAD:
+            governors[lexical_head(child)] = (of or lexical_head(node), relation)
+        if isinstance(child, Phrase):
+            _collect(child, leaves, governors)
+        else:
+            leaves.append(child)
+
+
+def _without_idle_commas(leaves: list[Leaf]) -> list[Leaf]:
+    """Drop commas at the start or before other punctuation.
+
+    Every clause brings the commas around it along, so that a rule need not know its surroundings.
+    """
+    kept: list[Leaf] = []
+    for leaf in reversed(leaves):
+        if leaf.word == "," and kept and kept[-1].upos == "PUNCT":
+            continue
+        kept.append(leaf)
+    kept.reverse()
+    return kept[1:] if kept[0].word == "," else kept
+
+
+def _bracketed(node: Node, kept: set[Leaf]) -> str:
+    if isinstance(node, Leaf):
+        return f"({node.xpos} {node.word})"
+    inside = [
+        _bracketed(child.node, kept)
+        for child in node.children
+        if isinstance(child.node, Phrase) or child.node in kept
+    ]
+    return f"({node.label} {' '.join(inside)})"

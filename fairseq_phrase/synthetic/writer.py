@@ -1,0 +1,110 @@
+"""Writing a synthetic corpus: plain text, CoNLL-U and bracketed trees for every split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_phrase.synthetic.corpus import MAX_WORDS, distinct_groups, take
+from fairseq_phrase.synthetic.tree import Sentence
+
+
+def write_corpus(
+    out: str | Path,
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    source_lang: str = "de",
+    target_lang: str = "en",
+    max_words: int = MAX_WORDS,
+) -> list[Path]:
+    """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
+
+    Line, CoNLL-U sentence and tree of the same number belong together. No source text of one split
+    occurs in another. Files appear under their names only when all of them are complete.
+
+    Args:
+        out: the directory; made if missing.
+        sizes: number of sentence pairs by split; nothing is written for 0. Splits are
+            drawn in this order, so that a split does not change with the sizes of those after it.
+        seed: same seed, same bytes.
+        source_lang: ``de`` or ``en``.
+        target_lang: the other one.
+        max_words: longest sentence allowed.
+
+    Returns:
+        The files written.
+
+    Raises:
+        UserError: an unknown language, or the same one twice.
+        GrammarExhaustedError: the grammar does not yield so many distinct sentences.
+    """
+    directory = Path(out)
+    directory.mkdir(parents=True, exist_ok=True)
+    groups = distinct_groups(seed, source_lang, target_lang, max_words)
+    with ExitStack() as stack:
+        files = _PendingFiles(directory, stack)
+        for split, size in sizes.items():
+            pairs = take(groups, size)
+            for number, pair in enumerate(tqdm(pairs, split, size, unit=" sentences"), start=1):
+                for language, sentence in ((source_lang, pair.source), (target_lang, pair.target)):
+                    name = f"{split}.{language}"
+                    files.write(name, sentence.text + "\n")
+                    files.write(f"{name}.conllu", conllu(sentence, f"{split}-{number}"))
+                    files.write(f"{name}.ptb", sentence.brackets + "\n")
+        return files.commit()
+
+
+class _PendingFiles:
+    """Files under temporary names, which get their own names together or are removed."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._pending: dict[str, Path] = {}
+        self._open: dict = {}
+
+    def write(self, name: str, text: str) -> None:
+        if name not in self._open:
+            temporary = self._directory / f".{name}.{os.getpid()}.tmp"
+            # Unwinding closes a file before it removes it; after the commit there is nothing left
+            # to remove.
+            self._stack.callback(temporary.unlink, missing_ok=True)
+            stream = temporary.open("w", encoding="utf-8", newline="\n")
+            self._open[name] = self._stack.enter_context(stream)
+            self._pending[name] = temporary
+        self._open[name].write(text)
+
+    def commit(self) -> list[Path]:
+        for stream in self._open.values():
+            stream.close()
+        for name, temporary in self._pending.items():
+            os.replace(temporary, self._directory / name)
+        return [self._directory / name for name in self._pending]
+
+
+def conllu(sentence: Sentence, sent_id: str) -> str:
+    """One sentence in CoNLL-U, with the empty line that ends it."""
+    lines = [f"# sent_id = {sent_id}", f"# text = {sentence.text}"]
+    last = len(sentence.words) - 1
+    for index, word in enumerate(sentence.words):
+        head = 0 if sentence.heads[index] == index else sentence.heads[index] + 1
+        is_joined = not sentence.space_after[index] and index != last
+        columns = (
+            str(index + 1),
+            word,
+            sentence.lemmas[index],
+            sentence.tags[index],
+            sentence.xpos[index],
+            "_",
+            str(head),
+            sentence.deprels[index],
+            "_",
+            "SpaceAfter=No" if is_joined else "_",
+        )
+        lines.append("\t".join(columns))
+    return "\n".join(lines) + "\n\n"

@@ -1,0 +1,50 @@
+"""Reading and writing text files line by line, whatever is in them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+
+_BOM = "\N{BYTE ORDER MARK}"
+
+
+def find_text(prefix: str, language: str) -> Path:
+    """Find ``PREFIX.LANGUAGE`` or ``PREFIX.LANGUAGE.gz``.
+
+    Raises:
+        UserError: there is neither.
+    """
+    plain = Path(f"{prefix}.{language}")
+    for path in (plain, Path(f"{plain}.gz")):
+        if path.is_file():
+            return path
+    raise UserError(f"neither {plain} nor {plain}.gz is there")
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Yield a text file's lines, without their ends.
+
+    Lines end at ``\n`` alone (after a dropped ``\r``): U+2028 and its like stay inside a line. A
+    byte order mark is dropped.
+
+    Args:
+        path: a text file, compressed if it ends in ``.gz``.
+
+    Raises:
+        UserError: the file is missing, not gzip, or not UTF-8 (with the line).
+    """
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+            for number, line in enumerate(stream, start=1):  # noqa: B007 - used in the message
+                text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
+                yield text.removeprefix(_BOM) if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise UserError(f"{at(path, number)}: not UTF-8 ({error.reason})") from None
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there") from None
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise UserError(f"{path} is not a whole gzip file: {error}") from None

@@ -1,0 +1,45 @@
+"""Packaging metadata."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'__version__ = "(.+)"', (HERE / "fairseq_phrase" / "__init__.py").read_text()
+).group(1)
+PLOT = ["matplotlib>=3.8"]
+COMMANDS = ("preprocess", "plot", "synthetic", "score")
+
+setup(
+    name="fairseq-phrase",
+    version=VERSION,
+    description="Syntax-aware encoders for fairseq: attention over phrases",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
+    python_requires=">=3.10,<3.13",
+    install_requires=[
+        "fairseq-fixed==0.12.3.1",
+        "torch>=2.6",
+        "numpy>=1.26",
+        "sacrebleu>=2.3",
+        "sentencepiece>=0.2.0",
+        "spacy>=3.7",
+        "conllu>=4.5",
+        "tqdm>=4.64",
+    ],
+    extras_require={
+        "stanza": ["stanza>=1.7"],
+        "ray": ["ray>=2.9"],
+        "plot": PLOT,
+        "dev": [*PLOT, "pytest>=8", "hypothesis>=6.100", "ruff==0.17.5", "mypy==2.4.1"],
+    },
+    entry_points={
+        "console_scripts": [
+            f"fairseq-phrase-{name}=fairseq_phrase.cli.{name}:main" for name in COMMANDS
+        ]
+    },
+)
