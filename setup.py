@@ -10,7 +10,7 @@ VERSION = re.search(
     r'__version__ = "(.+)"', (HERE / "fairseq_phrase" / "__init__.py").read_text()
 ).group(1)
 PLOT = ["matplotlib>=3.8"]
-COMMANDS = ("preprocess", "plot", "synthetic", "score")
+COMMANDS = ("average", "plot", "preprocess", "score", "synthetic")
 
 setup(
     name="fairseq-phrase",

@@ -14,6 +14,9 @@ Peak memory is what one forward and backward allocates beyond its inputs. On CUD
 caching allocator counts; on a CPU it is the running sum of the allocations and releases the
 profiler records, which is exact for tensors but does not see scratch space inside kernels.
 
+On a machine that others use too, set OMP_NUM_THREADS=1: threads that wait for a busy processor
+slow whatever consists of many small steps by a factor, and in turns does not help.
+
 Example:
     python benchmarks/phrase_attention.py --device cpu --lengths 16 64 512 --repeats 15
 """
@@ -36,6 +39,7 @@ from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 from fairseq_phrase.modules.phrase_attention import (
+    BLOCK_SIZE,
     choose_path,
     hadamard_attention,
     subset_attention,
@@ -138,8 +142,14 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
 
     def build(path: str) -> PhraseBatch:
         phrases = make_phrases(kind, batch, tokens, max_length, device)
-        warm_up = torch.zeros(batch, 1, phrases.num_nodes, 1, device=device)
-        ATTENTION[mask](warm_up, warm_up, warm_up, phrases, path=path)
+        if path == "dense":
+            phrases.adjacency()
+        elif path == "blocks":
+            phrases.block_adjacency(BLOCK_SIZE.get(device.type, BLOCK_SIZE["cuda"]))
+        else:
+            phrases.edges()
+        if mask == "hadamard" and path != "dense":
+            phrases.degrees()
         return phrases
 
     path = choose_path(build("dense"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,12 +40,12 @@ def read_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):  # noqa: B007 - used in the message
+            for number, line in enumerate(stream, start=1):
                 text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
                 yield text.removeprefix(_BOM) if number == 1 else text
     except UnicodeDecodeError as error:
         raise UserError(f"{at(path, number)}: not UTF-8 ({error.reason})") from None
     except FileNotFoundError:
         raise UserError(f"{path} is not there") from None
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}") from None

@@ -14,8 +14,8 @@ from typing import TypeVar
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter
 from fairseq_phrase.data.source import EncodedSentence, SourceEncoder, encode_sentence
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import load_parser
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.parsers import FileParser, LineParser, load_parser
+from fairseq_phrase.text import find_text, read_lines
 
 _CHUNK_LINES = 1000
 Item = TypeVar("Item")
@@ -39,12 +39,8 @@ def encode_corpus(text: Path, parser: str, model: Path, workers: int) -> Iterato
         UserError: the parser, the model or the text is not usable, or a worker died.
     """
     loaded, segmenter = load_parser(parser), SentencePieceSegmenter(model)
-    if not hasattr(loaded, "parse"):
-        beside = text.with_suffix("") if text.suffix == ".gz" else text
-        path = beside.with_name(f"{beside.name}.{loaded.suffix}")
-        if not path.is_file():
-            path = path.with_name(path.name + ".gz")
-        for sentence in loaded.read(path, read_lines(text)):
+    if not isinstance(loaded, LineParser):
+        for sentence in loaded.read(parses_of(text, loaded), read_lines(text)):
             yield encode_sentence(sentence, segmenter)
         return
     chunks = _chunks(read_lines(text), _CHUNK_LINES)
@@ -55,6 +51,16 @@ def encode_corpus(text: Path, parser: str, model: Path, workers: int) -> Iterato
     else:
         for sentences in _in_processes(parser, model, chunks, workers):
             yield from sentences
+
+
+def parses_of(text: Path, parser: FileParser) -> Path:
+    """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``.
+
+    Raises:
+        UserError: there are none.
+    """
+    beside = text.with_suffix("") if text.suffix == ".gz" else text
+    return find_text(str(beside), parser.suffix)
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -80,8 +86,8 @@ def _in_processes(
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise UserError(
-                "a parsing process died (out of memory?): run again, with fewer --workers if memory "
-                "is short"
+                "a parsing process died (out of memory?): run again, with fewer --workers if "
+                "memory is short"
             ) from None
         finally:
             for future in waiting:
@@ -95,7 +101,7 @@ def _start_worker(parser: str, model: Path) -> None:
     """Load the parser and the model once per process."""
     global _encode
     loaded = load_parser(parser)
-    assert hasattr(loaded, "parse")
+    assert isinstance(loaded, LineParser)
     _encode = SourceEncoder(loaded, SentencePieceSegmenter(model)).parse
 
 

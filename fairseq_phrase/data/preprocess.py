@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,11 +15,11 @@ from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
 from tqdm import tqdm
 
-from fairseq_phrase.data.corpus import encode_corpus
+from fairseq_phrase.data.corpus import encode_corpus, parses_of
 from fairseq_phrase.data.parse_writer import LabelTable, ParseWriter
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter, train_sentencepiece
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers import load_parser, resolve
+from fairseq_phrase.parsers import LineParser, load_parser, resolve
 from fairseq_phrase.syntax.store import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.text import find_text, read_lines
 
@@ -32,7 +33,8 @@ class Options:
     """What ``fairseq-phrase-preprocess`` was asked for; its ``--help`` explains each.
 
     Attributes:
-        splits: prefix of the raw text by the split's name (``train``, ``valid``, ``test``, ``test1``).
+        splits: prefix of the raw text by the split's name (``train``, ``valid``, ``test``,
+            ``test1``).
     """
 
     source_lang: str
@@ -86,8 +88,8 @@ class _Split:
 def preprocess(options: Options) -> dict[str, SplitCounts]:
     """Write a data directory.
 
-    Everything is made in ``DESTDIR.partial`` and moved to its place at the end, so that a run which
-    fails or is stopped leaves what was there before.
+    Everything is made in ``DESTDIR/.partial`` and moved to its place at the end, so that a run
+    which fails or is stopped leaves what was there before.
 
     Returns:
         The counts of each split.
@@ -95,18 +97,30 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     Raises:
         UserError: the input is not usable; the message says where and what to do.
     """
-    parser_version = load_parser(options.parser).version  # fails early where it is not installed
+    if options.source_lang == options.target_lang:
+        raise UserError(f"source and target language are both '{options.source_lang}'")
+    parser = load_parser(options.parser)  # fails early where it is not installed
     splits = [_find_split(options, name, prefix) for name, prefix in options.splits.items()]
-    partial = options.destdir.with_name(options.destdir.name + ".partial")
+    if not isinstance(parser, LineParser):
+        for split in splits:
+            parses_of(split.source, parser)
     if options.destdir.exists() and not options.destdir.is_dir():
         raise UserError(f"--destdir {options.destdir} is a file: name a folder")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    is_new = not options.destdir.exists()
+    # Within DESTDIR, so that moving needs no other file system even where DESTDIR is a mount point.
+    partial = options.destdir / ".partial"
     try:
-        _make(options, splits, partial, parser_version)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _make(options, splits, partial, parser.version)
         _move_into_place(partial, options.destdir)
+    except OSError as error:
+        place = error.filename or f"cannot write to {options.destdir}"
+        raise UserError(f"{place}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        if is_new and options.destdir.is_dir() and not any(options.destdir.iterdir()):
+            options.destdir.rmdir()
     return {split.name: split.counts for split in splits}
 
 
@@ -116,8 +130,8 @@ def _find_split(options: Options, name: str, prefix: str) -> _Split:
     source_lines, target_lines = (sum(1 for _ in read_lines(path)) for path in (source, target))
     if source_lines != target_lines:
         raise UserError(
-            f"{source} has {source_lines} lines and {target} has {target_lines}: the two sides must "
-            "be parallel, line by line"
+            f"{source} has {source_lines} lines and {target} has {target_lines}: the two sides "
+            "must be parallel, line by line"
         )
     if not source_lines:
         raise UserError(f"{source} and {target} are empty")
@@ -148,8 +162,10 @@ def _make(options: Options, splits: list[_Split], partial: Path, parser_version:
         for language in options.languages:
             _binarize(options, split, partial, language, dictionaries[language])
         files = writers[split.name].finish()
-        files += [partial / f"{split.name}.{options.pair}.{options.source_lang}.{end}"
-                  for end in ("bin", "idx")]
+        files += [
+            partial / f"{split.name}.{options.pair}.{options.source_lang}.{end}"
+            for end in ("bin", "idx")
+        ]
         manifest.splits[f"{split.name}.{options.pair}"] = SplitRecord(
             split.counts.kept,
             split.counts.words,
@@ -182,11 +198,10 @@ def _encode_split(
     # A process takes seconds to start its parser, so few lines are not worth another.
     workers = min(options.workers, max(1, split.lines // LINES_PER_WORKER))
     sentences = encode_corpus(split.source, options.parser, model, workers)
-    writer = ParseWriter(
-        partial / f"{split.name}.{options.pair}.{options.source_lang}",
-        load_parser(options.parser).fields,
-        labels,
-    )
+    fields = load_parser(options.parser).fields
+    has_trees = "heads" in fields
+    prefix = partial / f"{split.name}.{options.pair}.{options.source_lang}"
+    writer = ParseWriter(prefix, fields, labels)
     counts = split.counts
     with (
         open(_pieces(partial, split, options.source_lang), "w", encoding="utf-8") as source_file,
@@ -198,6 +213,8 @@ def _encode_split(
             target = segmenter.line_pieces(target_line)
             if not _wanted(options, split, number, len(sentence.pieces), len(target)):
                 continue
+            if has_trees and sentence.heads is None:
+                raise UserError(f"{at(split.source, number)}: too long to be parsed")
             counts.kept += 1
             counts.subwords += len(sentence.pieces)
             counts.words += int(sentence.words[-1]) + 1 if len(sentence.words) else 0
@@ -233,9 +250,7 @@ def _pieces(partial: Path, split: _Split, language: str) -> Path:
     return partial / f"{split.name}.pieces.{language}"
 
 
-def _dictionaries(
-    options: Options, splits: list[_Split], partial: Path
-) -> dict[str, Dictionary]:
+def _dictionaries(options: Options, splits: list[_Split], partial: Path) -> dict[str, Dictionary]:
     """Load or build both languages' dictionaries and save them."""
     given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=True))
     built: dict[str, Dictionary] = {}
@@ -243,6 +258,7 @@ def _dictionaries(
         if path is not None:
             if not path.is_file():
                 raise UserError(f"the dictionary {path} is not there")
+            deque(read_lines(path), maxlen=0)  # names the line that is not UTF-8, if one is not
             try:
                 built[language] = Dictionary.load(str(path))
             except (ValueError, RuntimeError) as error:
@@ -287,7 +303,6 @@ def _binarize(
 
 def _move_into_place(partial: Path, destination: Path) -> None:
     """Put finished files where they belong, the manifest last: it vouches for the others."""
-    destination.mkdir(parents=True, exist_ok=True)
     for path in sorted(partial.iterdir(), key=lambda path: path.name.startswith("syntax.")):
         os.replace(path, destination / path.name)
 
@@ -295,7 +310,7 @@ def _move_into_place(partial: Path, destination: Path) -> None:
 def splits_of(
     trainpref: str | None, validpref: str | None, testpref: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Name splits as fairseq does: further valid and test sets are ``valid1``, ``test1``…
+    """Name splits as fairseq does: further valid and test sets are ``valid1``, ``test1``, ….
 
     Args:
         trainpref: prefix of the training text.

@@ -12,9 +12,9 @@ from fairseq_phrase.errors import UserError
 
 #: fairseq gives these pieces a meaning of their own; text that spells one is cut into characters.
 _SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
-# Protocol buffers merge what is appended, so these bytes set two fields of a model's normalizer_spec
-# (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A word then keeps
-# the ▁ that it has, or has not, of its own.
+# Protocol buffers merge what is appended, so these bytes set two fields of a model's
+# normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
+# word then keeps the ▁ that it has, or has not, of its own.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
 
 
@@ -50,14 +50,14 @@ class SentencePieceSegmenter:
         Returns:
             Its pieces; none if nothing but white space is left of it in the model's normal form.
         """
-        pieces = self._words.encode(word, out_type=str)
+        pieces = _pieces(self._words, word)
         if not "".join(pieces).strip("▁"):
             return ()
         return tuple(_unmistakable(pieces))
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line of raw text, as SentencePiece does."""
-        return _unmistakable(self._lines.encode(line, out_type=str))
+        return _unmistakable(_pieces(self._lines, line))
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -66,13 +66,22 @@ def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
     return processor
 
 
+def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
+    try:
+        return processor.encode(text, out_type=str)
+    except (UnicodeEncodeError, RuntimeError):  # by SentencePiece's version
+        raise UserError(
+            f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
+        ) from None
+
+
 def _unmistakable(pieces: list[str]) -> list[str]:
     """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
-    if not any(piece in _SPECIAL_PIECES or len(piece.split()) != 1 for piece in pieces):
+    if not any(piece in _SPECIAL_PIECES or piece.split() != [piece] for piece in pieces):
         return pieces
     cut = []
     for piece in pieces:
-        if piece in _SPECIAL_PIECES or len(piece.split()) != 1:
+        if piece in _SPECIAL_PIECES or piece.split() != [piece]:
             cut += [character for character in piece if not character.isspace()]
         else:
             cut.append(piece)

@@ -1,8 +1,8 @@
 """Raw source lines to subwords with their parse: one way for a corpus and for new text.
 
-Words come first: the parser decides them, and each is cut into subwords on its own, so that the word
-of every subword is known by construction. Imports no fairseq and no torch, so that worker processes
-start quickly.
+Words come first: the parser decides them, and each is cut into subwords on its own, so that the
+word of every subword is known by construction. Imports no fairseq and no torch, so that worker
+processes start quickly.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class EncodedSentence:
 def encode_sentence(sentence: ParsedSentence, segmenter: SentencePieceSegmenter) -> EncodedSentence:
     """Cut a sentence's words into subwords.
 
-    Words of which the subword model leaves nothing (a zero-width space alone) leave the tree, so that
-    every word has a subword.
+    Words of which the subword model leaves nothing (a zero-width space alone) leave the tree, so
+    that every word has a subword.
     """
     cut = [segmenter.word_pieces(word) for word in sentence.marked_words()]
     if not all(cut):
@@ -87,7 +87,7 @@ class SourceEncoder:
         """
         manifest = Manifest.load(directory, language)
         made = load_parser(parser or manifest.parser)
-        if not hasattr(made, "parse"):
+        if not isinstance(made, LineParser):
             raise UserError(
                 f"{directory} was parsed from {manifest.parser_version} files, which new text does "
                 "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "

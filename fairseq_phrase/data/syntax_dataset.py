@@ -32,8 +32,8 @@ class SyntaxDataset(BaseWrapperDataset):
     Args:
         dataset: the sentence pairs, as fairseq loads them.
         parses: as many parses.
-        max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of subwords
-            that it keeps; parses are cut alike.
+        max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of
+            subwords that it keeps; parses are cut alike.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -90,8 +90,8 @@ def collate_parses(
         dictionary: the source dictionary, which tells words from special tokens.
 
     Returns:
-        ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1 at
-        padding and the tokens that mark a sentence's start and end), and, where there are heads,
+        ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
+        at padding and the tokens that mark a sentence's start and end), and, where there are heads,
         ``src_heads`` (shape ``(batch, words)``, word indices from 0, the root its own; -1 at
         padding).
 

@@ -39,15 +39,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 MASKS = ("subset", "hadamard", "all")
+PATHS = ("dense", "blocks", "edges")
 
-# Measured forward and backward on a two-core Xeon with 1 and 2 threads (float32, width 512, 8
-# heads, 1024 tokens, k = 2 and 3; benchmarks/phrase_attention.py). Node pairs per adjacent pair at
-# which the edges path overtook the dense one: 38 to 42 for token n-grams and dependency chains
-# alike, 22 to 43 for hadamard. The margin is for machines with more cores, on which the dense
-# product gains more. The number for CUDA is a cautious guess: no GPU was at hand.
-MIN_SPARSITY = {"cpu": 64.0, "cuda": 256.0}
-# On the CPU the edges path, whose rows stay in cache, was 1.1 to 1.4 times faster than blocks at
-# every length from 32 to 512. On a GPU index_add means atomic additions; blocks are matrix products.
+# Node pairs per adjacent pair from which the dense path is left. Measured forward and backward on
+# a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
+# edges path overtook the dense one at 38 to 42, for token n-grams and dependency chains alike, and
+# at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
+# pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess: no GPU was at hand.
+MIN_SPARSITY = {"cpu": 50.0, "cuda": 256.0}
+# On the CPU, where its rows stay in cache, the edges path was 1.1 to 1.4 times faster than blocks
+# at lengths from 32 to 512 with 1 thread, and on a par with 2. On a GPU its index_add means atomic
+# additions, and blocks are matrix products; that choice, too, awaits a measurement.
 EDGES_BEAT_BLOCKS = {"cpu": True, "cuda": False}
 # Blocks of 16 positions beat 8, 32 and 64 on the CPU; 32 fill a GPU's tiles better (a guess).
 BLOCK_SIZE = {"cpu": 16, "cuda": 32}
@@ -89,7 +91,7 @@ def subset_attention(
     Returns:
         Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
     """
-    path = path or choose_path(phrases)
+    path = _check_path(path or choose_path(phrases))
     if path == "dense":
         mask = phrases.adjacency()[:, None]
         return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
@@ -130,7 +132,7 @@ def hadamard_attention(
     Returns:
         Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
     """
-    path = path or choose_path(phrases)
+    path = _check_path(path or choose_path(phrases))
     if path == "dense":
         weights = attention_weights(query, key, phrases, "hadamard")
         if dropout_p > 0:
@@ -174,7 +176,7 @@ def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: st
         Weights in float32 (float64 for float64 input), before dropout.
         Shape: (batch, heads, nodes, nodes)
     """
-    scores = _upcast(query @ key.transpose(-2, -1)) / math.sqrt(query.size(-1))
+    scores = _scores(query, key)
     if mask == "subset":
         scores = scores.masked_fill(~phrases.adjacency()[:, None], -math.inf)
     elif mask == "hadamard":
@@ -292,6 +294,12 @@ class PhraseAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
 
+def _check_path(path: str) -> str:
+    if path not in PATHS:
+        raise ValueError(f"unknown path {path!r}, expected one of {', '.join(PATHS)}")
+    return path
+
+
 def _for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
     """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
     return choices.get(on.device.type, choices["cuda"])
@@ -300,6 +308,11 @@ def _for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Settin
 def _upcast(scores: Tensor) -> Tensor:
     """Go from half to single precision, in which sums of exponentials are taken."""
     return scores if scores.dtype == torch.float64 else scores.float()
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    """Return QK^T/√d in single precision or better; scaled first, for the range of float16."""
+    return _upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
 
 
 def _key_mask(padding_mask: Tensor) -> Tensor | None:
@@ -355,9 +368,20 @@ def _leak(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
     return outside, is_node.to(total.dtype), total
 
 
-def _row_maximum(maximum: Tensor, outside: Tensor) -> Tensor:
-    """Count the zeros of the pairs outside, if there are any, into the rows' largest score."""
-    return torch.where(outside > 0, maximum.clamp(min=0), maximum)
+def _shift(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Count the zeros of the pairs outside into the rows' largest score.
+
+    Where there is no pair outside there is no zero either, and counting one would let all
+    exponentials of a row of very negative scores vanish.
+
+    Returns:
+        What to subtract from a row's scores, and the exponential of a score 0 thereafter, which
+        is 0 where no pair needs it.
+    """
+    has_zero = outside > 0
+    at_least_zero = maximum.clamp(min=0)
+    unit = (-at_least_zero).exp() * has_zero
+    return torch.where(has_zero, at_least_zero, maximum), unit
 
 
 def _blocked_hadamard(
@@ -371,11 +395,10 @@ def _blocked_hadamard(
     outside = phrases.split_queries(outside, block).flatten(0, 1)[:, None, :, None]
     is_node = phrases.split_queries(is_node, block).flatten(0, 1)[:, None, :, None]
 
-    scores = _upcast(query @ key.transpose(-2, -1)) / math.sqrt(query.size(-1))
+    scores = _scores(query, key)
     scores = scores.masked_fill(~adjacency, -math.inf)
-    maximum = _row_maximum(scores.detach().amax(-1, keepdim=True), outside)
+    maximum, unit = _shift(scores.detach().amax(-1, keepdim=True), outside)
     inner = (scores - maximum).exp()
-    unit = (-maximum).exp()
     normalizer = inner.sum(-1, keepdim=True) + unit * outside
     inner = dropout(inner, dropout_p)
     weights = (inner - unit * is_node * adjacency) / normalizer
@@ -404,11 +427,10 @@ def _edge_attention(
     if leak:
         outside, is_node, total = _leak(value, phrases)
         outside, is_node = outside.reshape(-1, 1), is_node.reshape(-1, 1)
-        maximum = _row_maximum(maximum, outside)
+        maximum, unit = _shift(maximum, outside)
     inner = (scores - maximum[queries]).exp()
     normalizer = scores.new_zeros(per_node).index_add(0, queries, inner)
     if leak:
-        unit = (-maximum).exp()
         normalizer = normalizer + unit * outside
     inner = dropout(inner, dropout_p)
     if leak:

@@ -344,10 +344,8 @@ class PhraseBatch:
         """
 
         def count() -> Tensor:
-            query = self.edges().query
-            return torch.bincount(query, minlength=self.padding_mask.numel()).view(
-                self.padding_mask.shape
-            )
+            counts = _count(self.edges().query, self.padding_mask.numel())
+            return counts.view(self.padding_mask.shape)
 
         return self.cached("degrees", count)
 
@@ -412,10 +410,11 @@ class PhraseBatch:
         if init != "mean":
             raise ValueError(f"unknown initial phrase state {init!r}, expected 'zero' or 'mean'")
         query, key = self.cached("contained tokens", self._contained_tokens)
-        sums = states.new_zeros(batch * num_phrases, width, dtype=torch.float32)
+        # Half precision is too coarse to add up in.
         tokens = states.reshape(-1, width).index_select(0, key)
-        sums = sums.index_add(0, query, tokens.float())
-        sizes = torch.bincount(query, minlength=batch * num_phrases).clamp(min=1)
+        tokens = tokens if states.dtype == torch.float64 else tokens.float()
+        sums = tokens.new_zeros(batch * num_phrases, width).index_add(0, query, tokens)
+        sizes = _count(query, batch * num_phrases).clamp(min=1)
         means = (sums / sizes[:, None]).view(batch, num_phrases, width)
         return torch.cat([states, means.to(states.dtype)], dim=1)
 
@@ -587,6 +586,13 @@ def _pad_nodes(states: Tensor, before: int, length: int) -> Tensor:
     return pad(states, (0, 0) * (states.dim() - 2) + (before, after))
 
 
+def _count(index: Tensor, length: int) -> Tensor:
+    """Count how often each of ``length`` indices occurs, without bincount's wait for a GPU."""
+    return torch.zeros(length, dtype=torch.int64, device=index.device).scatter_add(
+        0, index, torch.ones_like(index)
+    )
+
+
 def _count_tokens(words: Tensor, max_words: int) -> Tensor:
     """Count each word's tokens; column ``max_words`` counts the tokens of no word, if any.
 
@@ -639,35 +645,25 @@ def _chain_batch(
     device = words.device
     batch, num_tokens = words.shape
     num_words = successor.size(1)
-    sentence = torch.arange(batch, device=device)[:, None]
-    # path[i]: the word i steps after each, W where there is none; column W stays there.
-    none = torch.full((batch, 1), num_words, device=device)
-    step = torch.cat([successor, none], dim=1)
-    start = torch.arange(num_words, device=device).expand(batch, num_words)
-    path = [start]
-    while len(path) < min(max_length, num_words):
-        path.append(step.gather(1, path[-1]))
-    exists = [(counts[:, :num_words] > 1) & single_words]
-    exists += [word < num_words for word in path[1:]]
-
+    path = _follow(successor, max_length)
+    has_tokens = counts[:, :num_words] > 0
+    exists = [(counts[:, :num_words] > 1) & single_words, *(word < num_words for word in path[1:])]
+    # A chain of every size contributes each of its words once.
+    sizes = [size for size in range(1, len(path) + 1) for _ in range(size)]
+    chain_words = torch.stack([path[i] for size in range(1, len(path) + 1) for i in range(size)], 1)
+    member_counts = counts.gather(1, chain_words.flatten(1)).view(chain_words.shape)
+    member_counts = member_counts * torch.stack([exists[size - 1] for size in sizes], dim=1)
     # Number the phrases of each sentence through, so that no slot is wasted.
     is_phrase = torch.stack(exists, dim=1).flatten(1)
-    rank = is_phrase.cumsum(1)
-    starts_at = counts[:, :num_words] > 0
+    rank = is_phrase.cumsum(1) - 1
+
     faults = [
         *faults,
         ("a token's word index is out of range", words >= num_words),
-        ("a word index is skipped", starts_at & ~pad(starts_at[:, :-1], (1, 0), value=True)),
+        ("a word index is skipped", has_tokens & ~pad(has_tokens[:, :-1], (1, 0), value=True)),
     ]
-    # Token memberships of all chains: a chain's words times the tokens of each.
-    chain_words = torch.stack(
-        [path[i] for size in range(1, len(path) + 1) for i in range(size)], dim=1
-    )
-    chain_sizes = [size for size in range(1, len(path) + 1) for _ in range(size)]
-    member_counts = counts.gather(1, chain_words.flatten(1)).view(chain_words.shape)
-    member_counts = member_counts * torch.stack([exists[size - 1] for size in chain_sizes], dim=1)
     # The one transfer from the device: the numbers that sizes of tensors depend on.
-    numbers = [rank[:, -1].max() if rank.numel() else rank.sum(), member_counts.sum()]
+    numbers = [is_phrase.sum(1).max(), member_counts.sum()]
     numbers += [fault.any().long() for _, fault in faults]
     num_phrases, num_members, *found = torch.stack(numbers).tolist()
     for (message, _), present in zip(faults, found, strict=True):
@@ -675,38 +671,97 @@ def _chain_batch(
             raise ValueError(f"cannot build phrases: {message} (indices are 0-based)")
 
     num_nodes = num_tokens + num_phrases
-    slot_padding = torch.arange(num_phrases, device=device) >= is_phrase.sum(1, keepdim=True)
-    node = (sentence * num_nodes + num_tokens + rank - 1).view(batch, len(path), num_words)
-    all_nodes = torch.arange(batch * num_nodes, device=device)
-    pairs = [(all_nodes, all_nodes, torch.ones_like(all_nodes, dtype=torch.bool))]
-
-    # Chains and their pieces.
-    for size in range(2, len(path) + 1):
-        for piece_size in range(1, size):
-            for shift in range(size - piece_size + 1):
-                first = path[shift].clamp(max=max(num_words - 1, 0))
-                piece = node[:, piece_size - 1].gather(1, first)
-                both = exists[size - 1] & exists[piece_size - 1].gather(1, first)
-                pairs.append((node[:, size - 1], piece, both))
-                pairs.append((piece, node[:, size - 1], both))
-
-    # Chains and their tokens: tokens sorted by word, from which each member takes its run.
-    column = words.masked_fill(words < 0, num_words)
-    by_word = (sentence * (num_words + 1) + column).view(-1).argsort(stable=True)
-    run_start = (counts.view(-1).cumsum(0) - counts.view(-1)).view(counts.shape)
-    first_token = run_start.gather(1, chain_words.flatten(1)).view(-1)
-    chain_node = node[:, [size - 1 for size in chain_sizes]].reshape(-1)
-    repeats = member_counts.view(-1)
-    before = repeats.cumsum(0) - repeats
-    member = torch.arange(num_members, device=device)
-    owner = torch.repeat_interleave(repeats, output_size=num_members)
-    token = by_word[first_token[owner] + member - before[owner]]
+    first_node = torch.arange(batch, device=device)[:, None] * num_nodes
+    node = (first_node + num_tokens + rank).view(batch, len(path), num_words)
+    itself = torch.arange(batch * num_nodes, device=device)
+    owner, token = _chain_tokens(words, counts, chain_words, member_counts, num_members)
+    phrase_node = node[:, [size - 1 for size in sizes]].reshape(-1)[owner]
     token_node = token // num_tokens * num_nodes + token % num_tokens
-    phrase_node = chain_node[owner]
-    valid = torch.ones_like(member, dtype=torch.bool)
-    pairs += [(phrase_node, token_node, valid), (token_node, phrase_node, valid)]
+    always = torch.ones_like(torch.cat([itself, token_node]), dtype=torch.bool)
+    pairs = [
+        (itself, itself, always[: len(itself)]),
+        (phrase_node, token_node, always[len(itself) :]),
+        (token_node, phrase_node, always[len(itself) :]),
+        *_chain_pieces(path, exists, node),
+    ]
+    slot_padding = torch.arange(num_phrases, device=device) >= is_phrase.sum(1, keepdim=True)
     return PhraseBatch(
         padding_mask=torch.cat([padding_mask, slot_padding], dim=1),
         num_tokens=num_tokens,
         edges=_select_edges(pairs),
     )
+
+
+def _follow(successor: Tensor, max_length: int) -> list[Tensor]:
+    """Walk up to k-1 steps from every word; W means the chain has ended.
+
+    Returns:
+        For i = 0, 1, ... the word i steps after each.
+        Shape of each: (batch, W)
+    """
+    batch, num_words = successor.shape
+    ended = successor.new_full((batch, 1), num_words)
+    step = torch.cat([successor, ended], dim=1)
+    path = [torch.arange(num_words, device=successor.device).expand(batch, num_words)]
+    while len(path) < min(max_length, num_words):
+        path.append(step.gather(1, path[-1]))
+    return path
+
+
+def _chain_pieces(
+    path: list[Tensor], exists: list[Tensor], node: Tensor
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Pair every chain with the shorter chains inside it, in both directions.
+
+    Args:
+        path: the word i steps after each, from :func:`_follow`.
+        exists: for each size whether the chain that begins at a word is a phrase.
+            Shape of each: (batch, W)
+        node: flat index of that phrase's node.
+            Shape: (batch, sizes, W)
+
+    Returns:
+        Candidate pairs (query, key, exists).
+    """
+    pairs = []
+    for size in range(2, len(path) + 1):
+        whole = node[:, size - 1]
+        for piece_size in range(1, size):
+            for shift in range(size - piece_size + 1):
+                begin = path[shift].clamp(max=node.size(2) - 1)
+                piece = node[:, piece_size - 1].gather(1, begin)
+                both = exists[size - 1] & exists[piece_size - 1].gather(1, begin)
+                pairs += [(whole, piece, both), (piece, whole, both)]
+    return pairs
+
+
+def _chain_tokens(
+    words: Tensor, counts: Tensor, chain_words: Tensor, member_counts: Tensor, num_members: int
+) -> tuple[Tensor, Tensor]:
+    """List the tokens of every word of every chain.
+
+    Args:
+        words: index of each token's word or -1.
+            Shape: (batch, tokens)
+        counts: number of tokens of each word; the last column is for tokens of no word.
+            Shape: (batch, W + 1)
+        chain_words: the words of all chains.
+            Shape: (batch, chain words, W)
+        member_counts: how many tokens each of them contributes.
+            Shape: (batch, chain words, W)
+        num_members: their sum.
+
+    Returns:
+        Flat indices, into ``chain_words`` and into ``words``, of every membership.
+    """
+    # Sorted by word, the tokens of a word are a run, of which each membership takes one.
+    column = words.masked_fill(words < 0, counts.size(1) - 1)
+    sentence = torch.arange(words.size(0), device=words.device)[:, None]
+    by_word = (sentence * counts.size(1) + column).view(-1).argsort(stable=True)
+    run_start = (counts.view(-1).cumsum(0) - counts.view(-1)).view(counts.shape)
+    first_token = run_start.gather(1, chain_words.flatten(1)).view(-1)
+    repeats = member_counts.view(-1)
+    before = repeats.cumsum(0) - repeats
+    owner = torch.repeat_interleave(repeats, output_size=num_members)
+    within_run = torch.arange(num_members, device=words.device) - before[owner]
+    return owner, by_word[first_token[owner] + within_run]

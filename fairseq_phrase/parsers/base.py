@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
+@runtime_checkable
 class LineParser(Protocol):
     """A parser that turns raw lines into parses, for a corpus and for new text alike.
 

@@ -27,7 +27,7 @@ class SpacyParser:
         UserError: spaCy or the pipeline is not installed, or the pipeline has no parser.
     """
 
-    fields = ("words", "heads", "deprels", "tags")
+    fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
         try:
@@ -42,12 +42,13 @@ class SpacyParser:
                     f"python -m spacy download {model}"
                 )
             # A package's own folder holds the pipeline's in a folder NAME-VERSION.
-            folder = next(spacy.util.get_package_path(model).glob("*/meta.json")).parent
+            package = spacy.util.get_package_path(model)
+            folder = next((path.parent for path in package.glob("*/meta.json")), package)
         try:
             meta = spacy.util.load_meta(folder / "meta.json")
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} is no spaCy pipeline: {error}") from None
-        self._components = meta["pipeline"]
+        self._components = meta.get("pipeline", [])
         if "parser" not in self._components:
             raise UserError(
                 f"the spaCy pipeline '{model}' has no dependency parser, only "
@@ -61,18 +62,34 @@ class SpacyParser:
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Parse lines; where spaCy sees several sentences in one, the first root takes the rest.
 
+        A line with more characters than spaCy parses (a million, by default) comes back without a
+        tree, cut at white space.
+
         Raises:
-            UserError: spaCy cannot parse a line, for instance one of over a million characters.
+            UserError: the pipeline cannot be loaded, or spaCy cannot parse a line.
         """
         if self._pipeline is None:
-            self._pipeline = self._load(self._folder, exclude=["ner", "lemmatizer", "textcat"])
-        return self._sentences(self._pipeline.pipe(lines, batch_size=_BATCH_LINES), tree=True)
+            self._pipeline = self._loaded(exclude=["ner", "lemmatizer", "textcat"])
+        limit = self._pipeline.max_length
+        short = (line if len(line) <= limit else "" for line in lines)
+        parsed = self._sentences(self._pipeline.pipe(short, batch_size=_BATCH_LINES), tree=True)
+        for index, line in enumerate(lines):
+            if len(line) > limit:
+                words = line.split()
+                parsed[index] = ParsedSentence(words, [True] * len(words))
+        return parsed
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines into the words that :meth:`parse` makes, with spaCy's tokenizer alone."""
         if self._tokenizer is None:
-            self._tokenizer = self._load(self._folder, exclude=self._components)
+            self._tokenizer = self._loaded(exclude=self._components)
         return self._sentences(self._tokenizer.pipe(lines), tree=False)
+
+    def _loaded(self, exclude: Sequence[str]) -> Any:
+        try:
+            return self._load(self._folder, exclude=exclude)
+        except (OSError, ValueError, ImportError) as error:
+            raise UserError(f"spaCy cannot load {self._folder}: {error}") from error
 
     def _sentences(self, documents: Iterable[Any], *, tree: bool) -> list[ParsedSentence]:
         try:

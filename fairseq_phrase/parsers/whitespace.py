@@ -11,10 +11,12 @@ class WhitespaceParser:
     """Words without trees, for models that need none (``--parser none``)."""
 
     version = "white space"
-    fields = ("words",)
+    fields: tuple[str, ...] = ("words",)
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines at white space."""
         return [ParsedSentence(words, [True] * len(words)) for words in map(str.split, lines)]
 
-    tokenize = parse
+    def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
+        """Cut lines at white space."""
+        return self.parse(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,4 +56,4 @@ def subwords_of_word(words: np.ndarray, count: int) -> list[range]:
         A range of subword indices from 0 for each word.
     """
     starts = np.searchsorted(words, np.arange(count + 1))
-    return [range(int(start), int(end)) for start, end in zip(starts, starts[1:], strict=False)]
+    return [range(int(start), int(end)) for start, end in pairwise(starts)]

@@ -1,7 +1,7 @@
 """fairseq's memory-mapped ``.bin``/``.idx`` arrays, read and written with NumPy alone.
 
-fairseq's own reader (``MMapIndexedDataset``) reads both files through when it opens them; parses are
-opened here in constant time and memory instead, and need no torch. The format is the same, and
+fairseq's own reader (``MMapIndexedDataset``) reads both files through when it opens them; parses
+are opened here in constant time and memory instead, and need no torch. The format is the same, and
 fairseq reads what is written here.
 """
 
@@ -18,7 +18,15 @@ from fairseq_phrase.errors import UserError
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, number of arrays
 # The integer types of fairseq.data.indexed_dataset, by their codes there.
-_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
+_DTYPES = {
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    8: np.uint16,
+    9: np.uint32,  # fairseq's text where the dictionary has over 65,500 entries
+}
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _CHUNK = 1 << 22  # values converted at a time when a file is finished
 
@@ -70,7 +78,8 @@ class IndexedWriter:
         with open(f"{self.prefix}.bin", "wb") as stream:
             for start in range(0, len(spilled), _CHUNK):
                 values = spilled[start : start + _CHUNK]
-                stream.write((values if mapping is None else mapping[values]).astype(dtype).tobytes())
+                mapped = values if mapping is None else mapping[values]
+                stream.write(mapped.astype(dtype).tobytes())
         sizes = np.array(self._sizes, dtype=np.int32)
         ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
         with open(f"{self.prefix}.idx", "wb") as stream:
@@ -79,6 +88,11 @@ class IndexedWriter:
             stream.write(np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(sizes)].tobytes())
         del spilled
         self._spill_path.unlink()
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """Map a file's bytes, as a plain array: indexing NumPy's own ``memmap`` class is slow."""
+    return np.asarray(np.memmap(path, mode="r", dtype=np.uint8))
 
 
 class IndexedReader:
@@ -104,24 +118,25 @@ class IndexedReader:
             header = stream.read(_HEADER.size)
         if len(header) < _HEADER.size or header[:9] != _MAGIC:
             raise UserError(f"{index_path} is not an index of fairseq's mmap format")
-        _, _, code, count = _HEADER.unpack(header)
-        if code not in _DTYPES or index_path.stat().st_size != _HEADER.size + 12 * count:
+        _, version, code, count = _HEADER.unpack(header)
+        size = index_path.stat().st_size
+        if version != 1 or code not in _DTYPES or size != _HEADER.size + 12 * count:
             raise UserError(f"{index_path} is damaged: run fairseq-phrase-preprocess again")
         self._dtype = np.dtype(_DTYPES[code])
-        index = np.memmap(index_path, mode="r", dtype=np.uint8)
+        index = _mapped(index_path)
         sizes_end = _HEADER.size + 4 * count
         self.sizes = index[_HEADER.size : sizes_end].view(np.int32)
         self._starts = index[sizes_end:].view(np.int64)
-        expected = int(self._starts[-1]) + int(self.sizes[-1]) * self._dtype.itemsize if count else 0
+        expected = 0
+        if count:
+            expected = int(self._starts[-1]) + int(self.sizes[-1]) * self._dtype.itemsize
         if data_path.stat().st_size != expected:
             raise UserError(
                 f"{data_path} has {data_path.stat().st_size} bytes where its index expects "
                 f"{expected}: run fairseq-phrase-preprocess again"
             )
         # A file of no bytes cannot be mapped.
-        self._data: np.ndarray = np.zeros(0, dtype=np.uint8)
-        if expected:
-            self._data = np.memmap(data_path, mode="r", dtype=np.uint8)
+        self._data = _mapped(data_path) if expected else np.zeros(0, dtype=np.uint8)
 
     def __len__(self) -> int:
         """Return the number of arrays."""

@@ -20,7 +20,7 @@ from fairseq_phrase.syntax.indexed import IndexedReader
 
 FORMAT_VERSION = 1
 #: What a parse is made of, in the order of the files: per subword the index of its word; per word
-#: the index of its head, its relation's and its tag's number in ``dict.deprel.txt``/``dict.tag.txt``.
+#: the index of its head, its relation and its tag, as ``dict.{deprel,tag}.txt`` number them.
 FIELDS = ("words", "heads", "deprels", "tags")
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
@@ -112,14 +112,17 @@ class Manifest:
                     f"{FORMAT_VERSION}: run fairseq-phrase-preprocess again"
                 )
             splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
-            return cls(**{**content, "splits": splits})
+            manifest = cls(**{**content, "splits": splits})
+            if not set(manifest.fields) <= set(FIELDS):
+                raise ValueError(f"unknown fields {manifest.fields}")
+            return manifest
         except FileNotFoundError:
             raise UserError(
                 f"{path} is missing: {directory} holds no parses of '{language}'. Make them with "
                 f"fairseq-phrase-preprocess --source-lang {language} --parser spacy:MODEL "
                 f"--destdir {directory} … (see fairseq-phrase-preprocess --help)"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{path} is damaged ({error}): run fairseq-phrase-preprocess again"
             ) from None
@@ -152,9 +155,7 @@ class ParseStore:
         UserError: the parses are missing or damaged, or belong to another text or dictionary.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike, split: str, language: str, fields: set[str]
-    ):
+    def __init__(self, directory: str | os.PathLike, split: str, language: str, fields: set[str]):
         self.directory, self.split, self.language = Path(directory), split, language
         manifest = Manifest.load(directory, language)
         manifest.require(fields, directory)
@@ -172,6 +173,8 @@ class ParseStore:
 
     def _check(self, manifest: Manifest) -> None:
         dictionary = self.directory / f"dict.{self.language}.txt"
+        if not dictionary.is_file():
+            raise UserError(f"{dictionary} is missing: run fairseq-phrase-preprocess again")
         if fingerprint(dictionary) != manifest.dictionary:
             raise UserError(
                 f"{dictionary} is not the dictionary that {self.split} was made with: put the old "
@@ -208,8 +211,8 @@ class ParseStore:
             index: the sentence, from 0.
 
         Returns:
-            By field: ``words`` (shape ``(subwords,)``, word indices from 0, the end-of-sentence token
-            left out), ``heads`` (``(words,)``, word indices from 0, the root its own),
+            By field: ``words`` (shape ``(subwords,)``, word indices from 0, the end-of-sentence
+            token left out), ``heads`` (``(words,)``, word indices from 0, the root its own),
             ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries).
         """
         return {name: reader[index] for name, reader in self._readers.items()}

@@ -15,8 +15,8 @@ from fairseq_phrase.synthetic.tree import Sentence, read_off
 
 LANGUAGES = {"de": german.sentence, "en": english.sentence}
 MAX_WORDS = 30
-# The grammar is called exhausted when so many draws in a row are repeats (not counting those that are
-# too long), or are too long.
+# The grammar is called exhausted when so many draws in a row, among those short enough, repeat a
+# text, or when so many are too long.
 MAX_REPEATS = 200
 MAX_TOO_LONG = 5000
 # Share of the ambiguous sentences whose second reading is given too.

@@ -132,7 +132,7 @@ class SyntaxTranslationTask(TranslationTask):
         tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
         if self._fields:
             self._raw_parses.clear()
-            for line, ids, sentence in zip(lines, tokens, self._parse(lines), strict=True):
+            for line, ids, sentence in zip(lines, tokens, self.encode_lines(lines), strict=True):
                 if self._indices(sentence) != tuple(ids.tolist()):
                     raise UserError(
                         f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer "
@@ -141,7 +141,12 @@ class SyntaxTranslationTask(TranslationTask):
                 self._remember(sentence)
         return tokens, lengths
 
-    def _parse(self, lines: list[str]) -> list[EncodedSentence]:
+    def encode_lines(self, lines: list[str]) -> list[EncodedSentence]:
+        """Parse raw lines and cut them into subwords, as preprocessing did.
+
+        Raises:
+            UserError: the parser that made the data is not installed, or cannot parse raw text.
+        """
         if self._source_encoder is None:
             self._source_encoder = SourceEncoder.of_data(
                 self._directory, self.cfg.source_lang, self.cfg.source_parser
@@ -169,7 +174,7 @@ class SyntaxTranslationTask(TranslationTask):
         """
         if ids not in self._raw_parses:
             pieces = (self.source_dictionary[index] for index in ids[:-1])
-            (sentence,) = self._parse(["".join(pieces).replace("▁", " ").strip()])
+            (sentence,) = self.encode_lines(["".join(pieces).replace("▁", " ").strip()])
             if self._indices(sentence) != ids:
                 raise UserError(
                     "a sentence came without its parse, and its text cannot be had back from its "

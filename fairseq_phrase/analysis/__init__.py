@@ -1,0 +1,1 @@
+"""Attention maps and result tables."""

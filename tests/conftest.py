@@ -1,0 +1,111 @@
+"""What the tests share: corpora, a preprocessed data directory, a spaCy pipeline.
+
+Nothing here needs a download. Real treebanks, texts and pipelines are used where they are at hand
+(see :func:`shared_data`); otherwise the synthetic corpus and a pipeline trained on it stand in, and
+pytest's header says so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.cli import synthetic as synthetic_command
+from fairseq_phrase.data.segmenter import SentencePieceSegmenter
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+_SHARED = REPOSITORY.parent / "shared"
+
+
+def shared_data(folder: str) -> Path | None:
+    """Find a folder of real data, ``multi30k`` or ``treebanks``.
+
+    Returns:
+        ``$FAIRSEQ_PHRASE_DATA/FOLDER``, else ``../shared/data/FOLDER`` beside the repository; None
+        where there is neither.
+    """
+    roots = [os.environ.get("FAIRSEQ_PHRASE_DATA"), _SHARED / "data"]
+    found = (Path(root) / folder for root in roots if root)
+    return next((path for path in found if path.is_dir()), None)
+
+
+def shared_pipeline(name: str = "de_ud_sm") -> Path | None:
+    """Find a spaCy pipeline in ``../shared/parsers``; None where there is none."""
+    path = _SHARED / "parsers" / name
+    return path if (path / "meta.json").is_file() else None
+
+
+def pytest_report_header() -> list[str]:
+    return [
+        f"multi30k: {shared_data('multi30k') or 'not here, the synthetic corpus stands in'}",
+        f"treebanks: {shared_data('treebanks') or 'not here, the synthetic corpus stands in'}",
+        f"spaCy pipeline: {shared_pipeline() or 'not here, one is trained for the tests'}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def synthetic_corpus(tmp_path_factory) -> Path:
+    """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
+    folder = tmp_path_factory.mktemp("corpus")
+    synthetic_command.main(
+        ["--out", str(folder), "--train", "2000", "--valid", "100", "--test", "100"]
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
+    """The synthetic corpus, preprocessed: de-en, joined dictionary of about 500, with heads."""
+    destination = tmp_path_factory.mktemp("data") / "synthetic.de-en"
+    arguments = [f"--{name}pref={synthetic_corpus / name}" for name in ("train", "valid", "test")]
+    preprocess_command.main(
+        ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), "--parser", "conllu"]
+        + ["--vocab-size", "500", "--joined-dictionary"]
+    )
+    return destination
+
+
+@pytest.fixture(scope="session")
+def segmenter(data_directory) -> SentencePieceSegmenter:
+    """The subword model of :func:`data_directory`."""
+    return SentencePieceSegmenter(data_directory / "spm.model")
+
+
+@pytest.fixture(scope="session")
+def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
+    """A spaCy pipeline with a tagger-less parser, trained for a moment on synthetic trees."""
+    import spacy
+    from spacy.tokens import Doc
+    from spacy.training import Example
+
+    from fairseq_phrase.parsers.conllu import ConlluFiles
+    from fairseq_phrase.text import read_lines
+
+    pipeline = spacy.blank("de")
+    pipeline.add_pipe("parser")
+    text = synthetic_corpus / "valid.de"
+    examples = []
+    for sentence in ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)):
+        gold = Doc(
+            pipeline.vocab,
+            sentence.words,
+            [*sentence.space_before[1:], False],
+            heads=sentence.tree.heads.tolist(),
+            deps=sentence.deprels,
+        )
+        examples.append(Example(pipeline.make_doc(gold.text), gold))
+    optimizer = pipeline.initialize(lambda: examples)
+    for start in range(0, len(examples), 25):
+        pipeline.update(examples[start : start + 25], sgd=optimizer)
+    folder = tmp_path_factory.mktemp("pipeline") / "de_synthetic"
+    pipeline.to_disk(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spacy_pipeline(request) -> Path:
+    """A spaCy pipeline's folder: the shared one, or one trained here."""
+    return shared_pipeline() or request.getfixturevalue("trained_pipeline")

@@ -1,0 +1,33 @@
+"""Text as the world holds it, for hypothesis: what breaks parsers, tokenizers and line counts."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+#: Emoji with joiners and skin tones, zero-width and bidirectional marks, line and paragraph
+#: separators, tabs, brackets, NUL, combining marks, expansions under NFKC, fairseq's and
+#: SentencePiece's own signs, Moses' escapes.
+SNIPPETS = (
+    "👩‍👩‍👧‍👦", "👍🏽", "🇩🇪", "\u200b", "\u200d", "\u2060", "\ufeff", "\u202e", "\u2066", "\u200f",
+    "\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1f", "\t", "\r", "\u00a0", "\u3000",
+    "\0", "\x7f", "(", ")", "[", "]", "-LRB-", "e\u0301", "\u0301", "n\u0303\u0323", "\u0489",
+    "…", "½", "ﬁ", "¨", "Ａ", "ℌ", "▁", "▁▁", "<s>", "</s>", "<pad>", "<unk>", "&apos;", "@@", "#",
+    "Haus", "der", "zum", "läuft", ".", ",", "U.S.", "2,5", "ß", "中文", "ภาษา", "עברית", "a" * 80,
+)  # fmt: skip
+
+
+def lines(max_size: int = 12) -> st.SearchStrategy[str]:
+    """Lines of text: anything but the line feed that ends them, and lone surrogates."""
+    anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+    piece = st.one_of(st.sampled_from(SNIPPETS), anything, st.sampled_from([" ", "  "]))
+    return st.lists(piece, max_size=max_size).map("".join)
+
+
+@st.composite
+def trees(draw: st.DrawFn, max_words: int = 25) -> list[int]:
+    """Heads of a random tree over 1 to ``max_words`` words, projective or not; the root its own."""
+    order = draw(st.permutations(range(draw(st.integers(1, max_words)))))
+    heads = [0] * len(order)
+    for place, word in enumerate(order):
+        heads[word] = order[draw(st.integers(0, place - 1))] if place else word
+    return heads

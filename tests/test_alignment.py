@@ -1,0 +1,63 @@
+"""Words and their subwords: numbering, checking, and back."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.syntax.alignment import check_words, subwords_of_word, words_of_subwords
+
+counts_of_subwords = st.lists(st.integers(1, 6), max_size=30)
+
+
+@given(counts_of_subwords)
+def test_each_subword_is_numbered_with_its_word(counts):
+    expected = [word for word, count in enumerate(counts) for _ in range(count)]
+    words = words_of_subwords(counts)
+    assert words.tolist() == expected
+    assert words.dtype == np.int64
+
+
+@given(counts_of_subwords)
+def test_the_subwords_of_words_are_found_again(counts):
+    words = words_of_subwords(counts)
+    ranges = subwords_of_word(words, len(counts))
+    assert [len(subwords) for subwords in ranges] == counts
+    assert [i for subwords in ranges for i in subwords] == list(range(len(words)))
+
+
+@given(counts_of_subwords)
+def test_words_that_were_numbered_here_pass_the_check(counts):
+    check_words(words_of_subwords(counts))
+
+
+@given(st.lists(st.integers(-2, 6), max_size=8))
+def test_words_pass_the_check_only_if_they_count_up_from_0_without_gaps(words):
+    steps = [after - before for before, after in zip([-1, *words], words, strict=False)]
+    if words and (steps[0] != 1 or not set(steps) <= {0, 1}):
+        with pytest.raises(ValueError, match="is of word"):
+            check_words(np.array(words))
+    else:
+        check_words(np.array(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([1, 2], "subword 0 is of word 1 after word None"),
+        ([-1, 0], "subword 0 is of word -1 after word None"),
+        ([0, 0, 2], "subword 2 is of word 2 after word 0"),
+        ([0, 1, 0], "subword 2 is of word 0 after word 1"),
+    ],
+)
+def test_the_first_subword_out_of_order_is_named(words, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_words(np.array(words))
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_word_without_subwords_is_named(count):
+    with pytest.raises(ValueError, match="word 2 has no subword"):
+        words_of_subwords([1, 3, count, 1])
