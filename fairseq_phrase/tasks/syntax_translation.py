@@ -106,6 +106,16 @@ class SyntaxTranslationTask(TranslationTask):
                 return name
         return None
 
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Batch a dataset; outside training, no sentence is lost.
+
+        fairseq 0.12.3 drops the last batch of a dataset where its size is no multiple of
+        ``--required-batch-size-multiple`` (8 by default), in ``fairseq-generate`` too.
+        """
+        if dataset is not self.datasets.get(self.cfg.train_subset):
+            kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
     # Raw text: fairseq-interactive and the hub interface.
 
     def _configured(self, args: Any) -> Any:
