@@ -38,6 +38,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
+from fairseq_phrase.modules.ngram_blocks import block_adjacency
 from fairseq_phrase.modules.phrase_attention import (
     BLOCK_SIZE,
     choose_path,
@@ -145,7 +146,7 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
         if path == "dense":
             phrases.adjacency()
         elif path == "blocks":
-            phrases.block_adjacency(BLOCK_SIZE.get(device.type, BLOCK_SIZE["cuda"]))
+            block_adjacency(phrases, BLOCK_SIZE.get(device.type, BLOCK_SIZE["cuda"]))
         else:
             phrases.edges()
         if mask == "hadamard" and path != "dense":

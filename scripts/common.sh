@@ -45,7 +45,8 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         touch "$stamp"
     fi
     PATH="$(cd "$VENV/bin" && pwd):$PATH"
-    export PATH
+    # Without the deprecation notes of fairseq's own dependencies.
+    export PATH PYTHONWARNINGS=ignore
 }
 
 # download URL FILE SHA256: resumes where it was cut off, and checks what came.

@@ -13,7 +13,7 @@ from tolerance import assert_same, error
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.modules import phrase_attention
+from fairseq_phrase.modules import edge_attention, phrase_attention
 from fairseq_phrase.modules.phrase_attention import (
     ACTIVATIONS,
     MASKS,
@@ -117,7 +117,7 @@ def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take one path whatever the size, in blocks so small that there are several."""
     monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases: path)
     monkeypatch.setitem(phrase_attention.BLOCK_SIZE, "cpu", 4)
-    monkeypatch.setitem(phrase_attention.EDGES_AT_ONCE, "cpu", 7)
+    monkeypatch.setitem(edge_attention.EDGES_AT_ONCE, "cpu", 7)
 
 
 def make_attention(mask: str = "subset", activation: str = "sigmoid") -> PhraseAttention:

@@ -10,6 +10,12 @@ from test_phrases import trees
 from tolerance import assert_same
 from torch import Tensor
 
+from fairseq_phrase.modules.ngram_blocks import (
+    block_adjacency,
+    merge_queries,
+    split_keys,
+    split_queries,
+)
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
 from fairseq_phrase.syntax.phrases import (
     dependency_phrases,
@@ -164,22 +170,22 @@ def test_blocks_hold_every_adjacent_pair_once(block: int) -> None:
     words, padding = pad([[1, 2, 1, 1, 2, 1], [1], [1, 1, 1]], left=False)
     batch = PhraseBatch.token_ngrams(words >= 0, padding, 4)
     nodes = torch.arange(1, batch.num_nodes + 1).expand(batch.batch_size, -1)
-    queries = batch.split_queries(nodes, block)
-    keys = batch.split_keys(nodes, block)
+    queries = split_queries(batch, nodes, block)
+    keys = split_keys(batch, nodes, block)
     seen = torch.zeros(batch.batch_size, batch.num_nodes, batch.num_nodes, dtype=torch.int64)
-    for sentence, part, i, j in batch.block_adjacency(block).nonzero().tolist():
+    for sentence, part, i, j in block_adjacency(batch, block).nonzero().tolist():
         query, key = queries[sentence, part, i], keys[sentence, part, j]
         if query > 0:
             seen[sentence, query - 1, key - 1] += 1
     assert torch.equal(seen, batch.adjacency().long())
-    assert torch.equal(batch.merge_queries(queries, block), nodes)
+    assert torch.equal(merge_queries(batch, queries, block), nodes)
 
 
 def test_a_block_smaller_than_a_phrase_is_refused() -> None:
     _, padding = pad([[1] * 6], left=False)
     batch = PhraseBatch.token_ngrams(~padding, padding, 4)
     with pytest.raises(ValueError, match="too small"):
-        batch.split_queries(~batch.padding_mask, 2)
+        split_queries(batch, ~batch.padding_mask, 2)
 
 
 def test_the_end_of_sentence_is_a_node_but_in_no_phrase() -> None:
@@ -319,4 +325,4 @@ def test_malformed_arguments_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="do not fit into 4 nodes"):
         PhraseBatch(padding_mask=padding, num_tokens=5)
     with pytest.raises(ValueError, match="only a batch of token n-grams"):
-        PhraseBatch.from_members([[], []], padding).block_adjacency(4)
+        block_adjacency(PhraseBatch.from_members([[], []], padding), 4)

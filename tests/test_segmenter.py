@@ -117,9 +117,7 @@ def test_a_trained_model_knows_every_character_and_leaves_no_other_file(tmp_path
 def test_training_twice_gives_the_same_model(tmp_path, synthetic_corpus):
     for name in ("a.model", "b.model"):
         train_sentencepiece(read_lines(synthetic_corpus / "valid.de"), tmp_path / name, 100, seed=3)
-    a, b = (SentencePieceSegmenter(tmp_path / name) for name in ("a.model", "b.model"))
-    for line in read_lines(synthetic_corpus / "test.de"):
-        assert a.line_pieces(line) == b.line_pieces(line)
+    assert (tmp_path / "a.model").read_bytes() == (tmp_path / "b.model").read_bytes()
 
 
 @pytest.mark.parametrize(("text", "size"), [(["die Katze"], 5000), (["die Katze"], 3), ([], 100)])

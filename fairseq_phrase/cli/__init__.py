@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 from fairseq_phrase.errors import UserError
@@ -16,6 +18,9 @@ def run(command: str, body: Callable[[Sequence[str] | None], None], argv: Sequen
         body: parses the arguments and does the work.
         argv: the arguments; those of the process if None.
     """
+    # fairseq, hydra and matplotlib tell their developers things that no user of a command needs.
+    logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")
     try:
         body(argv)
     except UserError as error:

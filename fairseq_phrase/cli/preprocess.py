@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,7 +71,6 @@ def _body(argv: Sequence[str] | None) -> None:
     # Imported here, because each parsing process imports this file and needs no fairseq.
     from fairseq_phrase.data.preprocess import Options, preprocess, splits_of
 
-    logging.getLogger("fairseq_phrase").setLevel(logging.INFO)
     options = Options(splits=dict(splits_of(*prefixes)), **args)
     for name, counts in preprocess(options).items():
         left_out = f"; left out: {counts.empty} empty, {counts.too_long} too long"

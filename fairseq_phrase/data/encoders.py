@@ -33,18 +33,19 @@ class SyntaxEncoderConfig(FairseqDataclass):
         default=None, metadata={"help": "cut words with this parser, not the manifest's"}
     )
 
-    def directory(self) -> tuple[str, str]:
-        """Return the data directory and the language.
 
-        Raises:
-            UserError: one of them is missing.
-        """
-        if not self.syntax_data or not self.syntax_lang:
-            raise UserError(
-                "--tokenizer syntax and --bpe syntax need --task syntax_translation, or both "
-                "--syntax-data DIR and --syntax-lang LANG"
-            )
-        return self.syntax_data.split(":")[0], self.syntax_lang
+def _data_of(cfg: SyntaxEncoderConfig) -> tuple[str, str]:
+    """Return the data directory and the language.
+
+    Raises:
+        UserError: one of them is missing.
+    """
+    if not cfg.syntax_data or not cfg.syntax_lang:
+        raise UserError(
+            "--tokenizer syntax and --bpe syntax need --task syntax_translation, or both "
+            "--syntax-data DIR and --syntax-lang LANG"
+        )
+    return cfg.syntax_data.split(":")[0], cfg.syntax_lang
 
 
 @register_tokenizer("syntax", dataclass=SyntaxEncoderConfig)
@@ -56,7 +57,7 @@ class SyntaxTokenizer:
     """
 
     def __init__(self, cfg: SyntaxEncoderConfig):
-        directory, language = cfg.directory()
+        directory, language = _data_of(cfg)
         self._encoder = SourceEncoder.of_data(directory, language, cfg.syntax_parser)
 
     def encode(self, x: str) -> str:
@@ -73,7 +74,7 @@ class SyntaxBPE:
     """Cut the words of :class:`SyntaxTokenizer` into subwords; join subwords into text."""
 
     def __init__(self, cfg: SyntaxEncoderConfig):
-        directory, language = cfg.directory()
+        directory, language = _data_of(cfg)
         manifest = Manifest.load(directory, language)
         self._segmenter = SentencePieceSegmenter(Path(directory) / manifest.bpe_model)
 

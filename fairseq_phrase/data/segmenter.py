@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +94,7 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
 
     Args:
         lines: raw text, of both languages for a joint model.
-        model: where it goes, ending in ``.model``.
+        model: the file where it goes.
         vocabulary_size: number of pieces.
         seed: for the sentences drawn where there are more than ten million.
 
@@ -101,10 +102,11 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
         UserError: SentencePiece cannot train, for instance because the text has too few pieces.
     """
     sentencepiece.set_random_generator_seed(seed)
+    trained = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines,
-            model_prefix=str(model.with_suffix("")),
+            model_writer=trained,  # a file's path would become part of the model
             vocab_size=vocabulary_size,
             character_coverage=1.0,
             input_sentence_size=10_000_000,
@@ -118,4 +120,4 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
             f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"
         ) from None
-    model.with_suffix(".vocab").unlink(missing_ok=True)
+    model.write_bytes(trained.getvalue())

@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from fairseq_phrase.modules.attention_parts import (
+    for_device,
+    outside_phrases,
+    shift_scores,
+    upcast,
+)
+from fairseq_phrase.modules.edge_attention import edge_attention
+from fairseq_phrase.modules.ngram_blocks import (
+    block_adjacency,
+    merge_queries,
+    split_keys,
+    split_queries,
+)
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
 
 __all__ = [
@@ -28,8 +40,6 @@ __all__ = [
     "hadamard_attention",
     "subset_attention",
 ]
-
-Setting = TypeVar("Setting")
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -53,18 +63,15 @@ MIN_SPARSITY = {"cpu": 50.0, "cuda": 256.0}
 EDGES_BEAT_BLOCKS = {"cpu": True, "cuda": False}
 # Blocks of 16 positions beat 8, 32 and 64 on the CPU; 32 fill a GPU's tiles better (a guess).
 BLOCK_SIZE = {"cpu": 16, "cuda": 32}
-# Pairs whose rows are gathered at a time. On the CPU 512 to 2048 were equally fast and a single
-# gather of all 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
-EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
 
 
 def choose_path(phrases: PhraseBatch) -> str:
     """Choose how attention within phrases is computed: ``"dense"``, ``"blocks"`` or ``"edges"``."""
     sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
-    if sparsity < _for_device(MIN_SPARSITY, phrases):
+    if sparsity < for_device(MIN_SPARSITY, phrases):
         return "dense"
-    has_blocks = 0 < len(phrases.levels) <= _for_device(BLOCK_SIZE, phrases)
-    if has_blocks and not _for_device(EDGES_BEAT_BLOCKS, phrases):
+    has_blocks = 0 < len(phrases.levels) <= for_device(BLOCK_SIZE, phrases)
+    if has_blocks and not for_device(EDGES_BEAT_BLOCKS, phrases):
         return "blocks"
     return "edges"
 
@@ -96,12 +103,12 @@ def subset_attention(
         mask = phrases.adjacency()[:, None]
         return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
     if path == "blocks":
-        block = _for_device(BLOCK_SIZE, phrases)
+        block = for_device(BLOCK_SIZE, phrases)
         blocks = _split_heads(query, key, value, phrases, block)
-        mask = phrases.block_adjacency(block).flatten(0, 1)[:, None]
+        mask = block_adjacency(phrases, block).flatten(0, 1)[:, None]
         output = scaled_dot_product_attention(*blocks, mask, dropout_p=dropout_p)
         return _merge_heads(output, phrases, block)
-    return _edge_attention(query, key, value, phrases, dropout_p, leak=False)
+    return edge_attention(query, key, value, phrases, dropout_p, leak=False)
 
 
 def hadamard_attention(
@@ -141,7 +148,7 @@ def hadamard_attention(
         return weights.to(value.dtype) @ value
     if path == "blocks":
         return _blocked_hadamard(query, key, value, phrases, dropout_p)
-    return _edge_attention(query, key, value, phrases, dropout_p, leak=True)
+    return edge_attention(query, key, value, phrases, dropout_p, leak=True)
 
 
 def all_attention(
@@ -300,19 +307,9 @@ def _check_path(path: str) -> str:
     return path
 
 
-def _for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
-    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
-    return choices.get(on.device.type, choices["cuda"])
-
-
-def _upcast(scores: Tensor) -> Tensor:
-    """Go from half to single precision, in which sums of exponentials are taken."""
-    return scores if scores.dtype == torch.float64 else scores.float()
-
-
 def _scores(query: Tensor, key: Tensor) -> Tensor:
     """Return QK^T/√d in single precision or better; scaled first, for the range of float16."""
-    return _upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
+    return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
 
 
 def _key_mask(padding_mask: Tensor) -> Tensor | None:
@@ -340,64 +337,32 @@ def _split_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cut into blocks. Shape of each: (batch * blocks, heads, nodes of the block, head width)."""
     return (
-        phrases.split_queries(query.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
-        phrases.split_keys(key.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
-        phrases.split_keys(value.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        split_queries(phrases, query.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        split_keys(phrases, key.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        split_keys(phrases, value.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
     )
 
 
 def _merge_heads(output: Tensor, phrases: PhraseBatch, block: int) -> Tensor:
     """Undo :func:`_split_heads`. Shape: (batch, heads, nodes, head width)."""
     blocks = output.transpose(1, 2).unflatten(0, (phrases.batch_size, -1))
-    return phrases.merge_queries(blocks, block).transpose(1, 2)
-
-
-def _leak(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a hadamard row needs of the nodes outside its phrases.
-
-    Returns:
-        The number of unpadded nodes that are not adjacent, of shape (batch, nodes); whether
-        the node's neighbours are among the unpadded nodes, as 0 or 1, of shape (batch, nodes); the
-        sum of all unpadded values, of shape (batch, heads, 1, head width).
-    """
-    is_node = ~phrases.padding_mask
-    # A padded node's one neighbour is itself, which is none of the unpadded nodes.
-    inside = phrases.degrees() * is_node
-    outside = is_node.sum(1, keepdim=True) - inside
-    total = _upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
-    return outside, is_node.to(total.dtype), total
-
-
-def _shift(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the zeros of the pairs outside into the rows' largest score.
-
-    Where there is no pair outside there is no zero either, and counting one would let all
-    exponentials of a row of very negative scores vanish.
-
-    Returns:
-        What to subtract from a row's scores, and the exponential of a score 0 thereafter, which
-        is 0 where no pair needs it.
-    """
-    has_zero = outside > 0
-    at_least_zero = maximum.clamp(min=0)
-    unit = (-at_least_zero).exp() * has_zero
-    return torch.where(has_zero, at_least_zero, maximum), unit
+    return merge_queries(phrases, blocks, block).transpose(1, 2)
 
 
 def _blocked_hadamard(
     query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float
 ) -> Tensor:
-    block = _for_device(BLOCK_SIZE, phrases)
-    outside, is_node, total = _leak(value, phrases)
+    block = for_device(BLOCK_SIZE, phrases)
+    outside, is_node, total = outside_phrases(value, phrases)
     query, key, keyed_value = _split_heads(query, key, value, phrases, block)
-    adjacency = phrases.block_adjacency(block).flatten(0, 1)[:, None]
+    adjacency = block_adjacency(phrases, block).flatten(0, 1)[:, None]
     # Per query, shape: (batch * blocks, 1, nodes of the block, 1)
-    outside = phrases.split_queries(outside, block).flatten(0, 1)[:, None, :, None]
-    is_node = phrases.split_queries(is_node, block).flatten(0, 1)[:, None, :, None]
+    outside = split_queries(phrases, outside, block).flatten(0, 1)[:, None, :, None]
+    is_node = split_queries(phrases, is_node, block).flatten(0, 1)[:, None, :, None]
 
     scores = _scores(query, key)
     scores = scores.masked_fill(~adjacency, -math.inf)
-    maximum, unit = _shift(scores.detach().amax(-1, keepdim=True), outside)
+    maximum, unit = shift_scores(scores.detach().amax(-1, keepdim=True), outside)
     inner = (scores - maximum).exp()
     normalizer = inner.sum(-1, keepdim=True) + unit * outside
     inner = dropout(inner, dropout_p)
@@ -405,93 +370,3 @@ def _blocked_hadamard(
     output = weights.to(keyed_value.dtype) @ keyed_value
     leaked = _merge_heads(unit / normalizer, phrases, block) * total
     return _merge_heads(output, phrases, block) + leaked.to(output.dtype)
-
-
-def _edge_attention(
-    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float, *, leak: bool
-) -> Tensor:
-    """Attend along the list of adjacent pairs, with a softmax over each query's pairs."""
-    batch, heads, num_nodes, width = query.shape
-    queries, keys = phrases.edges()
-    # (batch, heads, nodes, head width) -> (batch * nodes, heads, head width)
-    query_rows, key_rows, value_rows = (
-        states.transpose(1, 2).reshape(batch * num_nodes, heads, width)
-        for states in (query, key, value)
-    )
-    # Shape: (edges, heads)
-    scores = _EdgeDot.apply(query_rows, key_rows, queries, keys) / math.sqrt(width)
-    per_node = (batch * num_nodes, heads)
-    maximum = scores.new_full(per_node, -math.inf).scatter_reduce(
-        0, queries[:, None].expand_as(scores), scores.detach(), "amax"
-    )
-    if leak:
-        outside, is_node, total = _leak(value, phrases)
-        outside, is_node = outside.reshape(-1, 1), is_node.reshape(-1, 1)
-        maximum, unit = _shift(maximum, outside)
-    inner = (scores - maximum[queries]).exp()
-    normalizer = scores.new_zeros(per_node).index_add(0, queries, inner)
-    if leak:
-        normalizer = normalizer + unit * outside
-    inner = dropout(inner, dropout_p)
-    if leak:
-        inner = inner - (unit * is_node)[queries]
-    weights = inner / normalizer.index_select(0, queries)
-    output = _EdgeSum.apply(weights, value_rows, queries, keys)
-    output = output.view(batch, num_nodes, heads, width).transpose(1, 2)
-    if leak:
-        leaked = (unit / normalizer).view(batch, num_nodes, heads, 1).transpose(1, 2)
-        output = output + leaked * total
-    return output.to(query.dtype)
-
-
-class _EdgeDot(torch.autograd.Function):
-    """Dot products of pairs of rows, (edges, heads), without holding the pairs' rows at once.
-
-    Its gradient is :class:`_EdgeSum`, and the gradient of that is this.
-    """
-
-    @staticmethod
-    def forward(ctx, left: Tensor, right: Tensor, left_index: Tensor, right_index: Tensor):
-        ctx.save_for_backward(left, right, left_index, right_index)
-        dots = left.new_empty(len(left_index), left.size(1), dtype=_accumulator(left))
-        for part in _parts(left_index, left):
-            left_rows = _upcast(left.index_select(0, left_index[part]))
-            dots[part] = left_rows.mul_(_upcast(right.index_select(0, right_index[part]))).sum(-1)
-        return dots
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        left, right, left_index, right_index = ctx.saved_tensors
-        left_gradient = _EdgeSum.apply(gradient, right, left_index, right_index)
-        right_gradient = _EdgeSum.apply(gradient, left, right_index, left_index)
-        return left_gradient.to(left.dtype), right_gradient.to(right.dtype), None, None
-
-
-class _EdgeSum(torch.autograd.Function):
-    """For each target row the weighted sum of its pairs' source rows: (rows, heads, head width)."""
-
-    @staticmethod
-    def forward(ctx, weights: Tensor, source: Tensor, target_index: Tensor, source_index: Tensor):
-        ctx.save_for_backward(weights, source, target_index, source_index)
-        sums = torch.zeros_like(source, dtype=_accumulator(source))
-        for part in _parts(target_index, source):
-            rows = _upcast(source.index_select(0, source_index[part]))
-            sums.index_add_(0, target_index[part], rows.mul_(weights[part][:, :, None]))
-        return sums
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        weights, source, target_index, source_index = ctx.saved_tensors
-        weight_gradient = _EdgeDot.apply(gradient, source, target_index, source_index)
-        source_gradient = _EdgeSum.apply(weights, gradient, source_index, target_index)
-        return weight_gradient, source_gradient.to(source.dtype), None, None
-
-
-def _accumulator(states: Tensor) -> torch.dtype:
-    return torch.float64 if states.dtype == torch.float64 else torch.float32
-
-
-def _parts(index: Tensor, states: Tensor) -> list[slice]:
-    """Cut a list of pairs into runs whose rows fit the processor's cache, or bound the memory."""
-    size = _for_device(EDGES_AT_ONCE, states)
-    return [slice(start, start + size) for start in range(0, len(index), size)]

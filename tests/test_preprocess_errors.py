@@ -1,0 +1,282 @@
+"""Bad input to preprocessing: one message, a non-zero status, and what was there before untouched."""
+
+import errno
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.data import preprocess as preprocess_module
+from fairseq_phrase.syntax import indexed as indexed_module
+from fairseq_phrase.text import read_lines
+
+DOG = "1\tHund\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t{}\tdep\t_\t_\n\n"
+
+
+class Workplace:
+    """Raw text, and a good data directory that no failure may touch."""
+
+    def __init__(self, folder: Path, corpus: Path, good: Path):
+        self.raw, self.destination = folder / "raw", folder / "out"
+        self.raw.mkdir()
+        for suffix in ("de", "en", "de.conllu"):
+            shutil.copyfile(corpus / f"valid.{suffix}", self.raw / f"train.{suffix}")
+        shutil.copytree(good, self.destination)
+        self._before = self.contents()
+
+    def contents(self) -> dict[str, bytes]:
+        files = (path for path in self.destination.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.destination)): path.read_bytes() for path in files}
+
+    def arguments(self, *options: str) -> list[str]:
+        arguments = ["-s", "de", "-t", "en", "--trainpref", str(self.raw / "train")]
+        arguments += ["--destdir", str(self.destination)]
+        return [*arguments, *(() if "--vocab-size" in options else ("--vocab-size", "200")), *options]
+
+    def lines(self, suffix: str) -> list[str]:
+        return list(read_lines(self.raw / f"train.{suffix}"))
+
+    def write(self, suffix: str, content: str | bytes | list[str]) -> None:
+        if isinstance(content, list):
+            content = "".join(line + "\n" for line in content)
+        content = content.encode() if isinstance(content, str) else content
+        (self.raw / f"train.{suffix}").write_bytes(content)
+
+
+@pytest.fixture
+def workplace(tmp_path, synthetic_corpus, data_directory):
+    return Workplace(tmp_path, synthetic_corpus, data_directory)
+
+
+@pytest.fixture
+def fails(workplace, capsys):
+    """Run and return the one message; check that it is one, and that nothing was touched."""
+
+    def run(*options):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main(workplace.arguments(*options))
+        captured = capsys.readouterr()
+        assert caught.value.code == 2
+        assert captured.out == ""
+        messages = [line for line in captured.err.splitlines() if "error" in line.lower()]
+        assert len(messages) == 1
+        assert "Traceback" not in captured.err
+        assert workplace.contents() == workplace._before
+        return messages[0].split("error: ", 1)[1]
+
+    return run
+
+
+def test_sides_of_different_line_counts_are_named_with_their_counts(workplace, fails):
+    workplace.write("en", workplace.lines("en")[:-1])
+    message = fails()
+    assert "train.de has 100 lines" in message
+    assert "train.en has 99" in message
+
+
+def test_a_side_without_a_line_is_refused(workplace, fails):
+    workplace.write("en", b"")
+    assert "train.en has 0" in fails()
+
+
+def test_two_sides_without_a_line_are_refused(workplace, fails):
+    workplace.write("de", b"")
+    workplace.write("en", b"")
+    assert "train.en are empty" in fails()
+
+
+@pytest.mark.parametrize("side", ["de", "en"])
+@pytest.mark.parametrize("line", ["", "   ", "\t\u3000"])
+def test_a_side_of_empty_lines_or_spaces_alone_leaves_no_pair(workplace, fails, side, line):
+    workplace.write(side, [line] * 100)
+    assert "train.de is left: 100 have an empty side" in fails()
+
+
+@pytest.mark.parametrize("side", ["de", "en"])
+def test_text_that_is_not_utf8_is_named_with_its_line(workplace, fails, side):
+    lines = [line.encode() for line in workplace.lines(side)]
+    lines[41] = "Häuser".encode("latin-1")
+    workplace.write(side, b"\n".join(lines) + b"\n")
+    assert f"train.{side}, line 42: not UTF-8" in fails()
+
+
+def test_a_missing_text_is_named(workplace, fails):
+    (workplace.raw / "train.en").unlink()
+    assert "train.en.gz is there" in fails()
+
+
+def test_a_damaged_compressed_text_is_named(workplace, fails):
+    (workplace.raw / "train.en").rename(workplace.raw / "train.en.gz")
+    assert "train.en.gz is not a whole gzip file" in fails()
+
+
+@pytest.mark.parametrize(("line", "problem"), [("  ", "one side is empty"), ("Haus " * 40, "over")])
+def test_strict_stops_at_an_empty_or_too_long_pair(workplace, fails, line, problem):
+    lines = workplace.lines("de")
+    lines[6] = line
+    workplace.write("de", lines)
+    for suffix in ("de", "en"):
+        workplace.write(suffix, [text[:30] if i != 6 else text
+                                 for i, text in enumerate(workplace.lines(suffix))])  # fmt: skip
+    message = fails("--strict", "--max-length", "60")
+    assert "train.de, line 7 (and " in message
+    assert ("--max-length is 60" if problem == "over" else problem) in message
+
+
+CONLLU = [
+    (DOG.format(2, 1), "line 1", "form a cycle"),
+    (DOG.format(0, 0), "line 2", "more than one root"),
+    (DOG.format(0, 9), "line 2", "word 2 has head 9"),
+    (DOG.format(0, 1).replace("\t", " "), "line 1", "expected 10 columns"),
+    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "not line 1 of the text"),
+    (DOG.format(0, 1), "conllu", "fewer sentences than its text has lines"),
+    (DOG.format(0, 1) * 3, "line 7", "more sentences here than lines"),
+    (DOG.format(0, 1).encode("utf-16"), "line 1", "not UTF-8"),
+    (b"", "conllu", "none is left for line 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "problem"), CONLLU, ids=[problem for _, _, problem in CONLLU]
+)
+def test_faulty_parses_are_named_with_file_and_line(
+    workplace, fails, content, place, problem, data_directory
+):
+    for side in ("de", "en"):
+        workplace.write(side, ["Hund bellt"] * 2)
+    workplace.write("de.conllu", content)
+    model = str(data_directory / "spm.model")
+    message = fails("--parser", "conllu", "--sentencepiece-model", model)
+    assert "train.de.conllu" in message
+    assert place in message
+    assert problem in message
+
+
+def test_a_missing_file_of_parses_is_named(workplace, fails):
+    (workplace.raw / "train.de.conllu").unlink()
+    assert "train.de.conllu.gz is there" in fails("--parser", "conllu")
+
+
+def test_an_unknown_parser_is_named_with_those_there_are(fails):
+    assert "expected spacy:MODEL, conllu or none" in fails("--parser", "stanford")
+
+
+def test_a_pipeline_that_is_not_installed_is_named_with_its_command(fails):
+    assert "python -m spacy download de_nowhere" in fails("--parser", "spacy:de_nowhere")
+
+
+def test_a_parser_library_that_is_not_installed_is_named_with_its_command(fails, monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    assert "pip install spacy" in fails("--parser", "spacy:de_core_news_sm")
+
+
+def test_a_vocabulary_larger_than_the_text_gives_is_refused_with_what_it_gives(fails):
+    message = fails("--vocab-size", "100000")
+    assert "set it to a value <=" in message
+    assert "--vocab-size" in message
+
+
+@pytest.mark.parametrize("option", ["--sentencepiece-model", "--srcdict", "--tgtdict"])
+def test_a_missing_model_or_dictionary_is_named(fails, option, tmp_path):
+    assert f"{tmp_path / 'gone'} is not there" in fails(option, str(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"Haus drei\n", "is not a fairseq dictionary"),
+        (b"Haus\n", "is not a fairseq dictionary"),
+        (b"Haus 3\nHaus 4\n", "is not a fairseq dictionary"),
+        (b"Haus 3\nH\xe4user 4\n", "line 2: not UTF-8"),
+    ],
+)
+def test_a_dictionary_that_is_none_is_named(fails, tmp_path, content, problem):
+    (tmp_path / "dict.txt").write_bytes(content)
+    message = fails("--srcdict", str(tmp_path / "dict.txt"))
+    assert "dict.txt" in message
+    assert problem in message
+
+
+def test_one_language_on_both_sides_is_refused(fails):
+    assert "are both 'de'" in fails("-t", "de")
+
+
+def test_a_test_set_alone_asks_for_the_training_datas_model(workplace, capsys):
+    with pytest.raises(SystemExit):
+        main(["-s", "de", "-t", "en", "--testpref", str(workplace.raw / "train"), "--destdir",
+              str(workplace.destination)])  # fmt: skip
+    assert "--sentencepiece-model" in capsys.readouterr().err
+    assert workplace.contents() == workplace._before
+
+
+def test_no_text_at_all_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["-s", "de", "-t", "en"])
+    assert "give --trainpref" in capsys.readouterr().err
+
+
+def test_a_file_where_the_destination_should_be_is_left_alone(workplace, fails, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert "file is a file: name a folder" in fails("--destdir", str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_file_in_the_destinations_path_is_named(fails, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert str(tmp_path / "file") in fails("--destdir", str(tmp_path / "file" / "out"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["over good data", "in a new folder"])
+@pytest.mark.parametrize("at", ["parses", "manifest", "text"])
+def test_a_full_disk_is_reported_and_leaves_what_was_there(
+    workplace, fails, monkeypatch, tmp_path, at, new
+):
+    def no_space(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if at == "parses":
+        monkeypatch.setattr(indexed_module.IndexedWriter, "append", no_space)
+    elif at == "manifest":
+        monkeypatch.setattr(preprocess_module.Manifest, "save", no_space)
+    else:
+        monkeypatch.setattr("fairseq.data.indexed_dataset.MMapIndexedDatasetBuilder.add_item",
+                            no_space)  # fmt: skip
+    destination = tmp_path / "new" if new else workplace.destination
+    message = fails("--destdir", str(destination))
+    assert message == f"cannot write to {destination}: No space left on device"
+    assert destination.exists() == (not new)
+
+
+def test_ctrl_c_ends_with_130_and_leaves_what_was_there(workplace, capsys, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preprocess_module.Manifest, "save", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main(workplace.arguments())
+    assert caught.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1].endswith("interrupted")
+    assert workplace.contents() == workplace._before
+
+
+def test_what_a_killed_run_left_does_not_hinder_the_next(workplace):
+    leftover = workplace.destination / ".partial"
+    leftover.mkdir()
+    (leftover / "train.de-en.de.words.spill").write_bytes(b"half")
+    main(workplace.arguments())
+    assert not leftover.exists()
+    assert workplace.contents().keys() >= {"syntax.de.json", "train.de-en.de.words.bin"}
+
+
+def test_a_process_prints_one_message_and_no_traceback(workplace):
+    workplace.write("en", workplace.lines("en")[:-1])
+    command = [sys.executable, "-m", "fairseq_phrase.cli.preprocess", *workplace.arguments()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fairseq-phrase-preprocess: error: ")
+    assert done.stderr.count("\n") == 1
