@@ -25,15 +25,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from machine import describe_machine, seconds, synchronize
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
@@ -99,21 +98,6 @@ def make_phrases(
     heads = (index - distance).clamp(min=0).to(device)
     heads = heads.masked_fill(index.to(device) > words.max(1, keepdim=True).values, -1)
     return PhraseBatch.dependency(words, heads, padding_mask, max_length)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for the device to finish."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Time one call."""
-    synchronize(device)
-    begin = time.perf_counter()
-    run()
-    synchronize(device)
-    return time.perf_counter() - begin
 
 
 def peak_memory(run: Callable[[], object], device: torch.device) -> int:
@@ -199,17 +183,9 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
 
 def machine(options: argparse.Namespace) -> str:
     """Describe what the numbers were measured on."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        processor = names[0].split(":")[1].strip() if names else processor
-    if options.device.startswith("cuda"):
-        processor = f"{torch.cuda.get_device_name()} ({processor})"
     return (
-        f"{processor}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-        f"{options.dtype}, width {options.width}, {options.heads} heads, "
-        f"about {options.tokens_per_batch} tokens per batch, "
+        f"{describe_machine(options.device)}, {options.dtype}, width {options.width}, "
+        f"{options.heads} heads, about {options.tokens_per_batch} tokens per batch, "
         f"forward and backward, median of {options.repeats} pairs"
     )
 

@@ -63,7 +63,7 @@ write_training() { # NAME ARCHITECTURE...
     cat >"$folder/train.sh" <<END
 export OMP_NUM_THREADS=$((CORES > 1 ? CORES / 2 : 1)) CUDA_VISIBLE_DEVICES=\${CUDA_VISIBLE_DEVICES-0}
 exec fairseq-train $DATA --user-dir fairseq_phrase --task syntax_translation \\
-    --arch $* --share-all-embeddings \\
+    --arch $* --share-all-embeddings --encoder-normalize-before --decoder-normalize-before \\
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 \\
     --lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1 \\
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \\

@@ -61,9 +61,9 @@ def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
     """The synthetic corpus, preprocessed: de-en, joined dictionary of about 500, with heads."""
     destination = tmp_path_factory.mktemp("data") / "synthetic.de-en"
     arguments = [f"--{name}pref={synthetic_corpus / name}" for name in ("train", "valid", "test")]
+    options = ["--parser", "conllu", "--vocab-size", "500", "--joined-dictionary"]
     preprocess_command.main(
-        ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), "--parser", "conllu"]
-        + ["--vocab-size", "500", "--joined-dictionary"]
+        ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), *options]
     )
     return destination
 

@@ -22,7 +22,11 @@ def read(tmp_path, rows, *lines):
     return list(ConlluFiles().read(path, iter(lines)))
 
 
-DOG = [row(1, "Der", 2, "det", "DET"), row(2, "Hund", 3, "nsubj", "NOUN"), row(3, "bellt", 0, "root")]
+DOG = [
+    row(1, "Der", 2, "det", "DET"),
+    row(2, "Hund", 3, "nsubj", "NOUN"),
+    row(3, "bellt", 0, "root"),
+]
 
 
 def test_words_heads_relations_and_tags_are_read(tmp_path):

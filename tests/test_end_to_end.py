@@ -183,21 +183,21 @@ def test_two_processes_train_as_one_with_the_doubled_batch(data_directory, tmp_p
         sys.executable, str(Path(sys.executable).parent / "fairseq-train"), str(data_directory),
         "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, *arguments,
         "--save-dir", str(tmp_path / "two"), "--distributed-world-size", "2",
-        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-init-method",
+        f"tcp://127.0.0.1:{port}", "--distributed-no-spawn", "--distributed-rank",
     ]  # fmt: skip
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            command,
+            [*command, rank],
             cwd=REPOSITORY,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "RANK": str(rank),
-                 "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-                 "LOCAL_RANK": str(rank)},
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in (0, 1)
-    ]  # fmt: skip
+        for rank in "01"
+    ]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs[0][-4000:]
     two = losses(outputs[0])
@@ -238,19 +238,18 @@ def test_ngram_phrases_train_from_a_plain_fairseq_data_directory(data_directory,
 
 def test_hydra_trains_from_the_configuration_file(data_directory, tmp_path):
     sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
-    log = run(
+    run(
         "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name",
         "phrase_tiny", f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
-        f"task.data={data_directory}", "common.log_interval=1", "common.cpu=true",
-        *(f"model.{size}" for size in sizes), "model.phrase_max_length=3",
-        "optimization.max_update=2", f"checkpoint.save_dir={tmp_path}",
+        f"task.data={data_directory}", "common.log_interval=1",
+        *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
+        "+optimization.max_update=2", "+common.cpu=true", f"checkpoint.save_dir={tmp_path}",
         f"hydra.run.dir={tmp_path}",
     )  # fmt: skip
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     assert state["cfg"]["model"]["_name"] == "phrase_transformer_tiny"
     assert state["cfg"]["model"]["phrase_max_length"] == 3
     assert state["model"]["encoder.layers.1.phrase_attn.q_proj.weight"].shape == (32, 32)
-    assert "num_updates': 2" in log or "num_updates=2" in log or "num_updates" in log
 
 
 def test_the_plot_command_draws_a_test_sentence(trained, data_directory, tmp_path):

@@ -77,7 +77,10 @@ def test_the_smallest_integer_type_is_chosen_and_loses_nothing(tmp_path, maximum
     assert smallest_dtype(maximum) == dtype
     write(tmp_path / "x", [[0, 1], [1]], mapping=np.array([0, maximum]))
     assert dtype_on_disk(tmp_path / "x") is dtype
-    assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [[0, maximum], [maximum]]
+    assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [
+        [0, maximum],
+        [maximum],
+    ]
 
 
 def test_a_mapping_renames_values_at_the_end(tmp_path):

@@ -162,7 +162,9 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
         adapter.parse(["Haus"])
 
 
-@pytest.mark.parametrize("spec", ["", "spacy", "spacy:", "stanza:de", "conllu:de", "Conllu", "None"])
+@pytest.mark.parametrize(
+    "spec", ["", "spacy", "spacy:", "stanza:de", "conllu:de", "Conllu", "None"]
+)
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     with pytest.raises(UserError, match="expected spacy:MODEL, conllu or none"):
         load_parser(spec)

@@ -1,4 +1,4 @@
-"""Preprocessing: what it writes, that fairseq reads it, and that it is the same however it is made."""
+"""Preprocessing: what it writes, that fairseq reads it, and that it does not depend on how."""
 
 import gzip
 import shutil

@@ -1,4 +1,4 @@
-"""Bad input to preprocessing: one message, a non-zero status, and what was there before untouched."""
+"""Bad input to preprocessing: one message, a non-zero status, and nothing good overwritten."""
 
 import errno
 import shutil
@@ -34,7 +34,11 @@ class Workplace:
     def arguments(self, *options: str) -> list[str]:
         arguments = ["-s", "de", "-t", "en", "--trainpref", str(self.raw / "train")]
         arguments += ["--destdir", str(self.destination)]
-        return [*arguments, *(() if "--vocab-size" in options else ("--vocab-size", "200")), *options]
+        return [
+            *arguments,
+            *(() if "--vocab-size" in options else ("--vocab-size", "200")),
+            *options,
+        ]
 
     def lines(self, suffix: str) -> list[str]:
         return list(read_lines(self.raw / f"train.{suffix}"))
@@ -114,7 +118,9 @@ def test_a_damaged_compressed_text_is_named(workplace, fails):
     assert "train.en.gz is not a whole gzip file" in fails()
 
 
-@pytest.mark.parametrize(("line", "problem"), [("  ", "one side is empty"), ("Haus " * 40, "over")])
+@pytest.mark.parametrize(
+    ("line", "problem"), [("  ", "one side is empty"), ("Haus " * 100, "over")]
+)
 def test_strict_stops_at_an_empty_or_too_long_pair(workplace, fails, line, problem):
     lines = workplace.lines("de")
     lines[6] = line

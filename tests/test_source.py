@@ -139,7 +139,7 @@ def test_ten_thousand_words_keep_their_places(segmenter):
 @pytest.mark.parametrize("parser", ["spacy", "none"])
 def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
     made = encoder if parser == "spacy" else SourceEncoder(WhitespaceParser(), segmenter)
-    with pytest.raises(UserError, match="ud83d|surrogates"):
+    with pytest.raises(UserError, match=r"ud83d|surrogates"):
         made.parse(["Hund \ud83d"])
 
 

@@ -154,8 +154,7 @@ def test_another_dictionary_is_refused_and_named(directory):
 
 @pytest.mark.parametrize(
     "name",
-    ["dict.de.txt", "syntax.de.json", f"{SPLIT}.de.heads.bin", f"{SPLIT}.de.words.idx"]
-    + [f"{SPLIT}.de.bin", f"{SPLIT}.de.tags.idx"],
+    ["dict.de.txt", "syntax.de.json", *(f"{SPLIT}.de.{end}" for end in ("bin", "words.idx"))],
 )
 def test_a_missing_file_is_named_with_what_to_run(directory, name):
     (directory / name).unlink()
@@ -210,12 +209,10 @@ def test_a_manifest_that_makes_no_sense_is_refused_by_name(tmp_path_factory, key
     path = Manifest.path(directory, "de")
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(value if key is None else {**content, key: value}))
-    try:
+    if key is not None and value == content.get(key):
+        return
+    with pytest.raises(UserError, match=r"syntax\.de\.json|has no"):
         load(directory)
-    except UserError as error:
-        assert "syntax.de.json" in str(error) or "has no" in str(error)
-    else:
-        assert value == content[key]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'"text"'])

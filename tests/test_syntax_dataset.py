@@ -178,7 +178,9 @@ def test_more_or_fewer_parses_than_sentences_are_an_error():
 
 def test_a_preprocessed_split_batches_in_worker_processes(data_directory):
     dictionary = Dictionary.load(str(data_directory / "dict.de.txt"))
-    text = data_utils.load_indexed_dataset(str(data_directory / "test.de-en.de"), dictionary, "mmap")
+    text = data_utils.load_indexed_dataset(
+        str(data_directory / "test.de-en.de"), dictionary, "mmap"
+    )
     pairs = LanguagePairDataset(text, text.sizes, dictionary, left_pad_source=False)
     store = ParseStore(data_directory, "test.de-en", "de", {"words", "heads"})
     dataset = SyntaxDataset(pairs, store)

@@ -26,7 +26,7 @@ def path(request, tmp_path):
 def test_lines_end_at_line_feeds_alone_whatever_they_hold(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("text") / "a.de"
     write(path, "".join(text + "\n" for text in texts).encode())
-    # One carriage return before the line feed belongs to the line's end, one mark to the file's start.
+    # A carriage return before the line feed belongs to the line's end, a mark to the file's start.
     expected = [text.removesuffix("\r") for text in texts]
     expected[:1] = [text.removeprefix("\ufeff") for text in expected[:1]]
     assert list(read_lines(path)) == expected

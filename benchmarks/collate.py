@@ -1,0 +1,166 @@
+"""Time to make a batch with parses against fairseq's own dataset without.
+
+The same batches are made in turns by fairseq's LanguagePairDataset and by SyntaxDataset, with the
+words of subwords and with words and heads:
+
+- ``loaded``: what a data loader's worker does, ``collater([dataset[i] for i in batch])``,
+- ``collated``: the collater alone.
+
+The table shows the medians of the paired ratios; the target is at most 10 % more (1.10). On a
+machine that others use too, set OMP_NUM_THREADS=1.
+
+Example:
+    python benchmarks/collate.py DATA --max-tokens 4096
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import describe_machine, seconds
+from tqdm import tqdm
+
+from fairseq_phrase.data.syntax_dataset import SyntaxDataset
+from fairseq_phrase.syntax.store import ParseStore
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+
+CPU = torch.device("cpu")
+
+
+def load(options: argparse.Namespace) -> tuple[dict[str, Any], list[list[int]]]:
+    """Load a split in every way, and draw batches of it, cut as fairseq-train does.
+
+    Returns:
+        The datasets by name, fairseq's first, and the batches' sentences.
+    """
+    cfg = SyntaxTranslationConfig(
+        data=options.data,
+        source_lang=options.source_lang,
+        target_lang=options.target_lang,
+        dataset_impl="mmap",
+        train_subset="train",
+    )
+    task = SyntaxTranslationTask.setup_task(cfg)
+    task.load_dataset(options.subset)
+    plain = task.dataset(options.subset)
+    split = f"{options.subset}.{options.source_lang}-{options.target_lang}"
+
+    def parsed(*fields: str) -> SyntaxDataset:
+        store = ParseStore(options.data, split, options.source_lang, set(fields))
+        return SyntaxDataset(plain, store)
+
+    datasets = {
+        "fairseq": plain,
+        "words": parsed("words"),
+        "words and heads": parsed("words", "heads"),
+    }
+    iterator = task.get_batch_iterator(
+        plain, max_tokens=options.max_tokens, seed=1, required_batch_size_multiple=8
+    )
+    batches = [[int(index) for index in batch] for batch in iterator.frozen_batches]
+    random.Random(1).shuffle(batches)
+    return datasets, batches[: options.batches]
+
+
+def in_turns(
+    datasets: dict[str, Any],
+    batches: list[list[int]],
+    prepare: Callable[[Any, list[int]], Callable[[], object]],
+    options: argparse.Namespace,
+) -> list[list[float]]:
+    """Time every dataset on every batch.
+
+    Returns:
+        For each batch the seconds that each dataset took, in order.
+    """
+    times = []
+    rounds = range(options.repeats * len(batches))
+    for number in tqdm(rounds, unit="batch", file=sys.stderr):
+        runs = [prepare(dataset, batches[number % len(batches)]) for dataset in datasets.values()]
+        taken = [0.0] * len(runs)
+        # Each comes first, second, ... equally often: the first finds the caches cold.
+        for turn in range(len(runs)):
+            index = (number + turn) % len(runs)
+            taken[index] = seconds(runs[index], CPU)
+        times.append(taken)
+    return times
+
+
+def loading(dataset: Any, batch: list[int]) -> Callable[[], object]:
+    """Return what a data loader's worker does for a batch."""
+    return lambda: dataset.collater([dataset[index] for index in batch])
+
+
+def collating(dataset: Any, batch: list[int]) -> Callable[[], object]:
+    """Return the collater's part of it, the samples being there."""
+    samples = [dataset[index] for index in batch]
+    return lambda: dataset.collater(samples)
+
+
+def table(names: list[str], loaded: list[list[float]], collated: list[list[float]]) -> str:
+    """Format the measurements in Markdown."""
+    lines = [
+        "| batch | loaded, ms | ratio | collated, ms | ratio |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for index, name in enumerate(names):
+        cells = []
+        for times in (loaded, collated):
+            own = statistics.median(row[index] for row in times) * 1e3
+            ratio = statistics.median(row[index] / row[0] for row in times)
+            cells.append(f"{own:.2f} | {ratio:.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="a directory made by fairseq-phrase-preprocess with a parser",
+    )
+    parser.add_argument("--source-lang", default="de")
+    parser.add_argument("--target-lang", default="en")
+    parser.add_argument("--subset", default="train")
+    parser.add_argument(
+        "--max-tokens", type=int, default=4096, help="in a batch, as fairseq counts"
+    )
+    parser.add_argument("--batches", type=int, default=100, help="most batches to measure")
+    parser.add_argument("--repeats", type=int, default=3, help="times that each is measured")
+    parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Measure and print the table."""
+    options = parse_arguments()
+    logging.disable(logging.INFO)
+    datasets, batches = load(options)
+    loaded = in_turns(datasets, batches, loading, options)
+    collated = in_turns(datasets, batches, collating, options)
+    sentences = statistics.mean(map(len, batches))
+    conditions = (
+        f"{describe_machine('cpu')}, {len(batches)} batches of {options.subset} "
+        f"(--max-tokens {options.max_tokens}, {sentences:.0f} sentences on average), each measured "
+        f"{options.repeats} times, in turns"
+    )
+    report = f"{conditions}\n\n{table(list(datasets), loaded, collated)}\n"
+    print(report)
+    if options.out:
+        options.out.write_text(report)
+
+
+if __name__ == "__main__":
+    main()
