@@ -35,7 +35,14 @@ setup(
         "stanza": ["stanza>=1.7"],
         "ray": ["ray>=2.9"],
         "plot": PLOT,
-        "dev": [*PLOT, "pytest>=8", "hypothesis>=6.100", "ruff==0.17.5", "mypy==2.4.1"],
+        "dev": [
+            *PLOT,
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "hypothesis>=6.100",
+            "ruff==0.17.5",
+            "mypy==2.4.1",
+        ],
     },
     entry_points={
         "console_scripts": [

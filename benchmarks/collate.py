@@ -20,17 +20,22 @@ import logging
 import random
 import statistics
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq import options as fairseq_options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import setup_task
 from machine import describe_machine, seconds
 from tqdm import tqdm
 
+# Importing it registers the task, as --user-dir does in fairseq's commands.
+import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.data.syntax_dataset import SyntaxDataset
 from fairseq_phrase.syntax.store import ParseStore
-from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 CPU = torch.device("cpu")
 
@@ -41,14 +46,11 @@ def load(options: argparse.Namespace) -> tuple[dict[str, Any], list[list[int]]]:
     Returns:
         The datasets by name, fairseq's first, and the batches' sentences.
     """
-    cfg = SyntaxTranslationConfig(
-        data=options.data,
-        source_lang=options.source_lang,
-        target_lang=options.target_lang,
-        dataset_impl="mmap",
-        train_subset="train",
-    )
-    task = SyntaxTranslationTask.setup_task(cfg)
+    arguments = [options.data, "--task", "syntax_translation", "--arch", "transformer"]
+    arguments += ["--source-lang", options.source_lang, "--target-lang", options.target_lang]
+    parser = fairseq_options.get_training_parser(default_task="syntax_translation")
+    parsed_arguments = fairseq_options.parse_args_and_arch(parser, input_args=arguments)
+    task = setup_task(convert_namespace_to_omegaconf(parsed_arguments).task)
     task.load_dataset(options.subset)
     plain = task.dataset(options.subset)
     split = f"{options.subset}.{options.source_lang}-{options.target_lang}"
@@ -147,6 +149,7 @@ def main() -> None:
     """Measure and print the table."""
     options = parse_arguments()
     logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")
     datasets, batches = load(options)
     loaded = in_turns(datasets, batches, loading, options)
     collated = in_turns(datasets, batches, collating, options)

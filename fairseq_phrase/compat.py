@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib
 import typing
 
 import numpy as np
@@ -51,7 +52,8 @@ _OMEGACONF_NODES = (
 
 def _numpy_reconstruction() -> list:
     """The functions and types by which NumPy scalars and arrays are restored."""
-    core = np._core.multiarray if hasattr(np, "_core") else np.core.multiarray
+    name = "numpy._core.multiarray" if hasattr(np, "_core") else "numpy.core.multiarray"
+    core = importlib.import_module(name)
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
     # NumPy 1 pickles these under numpy.core, NumPy 2 under numpy._core; both names are read.
     named = [

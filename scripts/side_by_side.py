@@ -70,7 +70,9 @@ class Training:
             return True
         if status != 0:
             tail = "\n".join(self.log_path.read_text(errors="replace").splitlines()[-15:])
-            sys.exit(f"\n{self.folder} failed with status {status}; the end of {self.log_path}:\n{tail}")
+            sys.exit(
+                f"\n{self.folder} failed with status {status}; the end of {self.log_path}:\n{tail}"
+            )
         self.bar.update((self.bar.total or self.bar.n) - self.bar.n)
         self.done.touch()
         self.process = None
@@ -104,7 +106,7 @@ def main() -> None:
     args = parser.parse_args()
     trainings = [Training(path, args.epochs, row) for row, path in enumerate(args.folders)]
     try:
-        while any([training.watch() for training in trainings]):
+        while any([training.watch() for training in trainings]):  # noqa: C419 - watch each
             time.sleep(1)
     except KeyboardInterrupt:
         sys.exit("\nstopped; run again to resume")

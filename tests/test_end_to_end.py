@@ -243,7 +243,7 @@ def test_hydra_trains_from_the_configuration_file(data_directory, tmp_path):
         "phrase_tiny", f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
         f"task.data={data_directory}", "common.log_interval=1",
         *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
-        "+optimization.max_update=2", "+common.cpu=true", f"checkpoint.save_dir={tmp_path}",
+        "optimization.max_update=2", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",
         f"hydra.run.dir={tmp_path}",
     )  # fmt: skip
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)

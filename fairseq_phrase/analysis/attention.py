@@ -55,7 +55,9 @@ def attention_picture(
         phrases, maps = model.encoder.attention_maps(**net_input)
     real = ~phrases.padding_mask[0]
     tokens = [dictionary[index] for index in net_input["src_tokens"][0].tolist()]
-    members = [nodes for nodes, used in zip(phrases.members()[0], real.tolist(), strict=True) if used]
+    members = [
+        nodes for nodes, used in zip(phrases.members()[0], real.tolist(), strict=True) if used
+    ]
 
     def matrix(phase: int) -> np.ndarray:
         # (layers, heads, nodes, nodes)
@@ -115,7 +117,9 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
     figure = Figure(figsize=(2 * side + 1, side), layout="constrained")
     formats = FigureCanvasAgg(figure).get_supported_filetypes()
     if path.suffix.lstrip(".") not in formats:
-        raise UserError(f"cannot draw '{path.name}': its suffix must be one of {', '.join(formats)}")
+        raise UserError(
+            f"cannot draw '{path.name}': its suffix must be one of {', '.join(formats)}"
+        )
     panels = (
         ("attention over all nodes", picture.all_nodes),
         ("attention within phrases", picture.within_phrases),

@@ -16,9 +16,7 @@ from fairseq_phrase.data.syntax_dataset import collate_parses
 from fairseq_phrase.errors import UserError
 
 
-def load_model(
-    checkpoint: Path, data: Path, source_parser: str | None = None
-) -> tuple[Any, Any]:
+def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -> tuple[Any, Any]:
     """Load a checkpoint for inference.
 
     Args:

@@ -116,8 +116,10 @@ def markdown_table(rows: Sequence[RunScores]) -> str:
             ]
         )
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
-             for line in cells]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
     lines.insert(1, "|-" + "-|-".join("-" * width for width in widths) + "-|")
     signatures = sorted({signature for row in rows for signature in row.signatures})
     return "\n".join([*lines, "", *(f"sacrebleu: {signature}" for signature in signatures)])

@@ -35,7 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument(
         "--source-parser", help="parse --sentence with this, not the parser that made the data"
     )
-    attention.add_argument("--out", type=Path, default=Path("attention.png"), help=".png, .svg, .pdf")
+    attention.add_argument(
+        "--out", type=Path, default=Path("attention.png"), help=".png, .svg, .pdf"
+    )
     return parser
 
 

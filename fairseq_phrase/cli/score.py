@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.cli import run
 from fairseq_phrase.errors import UserError
@@ -29,7 +30,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.text import read_lines
 
     references = list(read_lines(args.reference))
-    rows = []
+    rows: list[Any] = []
     for argument in args.runs:
         name, _, folder = argument.rpartition("=")
         log = Path(folder) / "train.log"

@@ -80,7 +80,9 @@ class SyntaxBPE:
 
     def encode(self, x: str) -> str:
         """Words to subwords, a space between them."""
-        return " ".join(piece for word in x.split(" ") for piece in self._segmenter.word_pieces(word))
+        return " ".join(
+            piece for word in x.split(" ") for piece in self._segmenter.word_pieces(word)
+        )
 
     def decode(self, x: str) -> str:
         """Subwords to text."""

@@ -69,7 +69,7 @@ def nested_config(cfg: Any) -> TransformerConfig:
     if isinstance(cfg, TransformerConfig):
         return cfg
     if OmegaConf.is_config(cfg):
-        options = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+        options: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     else:
         options = dict(vars(cfg))
         for name in ("decoder_input_dim", "decoder_output_dim"):
@@ -78,9 +78,7 @@ def nested_config(cfg: Any) -> TransformerConfig:
     return TransformerConfig.from_namespace(Namespace(**options))
 
 
-def register_presets(
-    config: type, **presets: dict[str, Any]
-) -> Callable[[Model], Model]:
+def register_presets(config: type, **presets: dict[str, Any]) -> Callable[[Model], Model]:
     """Register a model under several names, each with defaults of its own.
 
     fairseq's architecture functions run before hydra fills in defaults, so a preset given by one is
@@ -98,20 +96,24 @@ def register_presets(
         for name, defaults in presets.items():
             own = {option.name: option for option in fields(config)}
             changed = [
-                (option, own[option].type, field(default=value, metadata=dict(own[option].metadata)))
+                (
+                    option,
+                    own[option].type,
+                    field(default=value, metadata=dict(own[option].metadata)),
+                )
                 for option, value in defaults.items()
             ]
             preset = make_dataclass(f"{config.__name__}_{name}", changed, bases=(config,))
             # One class per name: fairseq keeps the dataclass on the class.
-            register_model(name, dataclass=preset)(type(model.__name__, (model,), {"__doc__": model.__doc__}))
+            register_model(name, dataclass=preset)(
+                type(model.__name__, (model,), {"__doc__": model.__doc__})
+            )
         return model
 
     return register
 
 
-def size(
-    width: int, ffn: int, heads: int, layers: int = 6, **options: Any
-) -> dict[str, Any]:
+def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:
     """Name the sizes that encoder and decoder share.
 
     Args:
@@ -122,7 +124,9 @@ def size(
         **options: further defaults.
     """
     sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
-    both = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    both = {
+        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
+    }
     return both | options
 
 

@@ -80,7 +80,7 @@ class PhraseEncoderLayer(TransformerEncoderLayerBase):
         Returns:
             The new states, and the weights if asked for.
         """
-        maps: list[Tensor | None] = []
+        maps: list[Any] = []
 
         def attend(attention: nn.Module) -> Callable[[Tensor], Tensor]:
             def block(inputs: Tensor) -> Tensor:
@@ -153,13 +153,13 @@ class PhraseEncoder(TransformerEncoderBase):
             return PhraseBatch.token_ngrams(
                 is_unit, padding_mask, longest, ends_with_eos=ends_with_eos
             )
-        if src_words is None or (source == "dependency" and src_heads is None):
-            raise ValueError(
-                "the batch carries no parse: --task syntax_translation adds it, or pass src_words and "
-                "src_heads"
-            )
-        if source == "ngram":
+        if src_words is not None and source == "ngram":
             return PhraseBatch.word_ngrams(src_words, padding_mask, longest)
+        if src_words is None or src_heads is None:
+            raise ValueError(
+                "the batch carries no parse: --task syntax_translation adds it, or pass src_words "
+                "and src_heads"
+            )
         return PhraseBatch.dependency(src_words, src_heads, padding_mask, longest)
 
     def forward(  # type: ignore[override]

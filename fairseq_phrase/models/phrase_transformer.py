@@ -25,11 +25,14 @@ class PhraseTransformerConfig(FlatTransformerConfig):  # type: ignore[misc, vali
         },
     )
     phrase_max_length: int = field(
-        default=2, metadata={"help": "most units (words, for dependency) in a phrase: the paper's k"}
+        default=2,
+        metadata={"help": "most units (words, for dependency) in a phrase: the paper's k"},
     )
     phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
         default="token",
-        metadata={"help": "what n-grams are made of: subwords, or whole words with all their subwords"},
+        metadata={
+            "help": "what n-grams are made of: subwords, or whole words with all their subwords"
+        },
     )
     phrase_activation: ChoiceEnum(  # type: ignore[valid-type]
         ["sigmoid", "identity", "tanh", "relu", "gelu"]

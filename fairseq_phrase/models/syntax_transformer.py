@@ -20,7 +20,7 @@ class SyntaxTransformerModel(TransformerModelBase):
     @classmethod
     def add_args(cls, parser: Any) -> None:
         """Add the flags of the registered options."""
-        gen_parser_from_dataclass(parser, getattr(cls, "__dataclass")(), delete_default=True)  # noqa: B009
+        gen_parser_from_dataclass(parser, getattr(cls, "__dataclass")(), delete_default=True)
 
     @classmethod
     def needed_parses(cls, cfg: Any) -> list[str]:

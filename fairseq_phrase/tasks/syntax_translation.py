@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import ConcatDataset, indexed_dataset
@@ -67,7 +66,9 @@ class SyntaxTranslationTask(TranslationTask):
         Manifest.load(self._directory, self.cfg.source_lang).require(set(fields), self._directory)
         self._fields |= {"words", *fields}
 
-    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
         """Load a split, with its parses if the model asked for them.
 
         Raises:
@@ -76,7 +77,9 @@ class SyntaxTranslationTask(TranslationTask):
         super().load_dataset(split, epoch, combine, **kwargs)
         if self._fields:
             paths = utils.split_paths(self.cfg.data)
-            directory = paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0]
+            directory = (
+                paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0]
+            )
             self.datasets[split] = SyntaxDataset(
                 self.datasets[split],
                 self._load_parses(directory, split, combine),
@@ -84,7 +87,7 @@ class SyntaxTranslationTask(TranslationTask):
             )
 
     def _load_parses(self, directory: str, split: str, combine: bool) -> Any:
-        """Load the parses of ``split`` and, as fairseq combines them, ``split1``, ``split2``…"""
+        """Load the parses of ``split`` and of ``split1``, ``split2``…, as fairseq combines them."""
         stores = []
         for number in itertools.count():
             name = self._pair_name(directory, f"{split}{number or ''}")
