@@ -28,6 +28,7 @@ _DTYPES = {
     9: np.uint32,  # fairseq's text where the dictionary has over 65,500 entries
 }
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+_INT64 = np.dtype(np.int64)
 _CHUNK = 1 << 22  # values converted at a time when a file is finished
 
 
@@ -70,11 +71,8 @@ class IndexedWriter:
         spilled: np.ndarray = np.zeros(0, dtype=np.int32)
         if self._spill_path.stat().st_size:
             spilled = np.memmap(self._spill_path, dtype=np.int32, mode="r")
-        if mapping is not None:
-            maximum = int(mapping.max(initial=0))
-        else:
-            maximum = int(spilled.max(initial=0))
-        dtype = smallest_dtype(maximum)
+        written = spilled if mapping is None else mapping
+        dtype = smallest_dtype(int(written.max(initial=0)))
         with open(f"{self.prefix}.bin", "wb") as stream:
             for start in range(0, len(spilled), _CHUNK):
                 values = spilled[start : start + _CHUNK]
@@ -126,17 +124,20 @@ class IndexedReader:
         index = _mapped(index_path)
         sizes_end = _HEADER.size + 4 * count
         self.sizes = index[_HEADER.size : sizes_end].view(np.int32)
-        self._starts = index[sizes_end:].view(np.int64)
+        # A memoryview yields Python's integers, several times as fast as NumPy its own.
+        self._size_of = memoryview(index)[_HEADER.size : sizes_end].cast("i")
+        self._start_of = memoryview(index)[sizes_end:].cast("q")
         expected = 0
         if count:
-            expected = int(self._starts[-1]) + int(self.sizes[-1]) * self._dtype.itemsize
+            expected = self._start_of[-1] + self._size_of[-1] * self._dtype.itemsize
         if data_path.stat().st_size != expected:
             raise UserError(
                 f"{data_path} has {data_path.stat().st_size} bytes where its index expects "
                 f"{expected}: run fairseq-phrase-preprocess again"
             )
         # A file of no bytes cannot be mapped.
-        self._data = _mapped(data_path) if expected else np.zeros(0, dtype=np.uint8)
+        data = _mapped(data_path) if expected else np.zeros(0, dtype=np.uint8)
+        self._values = data.view(self._dtype)
 
     def __len__(self) -> int:
         """Return the number of arrays."""
@@ -144,13 +145,8 @@ class IndexedReader:
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one array. Shape: ``(sizes[index],)``, int64."""
-        values = np.frombuffer(
-            self._data,
-            dtype=self._dtype,
-            count=int(self.sizes[index]),
-            offset=int(self._starts[index]),
-        )
-        return values.astype(np.int64)
+        start = self._start_of[index] // self._dtype.itemsize
+        return self._values[start : start + self._size_of[index]].astype(_INT64)
 
     def __reduce__(self):
         """Reopen the files in another process instead of copying them there."""

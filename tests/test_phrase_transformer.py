@@ -1,0 +1,348 @@
+"""The model: its layers against the equations in loops, its options, and its place in fairseq."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from dataclasses import fields
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models.transformer import TransformerConfig
+from fairseq.sequence_generator import SequenceGenerator
+
+import fairseq_phrase.models.phrase_transformer as phrase_transformer
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import nested_config
+
+WORDS = 30
+
+
+@pytest.fixture(scope="module")
+def dictionary() -> Dictionary:
+    made = Dictionary()
+    for number in range(WORDS):
+        made.add_symbol(f"w{number}")
+    return made
+
+
+def build(dictionary: Dictionary, task=None, **options):
+    """A small model with random weights, in double precision and without dropout."""
+    torch.manual_seed(0)
+    sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 2}
+    small = {
+        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
+    }
+    cfg = phrase_transformer.PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
+    task = task or Namespace(
+        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
+    )
+    model = ARCH_MODEL_REGISTRY["phrase_transformer"].build_model(cfg, task)
+    return model.double().eval()
+
+
+def batch(dictionary: Dictionary, lengths: list[int], *, left: bool = False, extra: int = 0):
+    """Random sentences of so many words and an end of sentence, padded; with words and heads."""
+    generator = torch.Generator().manual_seed(sum(lengths))
+    width = max(lengths) + 1 + extra
+    tokens = torch.full((len(lengths), width), dictionary.pad())
+    words = torch.full((len(lengths), width), -1)
+    heads = torch.full((len(lengths), max(lengths)), -1)
+    for row, length in enumerate(lengths):
+        start = width - length - 1 if left else 0
+        drawn = torch.randint(dictionary.nspecial, len(dictionary), (length,), generator=generator)
+        tokens[row, start : start + length] = drawn
+        tokens[row, start + length] = dictionary.eos()
+        count = max(1, length - 2)  # the first word has up to three subwords
+        of_word = torch.arange(length) - (length - count)
+        words[row, start : start + length] = of_word.clamp(min=0)
+        heads[row, :count] = torch.tensor(
+            [0] + [int(torch.randint(0, word, (), generator=generator)) for word in range(1, count)]
+        )
+    return {"src_tokens": tokens, "src_words": words, "src_heads": heads}
+
+
+def encode(model, inputs):
+    return model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
+
+
+KINDS = {
+    "token bigrams": {"phrase_max_length": 2},
+    "token trigrams, hadamard": {"phrase_max_length": 3, "phrase_mask": "hadamard"},
+    "word bigrams, tanh": {"phrase_unit": "word", "phrase_activation": "tanh"},
+    "dependency chains": {"phrase_source": "dependency", "phrase_max_length": 3},
+    "mean start, linear": {"phrase_init": "mean", "phrase_activation": "identity"},
+    "no phrases, A = 1": {"phrase_source": "none", "phrase_mask": "all"},
+    "pre-norm": {"encoder_normalize_before": True},
+}
+each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+
+# The twin: algorithm 1 and eq. 2-7 in loops over nodes, layer norms and feed-forward written out.
+
+
+def twin_layer_norm(norm, vector):
+    centred = vector - sum(vector) / len(vector)
+    return centred / torch.sqrt(sum(centred**2) / len(vector) + norm.eps) * norm.weight + norm.bias
+
+
+def twin_attention(attention, states, allowed, activation, mask):
+    """Eq. 2-3, or eq. 5-7 where ``allowed(i, j)`` is A; one head and one node at a time."""
+    nodes, width = len(states), states.shape[1] // attention.num_heads
+    queries, keys, values = (
+        [projection.weight @ state + projection.bias for state in states]
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    outputs = []
+    for i in range(nodes):
+        heads = []
+        for head in range(attention.num_heads):
+            part = slice(head * width, (head + 1) * width)
+            weights = {}
+            for j in range(nodes):
+                score = queries[i][part] @ keys[j][part] / math.sqrt(width)
+                if allowed(i, j):
+                    weights[j] = torch.exp(score)
+                elif mask == "hadamard":
+                    weights[j] = torch.exp(0 * score)
+            total = sum(weights.values())
+            heads.append(activation(sum(w / total * values[j][part] for j, w in weights.items())))
+        outputs.append(attention.out_proj.weight @ torch.cat(heads) + attention.out_proj.bias)
+    return torch.stack(outputs)
+
+
+def twin_encoder(model, cfg, tokens: torch.Tensor, members: list[set[int]]) -> torch.Tensor:
+    encoder = model.encoder
+    sigma = {
+        "sigmoid": torch.sigmoid, "tanh": torch.tanh, "identity": lambda x: x,
+    }[cfg.phrase_activation]  # fmt: skip
+    n = len(tokens)
+    states = list(encoder.forward_embedding(tokens.unsqueeze(0))[0][0])
+    for phrase in members[n:]:
+        mean = sum(states[token] for token in phrase) / len(phrase)
+        states.append(mean if cfg.phrase_init == "mean" else torch.zeros_like(mean))
+    states = torch.stack(states)
+
+    def related(i, j):
+        return cfg.phrase_mask == "all" or members[i] <= members[j] or members[j] <= members[i]
+
+    for layer in encoder.layers:
+        blocks = [
+            (layer.self_attn_layer_norm,
+             lambda x, a=layer.self_attn: twin_attention(a, x, lambda i, j: True, lambda h: h, "")),
+            (layer.phrase_attn_layer_norm,
+             lambda x, a=layer.phrase_attn: twin_attention(a, x, related, sigma, cfg.phrase_mask)),
+            (layer.final_layer_norm, lambda x, m=layer: torch.stack([
+                m.fc2.weight @ torch.relu(m.fc1.weight @ state + m.fc1.bias) + m.fc2.bias
+                for state in x])),
+        ]  # fmt: skip
+        for norm, block in blocks:
+            if cfg.encoder_normalize_before:
+                inner = block(torch.stack([twin_layer_norm(norm, state) for state in states]))
+                states = states + inner
+            else:
+                states = torch.stack(
+                    [twin_layer_norm(norm, state) for state in states + block(states)]
+                )
+    if encoder.layer_norm is not None:
+        states = torch.stack([twin_layer_norm(encoder.layer_norm, state) for state in states])
+    return states[:n]
+
+
+def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
+    """The nodes' token sets, by the definitions of ``spec/phrase_transformer.md``."""
+    n = len(tokens) - 1  # without the end of sentence
+    k = cfg.phrase_max_length
+    found: list[set[int]] = []
+    if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
+        found = [set(range(i, i + size)) for size in range(2, k + 1) for i in range(n - size + 1)]
+    else:
+        count = int(words.max()) + 1
+        spans: list[list[int]] = []
+        if cfg.phrase_source == "ngram":
+            spans = [list(range(i, i + s)) for s in range(1, k + 1) for i in range(count - s + 1)]
+        elif cfg.phrase_source == "dependency":
+            for word in range(count):
+                chain = [word]
+                while len(chain) < k and heads[chain[-1]] != chain[-1]:
+                    chain.append(int(heads[chain[-1]]))
+                    spans.append(list(chain))
+        for span in spans:
+            members = {t for t in range(n) if int(words[t]) in span}
+            if len(members) > 1:
+                found.append(members)
+    return [{token} for token in range(n + 1)] + found
+
+
+@each_kind
+def test_the_encoder_is_the_equations_in_value_and_gradient(dictionary, options):
+    model = build(dictionary, **options)
+    cfg = phrase_transformer.PhraseTransformerConfig(**options)
+    inputs = batch(dictionary, [6])
+    # (the phrases' order among themselves does not matter: only tokens' states are compared)
+    members = twin_members(
+        cfg, inputs["src_tokens"][0], inputs["src_words"][0], inputs["src_heads"][0]
+    )
+    parameters = dict(model.encoder.named_parameters())
+    direction = torch.randn(1, 7, 8, dtype=torch.double)
+
+    def gradients(states):
+        return torch.autograd.grad(
+            (states * direction).sum(), parameters.values(), allow_unused=True
+        )
+
+    actual = encode(model, inputs)
+    expected = twin_encoder(model, cfg, inputs["src_tokens"][0], members).unsqueeze(0)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+    for name, found, wanted in zip(parameters, gradients(actual), gradients(expected), strict=True):
+        assert (found is None) == (wanted is None), name
+        if found is not None:
+            torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9, msg=name)
+
+
+@each_kind
+def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(dictionary, options):
+    model = build(dictionary, **options)
+    lengths = [7, 1, 4, 5]
+    inputs = batch(dictionary, lengths, extra=2)
+    together = encode(model, inputs)
+    for row, length in enumerate(lengths):
+        alone = {
+            "src_tokens": inputs["src_tokens"][row : row + 1, : length + 1],
+            "src_words": inputs["src_words"][row : row + 1, : length + 1],
+            "src_heads": inputs["src_heads"][row : row + 1, : max(1, length - 2)],
+        }
+        torch.testing.assert_close(encode(model, alone)[0], together[row, : length + 1])
+
+
+@each_kind
+def test_permuting_the_batch_permutes_the_output(dictionary, options):
+    model = build(dictionary, **options)
+    inputs = batch(dictionary, [3, 6, 2])
+    order = torch.tensor([2, 0, 1])
+    permuted = {name: value[order] for name, value in inputs.items()}
+    torch.testing.assert_close(encode(model, permuted), encode(model, inputs)[order])
+
+
+def test_padding_on_the_left_changes_nothing(dictionary):
+    for options in KINDS.values():
+        model = build(dictionary, **options)
+        right, left = (batch(dictionary, [5, 2], left=side) for side in (False, True))
+        torch.testing.assert_close(encode(model, left)[1, -3:], encode(model, right)[1, :3])
+
+
+@each_kind
+def test_training_mode_with_checkpointed_activations_has_the_same_gradients(dictionary, options):
+    inputs = batch(dictionary, [5, 3])
+    found = []
+    for checkpointed in (False, True):
+        model = build(dictionary, checkpoint_activations=checkpointed, **options).train()
+        encode(model, inputs).square().sum().backward()
+        found.append([p.grad for p in model.encoder.parameters() if p.grad is not None])
+    assert len(found[0]) == len(found[1]) > 20
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_attention_maps_are_distributions_and_keep_within_phrases(dictionary):
+    model = build(dictionary, phrase_max_length=3)
+    inputs = batch(dictionary, [5, 3])
+    phrases, maps = model.encoder.attention_maps(**inputs)
+    assert len(maps) == 2
+    real = ~phrases.padding_mask
+    for layer in maps:
+        for weights in layer:
+            sums = weights.sum(-1)[:, 0][real]
+            torch.testing.assert_close(sums, torch.ones_like(sums))
+        outside = layer.within_phrases.masked_select(~phrases.adjacency().unsqueeze(1))
+        assert (outside == 0).all()
+        to_padding = layer.all_nodes.masked_select(phrases.padding_mask[:, None, None])
+        assert (to_padding == 0).all()
+
+
+def test_beam_search_over_a_batch_is_that_of_single_sentences_and_beam_one_is_greedy(dictionary):
+    model = build(dictionary, phrase_source="dependency", phrase_max_length=3).float()
+    inputs = batch(dictionary, [7, 4, 2, 1])
+    generators = {
+        beam: SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=12)
+        for beam in (1, 4)
+    }
+
+    def generate(beam, rows):
+        net_input = {name: value[rows] for name, value in inputs.items()}
+        net_input["src_lengths"] = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
+        found = generators[beam].generate([model], {"net_input": net_input})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+
+    for beam in (1, 4):
+        alone = [generate(beam, slice(row, row + 1))[0] for row in range(4)]
+        assert generate(beam, slice(0, 4)) == alone
+    for row, tokens in enumerate(generate(1, slice(0, 4))):
+        net_input = {name: value[row : row + 1] for name, value in inputs.items()}
+        encoded = model.encoder(**net_input)
+        previous = [dictionary.eos()]
+        while len(previous) <= 12:
+            logits = model.decoder(torch.tensor([previous]), encoder_out=encoded)[0][0, -1]
+            logits[[dictionary.pad(), dictionary.bos()]] = -math.inf
+            if len(previous) == 1:
+                logits[dictionary.eos()] = -math.inf  # fairseq's minimal length is 1
+            previous.append(int(logits.argmax()))
+            if previous[-1] == dictionary.eos():
+                break
+        assert tokens[: len(previous) - 1] == previous[1:]
+
+
+# Options and registration.
+
+
+def test_every_preset_is_registered_with_its_own_defaults():
+    sizes = {
+        "phrase_transformer": (512, 2048, 8, 6),
+        "phrase_transformer_tiny": (128, 256, 4, 3),
+        "phrase_transformer_iwslt_de_en": (512, 1024, 4, 6),
+        "phrase_transformer_wmt_en_de": (512, 2048, 8, 6),
+        "phrase_transformer_wmt_en_de_big": (1024, 4096, 16, 6),
+        "phrase_transformer_multi30k": (512, 2048, 8, 6),
+    }
+    for name, expected in sizes.items():
+        assert issubclass(ARCH_MODEL_REGISTRY[name], phrase_transformer.PhraseTransformerModel)
+        cfg = MODEL_DATACLASS_REGISTRY[name]()
+        for side in ("encoder", "decoder"):
+            options = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
+            assert tuple(getattr(cfg, f"{side}_{option}") for option in options) == expected
+
+
+def test_flat_options_nest_into_what_fairseq_itself_defaults_to():
+    nested = nested_config(phrase_transformer.PhraseTransformerConfig())
+    expected = TransformerConfig.from_namespace(Namespace())
+    for part in (None, "encoder", "decoder", "quant_noise"):
+        ours, theirs = (getattr(cfg, part) if part else cfg for cfg in (nested, expected))
+        for option in fields(theirs):
+            if option.name not in ("_name", "encoder", "decoder", "quant_noise"):
+                assert getattr(ours, option.name) == getattr(theirs, option.name), option.name
+
+
+def test_phrases_of_fewer_than_two_units_are_refused(dictionary):
+    with pytest.raises(UserError, match="--phrase-max-length 1: a phrase has at least 2"):
+        build(dictionary, phrase_max_length=1)
+
+
+def test_a_task_without_parses_is_refused_with_the_one_to_use(dictionary):
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    assert build(dictionary, task=task) is not None  # token n-grams need none
+    for options in ({"phrase_source": "dependency"}, {"phrase_unit": "word"}):
+        with pytest.raises(UserError, match="use --task syntax_translation"):
+            build(dictionary, task=task, **options)
+
+
+def test_a_batch_without_its_parse_is_refused(dictionary):
+    model = build(dictionary, phrase_source="dependency")
+    with pytest.raises(ValueError, match="carries no parse"):
+        model.encoder(batch(dictionary, [4])["src_tokens"])
+
+
+def test_phrases_longer_than_any_sentence_are_no_phrases_too_many(dictionary):
+    inputs = batch(dictionary, [3, 2])
+    all_spans = build(dictionary, phrase_max_length=3)
+    longer = build(dictionary, phrase_max_length=9)
+    torch.testing.assert_close(encode(longer, inputs), encode(all_spans, inputs))
