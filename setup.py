@@ -28,7 +28,6 @@ setup(
         "sacrebleu>=2.3",
         "sentencepiece>=0.2.0",
         "spacy>=3.7",
-        "conllu>=4.5",
         "tqdm>=4.64",
     ],
     extras_require={
@@ -37,6 +36,7 @@ setup(
         "plot": PLOT,
         "dev": [
             *PLOT,
+            "conllu>=4.5",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "hypothesis>=6.100",

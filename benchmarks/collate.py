@@ -3,7 +3,7 @@
 The same batches are made in turns by fairseq's LanguagePairDataset and by SyntaxDataset, with the
 words of subwords and with words and heads:
 
-- ``loaded``: what a data loader's worker does, ``collater([dataset[i] for i in batch])``,
+- ``loaded``: what a data loader's worker does: fetch the samples and collate them,
 - ``collated``: the collater alone.
 
 The table shows the medians of the paired ratios; the target is at most 10 % more (1.10). On a
@@ -97,13 +97,20 @@ def in_turns(
 
 
 def loading(dataset: Any, batch: list[int]) -> Callable[[], object]:
-    """Return what a data loader's worker does for a batch."""
-    return lambda: dataset.collater([dataset[index] for index in batch])
+    """Return what a data loader's worker does for a batch (``_MapDatasetFetcher`` in torch)."""
+    return lambda: dataset.collater(fetch(dataset, batch))
+
+
+def fetch(dataset: Any, batch: list[int]) -> list[Any]:
+    """Take a batch's samples out of a dataset as torch's data loader does."""
+    if getattr(dataset, "__getitems__", None):
+        return dataset.__getitems__(batch)
+    return [dataset[index] for index in batch]
 
 
 def collating(dataset: Any, batch: list[int]) -> Callable[[], object]:
     """Return the collater's part of it, the samples being there."""
-    samples = [dataset[index] for index in batch]
+    samples = fetch(dataset, batch)
     return lambda: dataset.collater(samples)
 
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib
+import sys
 import typing
 
 import numpy as np
 import torch
 from omegaconf import base, dictconfig, listconfig, nodes
+
+from fairseq_phrase.errors import UserError
 
 
 def make_checkpoints_loadable() -> None:
@@ -37,6 +40,19 @@ def make_checkpoints_loadable() -> None:
             *_numpy_reconstruction(),
         ]
     )
+
+
+def print_user_errors_plainly() -> None:
+    """Let a :class:`UserError` end fairseq's commands with its message alone, as it ends ours."""
+    default = sys.excepthook
+
+    def hook(kind, error, traceback):
+        if issubclass(kind, UserError):
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            default(kind, error, traceback)
+
+    sys.excepthook = hook
 
 
 _OMEGACONF_NODES = (

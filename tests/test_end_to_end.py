@@ -234,6 +234,21 @@ def test_ngram_phrases_train_from_a_plain_fairseq_data_directory(data_directory,
     message = train(plain, tmp_path / "tree", *PHRASE, "--phrase-source", "dependency", expect=1)
     assert "syntax.de.json is missing" in message
     assert "fairseq-phrase-preprocess" in message
+    assert "Traceback" not in message
+
+
+def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
+    data_directory, tmp_path
+):
+    log = run(
+        "fairseq-train", f"{data_directory}:{data_directory}", "--user-dir", "fairseq_phrase",
+        "--task", "syntax_translation", *TRAINING, "--save-dir", tmp_path, *PHRASE, "--phrase-source",
+        "dependency", "--max-epoch", "2", "--truncate-source", "--max-source-positions", "12",
+        "--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-args",
+        '{"beam": 1, "max_len_b": 10}', "--skip-invalid-size-inputs-valid-test",
+    )  # fmt: skip
+    assert "epoch 002 | valid on 'valid' subset" in log
+    assert re.search(r"valid on 'valid' subset .* bleu [\d.]+", log)
 
 
 def test_hydra_trains_from_the_configuration_file(data_directory, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data import preprocess as preprocess_module
 from fairseq_phrase.syntax import indexed as indexed_module
+from fairseq_phrase.syntax.store import Manifest
 from fairseq_phrase.text import read_lines
 
 DOG = "1\tHund\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t{}\tdep\t_\t_\n\n"
@@ -25,6 +26,9 @@ class Workplace:
         for suffix in ("de", "en", "de.conllu"):
             shutil.copyfile(corpus / f"valid.{suffix}", self.raw / f"train.{suffix}")
         shutil.copytree(good, self.destination)
+        manifest = Manifest.load(good, "de")
+        manifest.splits = {"train.de-en": manifest.splits["train.de-en"]}
+        manifest.save(self.destination)
         self._before = self.contents()
 
     def contents(self) -> dict[str, bytes]:
@@ -207,6 +211,16 @@ def test_a_dictionary_that_is_none_is_named(fails, tmp_path, content, problem):
     assert problem in message
 
 
+def test_a_destination_with_other_splits_is_refused_not_forgotten(workplace, fails):
+    manifest = Manifest.load(workplace.destination, "de")
+    manifest.splits["test.de-en"] = manifest.splits["train.de-en"]
+    manifest.save(workplace.destination)
+    workplace._before = workplace.contents()
+    message = fails()
+    assert "also holds test.de-en" in message
+    assert "another --destdir" in message
+
+
 def test_one_language_on_both_sides_is_refused(fails):
     assert "are both 'de'" in fails("-t", "de")
 
@@ -214,7 +228,7 @@ def test_one_language_on_both_sides_is_refused(fails):
 def test_a_test_set_alone_asks_for_the_training_datas_model(workplace, capsys):
     with pytest.raises(SystemExit):
         main(["-s", "de", "-t", "en", "--testpref", str(workplace.raw / "train"), "--destdir",
-              str(workplace.destination)])  # fmt: skip
+              str(workplace.destination.with_name("new"))])  # fmt: skip
     assert "--sentencepiece-model" in capsys.readouterr().err
     assert workplace.contents() == workplace._before
 

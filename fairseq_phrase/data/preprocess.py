@@ -106,6 +106,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
             parses_of(split.source, parser)
     if options.destdir.exists() and not options.destdir.is_dir():
         raise UserError(f"--destdir {options.destdir} is a file: name a folder")
+    _refuse_to_forget(options)
     is_new = not options.destdir.exists()
     # Within DESTDIR, so that moving needs no other file system even where DESTDIR is a mount point.
     partial = options.destdir / ".partial"
@@ -122,6 +123,21 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         if is_new and options.destdir.is_dir() and not any(options.destdir.iterdir()):
             options.destdir.rmdir()
     return {split.name: split.counts for split in splits}
+
+
+def _refuse_to_forget(options: Options) -> None:
+    """Stop where DESTDIR holds splits that this run would not make again.
+
+    Their parses would be left without their manifest, dictionaries and label numbers.
+    """
+    if Manifest.path(options.destdir, options.source_lang).is_file():
+        there = Manifest.load(options.destdir, options.source_lang).splits
+        lost = sorted(set(there) - {f"{name}.{options.pair}" for name in options.splits})
+        if lost:
+            raise UserError(
+                f"{options.destdir} also holds {', '.join(lost)}, which this run does not make: name "
+                "all splits in one run, or another --destdir"
+            )
 
 
 def _find_split(options: Options, name: str, prefix: str) -> _Split:

@@ -63,6 +63,19 @@ class SyntaxDataset(BaseWrapperDataset):
         sample["parse"] = parse
         return sample
 
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples: what torch's data loader asks for where it can.
+
+        The parses of a batch are read at once, which takes a fraction of the time.
+        """
+        if self.max_subwords is not None or not hasattr(self.parses, "many"):
+            return [self[index] for index in indices]
+        samples = [self.dataset[index] for index in indices]
+        parses = self.parses.many(np.asarray(indices))
+        for sample, parse in zip(samples, parses, strict=True):
+            sample["parse"] = parse
+        return samples
+
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
         return self.dataset.num_tokens_vec(indices)
@@ -101,15 +114,15 @@ def collate_parses(
     special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
     tokens = src_tokens.cpu().numpy()
     is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
-    lengths = np.fromiter((len(parse["words"]) for parse in parses), np.int64, len(parses))
-    if (is_subword.sum(1) != lengths).any():
-        row = int((is_subword.sum(1) != lengths).argmax())
-        raise ValueError(
-            f"a source of {is_subword[row].sum()} subwords has a parse of {lengths[row]}: the text "
-            "was changed after it was parsed; run fairseq-phrase-preprocess again"
-        )
+    words_of = [parse["words"] for parse in parses]
+    for subwords, length in zip(is_subword.sum(1).tolist(), map(len, words_of), strict=True):
+        if subwords != length:
+            raise ValueError(
+                f"a source of {subwords} subwords has a parse of {length}: the text "
+                "was changed after it was parsed; run fairseq-phrase-preprocess again"
+            )
     words = np.full(tokens.shape, -1, dtype=np.int64)
-    words[is_subword] = np.concatenate([parse["words"] for parse in parses])
+    words[is_subword] = np.concatenate(words_of)
     batch = {"src_words": torch.from_numpy(words)}
     if "heads" in parses[0]:
         batch["src_heads"] = torch.from_numpy(_pad([parse["heads"] for parse in parses]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -124,13 +125,14 @@ class IndexedReader:
         index = _mapped(index_path)
         sizes_end = _HEADER.size + 4 * count
         self.sizes = index[_HEADER.size : sizes_end].view(np.int32)
+        self._starts = index[sizes_end:].view(np.int64)
         # A memoryview yields Python's integers, several times as fast as NumPy its own.
-        self._size_of = memoryview(index)[_HEADER.size : sizes_end].cast("i")
-        self._start_of = memoryview(index)[sizes_end:].cast("q")
+        self._size_of = index.data[_HEADER.size : sizes_end].cast("i")
+        self._start_of = index.data[sizes_end:].cast("q")
         expected = 0
         if count:
             expected = self._start_of[-1] + self._size_of[-1] * self._dtype.itemsize
-        if data_path.stat().st_size != expected:
+        if data_path.stat().st_size != expected or expected % self._dtype.itemsize:
             raise UserError(
                 f"{data_path} has {data_path.stat().st_size} bytes where its index expects "
                 f"{expected}: run fairseq-phrase-preprocess again"
@@ -147,6 +149,25 @@ class IndexedReader:
         """Return one array. Shape: ``(sizes[index],)``, int64."""
         start = self._start_of[index] // self._dtype.itemsize
         return self._values[start : start + self._size_of[index]].astype(_INT64)
+
+    def many(self, indices: np.ndarray) -> list[np.ndarray]:
+        """Return several arrays as one read, which takes a fraction of the time of each alone.
+
+        Args:
+            indices: which arrays, in any order.
+                Shape: ``(arrays,)``
+
+        Returns:
+            The arrays, as :meth:`__getitem__` returns them, but parts of one.
+        """
+        sizes = self.sizes[indices].astype(_INT64)
+        ends = sizes.cumsum()
+        starts = self._starts[indices] // self._dtype.itemsize
+        positions = np.repeat(starts - (ends - sizes), sizes)
+        positions += np.arange(len(positions))
+        values = self._values[positions].astype(_INT64)
+        bounds = [0, *ends.tolist()]
+        return [values[start:end] for start, end in pairwise(bounds)]
 
     def __reduce__(self):
         """Reopen the files in another process instead of copying them there."""

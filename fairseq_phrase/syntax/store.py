@@ -216,3 +216,19 @@ class ParseStore:
             ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries).
         """
         return {name: reader[index] for name, reader in self._readers.items()}
+
+    def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """Return the parses of several sentences as one read.
+
+        Args:
+            indices: the sentences, from 0, in any order.
+                Shape: ``(sentences,)``
+
+        Returns:
+            Their parses, as :meth:`__getitem__` returns them.
+        """
+        parses: list[dict[str, np.ndarray]] = [{} for _ in indices]
+        for name, reader in self._readers.items():
+            for parse, values in zip(parses, reader.many(indices), strict=True):
+                parse[name] = values
+        return parses

@@ -1,5 +1,6 @@
 """fairseq tasks."""
 
-from fairseq_phrase.compat import make_checkpoints_loadable
+from fairseq_phrase.compat import make_checkpoints_loadable, print_user_errors_plainly
 
 make_checkpoints_loadable()
+print_user_errors_plainly()
