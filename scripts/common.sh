@@ -15,7 +15,12 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # ensure_environment EXTRAS: a virtual environment with this project and fairseq in it. A torch that
 # $PYTHON already has stays in use; otherwise one is installed.
 ensure_environment() {
-    local extras=$1 stamp
+    local extras=$1 stamp active
+    # An active virtual environment that has a torch is used as it is.
+    active=$("$PYTHON" -c 'import sys; print(sys.prefix if sys.prefix != sys.base_prefix else "")')
+    if [ -n "$active" ] && [ -z "${FAIRSEQ_PHRASE_VENV:-}" ] && "$PYTHON" -c 'import torch' 2>/dev/null; then
+        VENV=$active
+    fi
     stamp="$VENV/.installed-$extras-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         say "Setting up $VENV (once; about 5 minutes where fairseq must be compiled)"

@@ -11,10 +11,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter
+
+# Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
+# come every time.
+settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("project")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _SHARED = REPOSITORY.parent / "shared"

@@ -251,18 +251,18 @@ def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
     assert re.search(r"valid on 'valid' subset .* bleu [\d.]+", log)
 
 
-def test_hydra_trains_from_the_configuration_file(data_directory, tmp_path):
+@pytest.mark.parametrize("config", ["phrase_tiny", "phrase_multi30k"])
+def test_hydra_trains_from_every_configuration_file(data_directory, tmp_path, config):
     sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
     run(
-        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name",
-        "phrase_tiny", f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
+        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config, f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
         f"task.data={data_directory}", "common.log_interval=1",
         *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
         "optimization.max_update=2", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",
         f"hydra.run.dir={tmp_path}",
     )  # fmt: skip
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
-    assert state["cfg"]["model"]["_name"] == "phrase_transformer_tiny"
+    assert state["cfg"]["model"]["_name"] == config.replace("phrase", "phrase_transformer")
     assert state["cfg"]["model"]["phrase_max_length"] == 3
     assert state["model"]["encoder.layers.1.phrase_attn.q_proj.weight"].shape == (32, 32)
 

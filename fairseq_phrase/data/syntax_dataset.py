@@ -70,8 +70,10 @@ class SyntaxDataset(BaseWrapperDataset):
         """
         if self.max_subwords is not None or not hasattr(self.parses, "many"):
             return [self[index] for index in indices]
-        samples = [self.dataset[index] for index in indices]
-        parses = self.parses.many(np.asarray(indices))
+        dataset = self.dataset
+        samples = [dataset[index] for index in indices]
+        # Where sentences run out, fairseq gives the last worker an empty batch.
+        parses = self.parses.many(np.asarray(indices, dtype=np.int64))
         for sample, parse in zip(samples, parses, strict=True):
             sample["parse"] = parse
         return samples
@@ -115,12 +117,15 @@ def collate_parses(
     tokens = src_tokens.cpu().numpy()
     is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
     words_of = [parse["words"] for parse in parses]
-    for subwords, length in zip(is_subword.sum(1).tolist(), map(len, words_of), strict=True):
-        if subwords != length:
-            raise ValueError(
-                f"a source of {subwords} subwords has a parse of {length}: the text "
-                "was changed after it was parsed; run fairseq-phrase-preprocess again"
-            )
+    subwords, lengths = is_subword.sum(1).tolist(), list(map(len, words_of))
+    if subwords != lengths:
+        found, length = next(
+            pair for pair in zip(subwords, lengths, strict=True) if len({*pair}) > 1
+        )
+        raise ValueError(
+            f"a source of {found} subwords has a parse of {length}: the text "
+            "was changed after it was parsed; run fairseq-phrase-preprocess again"
+        )
     words = np.full(tokens.shape, -1, dtype=np.int64)
     words[is_subword] = np.concatenate(words_of)
     batch = {"src_words": torch.from_numpy(words)}

@@ -26,7 +26,19 @@ EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
 def edge_attention(
     query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float, *, leak: bool
 ) -> Tensor:
-    """Attend along the list of adjacent pairs, with a softmax over each query's pairs."""
+    """Attend along the list of adjacent pairs, with a softmax over each query's pairs.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which the weight of an adjacent pair is dropped.
+        leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width)
+    """
     batch, heads, num_nodes, width = query.shape
     queries, keys = phrases.edges()
     # (batch, heads, nodes, head width) -> (batch * nodes, heads, head width)
