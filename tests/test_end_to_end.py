@@ -255,7 +255,8 @@ def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
 def test_hydra_trains_from_every_configuration_file(data_directory, tmp_path, config):
     sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
     run(
-        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config, f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
+        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config,
+        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
         f"task.data={data_directory}", "common.log_interval=1",
         *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
         "optimization.max_update=2", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",

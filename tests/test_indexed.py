@@ -152,3 +152,14 @@ def test_a_missing_or_damaged_file_is_named(tmp_path, suffix, damage):
     damage(tmp_path / f"x.{suffix}")
     with pytest.raises(UserError, match=f"x.{suffix}"):
         IndexedReader(tmp_path / "x")
+
+
+@given(st.lists(st.lists(st.integers(0, 70_000), max_size=6), min_size=1, max_size=8), st.data())
+def test_many_arrays_at_once_are_those_read_one_by_one(tmp_path_factory, arrays, data):
+    prefix = tmp_path_factory.mktemp("many") / "x"
+    write(prefix, [np.array(array, dtype=np.int64) for array in arrays])
+    indices = data.draw(st.lists(st.integers(0, len(arrays) - 1), max_size=10))
+    reader = IndexedReader(prefix)
+    many = reader.many(np.array(indices, dtype=np.int64))
+    assert [array.tolist() for array in many] == [reader[index].tolist() for index in indices]
+    assert all(array.dtype == np.int64 for array in many)

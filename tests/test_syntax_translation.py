@@ -204,3 +204,21 @@ def test_a_missing_manifest_is_named_with_the_command_that_makes_it(data_directo
     with pytest.raises(UserError, match=re.escape("syntax.de.json is missing")) as caught:
         make_task(data).require_parses(["words"])
     assert "fairseq-phrase-preprocess --source-lang de --parser" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"truncate_source": True, "max_source_positions": 8}, {"upsample_primary": 2}]
+)
+def test_samples_read_at_once_are_those_read_one_by_one(two_parts, options):
+    task = make_task(two_parts, **{"upsample_primary": 1, **options})
+    task.require_parses(["words", "heads"])
+    task.load_dataset("train", combine="upsample_primary" in options)
+    dataset = task.dataset("train")
+    indices = [5, 99, 0, 5, len(dataset) - 1]
+    assert dataset.__getitems__([]) == []
+    for sample, index in zip(dataset.__getitems__(indices), indices, strict=True):
+        alone = dataset[index]
+        assert sample["id"] == alone["id"] == index
+        assert torch.equal(sample["source"], alone["source"])
+        for name in ("words", "heads"):
+            assert np.array_equal(sample["parse"][name], alone["parse"][name])
