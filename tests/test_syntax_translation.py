@@ -148,6 +148,18 @@ def test_raw_text_for_data_from_files_asks_for_a_parser(data_directory):
         task.encode_lines(["Der Hund schläft."])
 
 
+def test_a_parser_that_is_gone_is_named_with_the_option_that_names_another(
+    data_directory, tmp_path
+):
+    data = tmp_path / "data"
+    shutil.copytree(data_directory, data)
+    manifest = Manifest.load(data, "de")
+    manifest.parser = "spacy:no_such_pipeline"
+    manifest.save(data)
+    with pytest.raises(UserError, match="no_such_pipeline.*--source-parser names another"):
+        make_task(data).encode_lines(["Der Hund schläft."])
+
+
 def test_data_without_heads_are_refused_by_a_model_that_needs_them(
     synthetic_corpus, data_directory, tmp_path
 ):

@@ -86,7 +86,12 @@ class SourceEncoder:
             UserError: there is no manifest, or what it names is not installed.
         """
         manifest = Manifest.load(directory, language)
-        made = load_parser(parser or manifest.parser)
+        try:
+            made = load_parser(parser or manifest.parser)
+        except UserError as error:
+            raise UserError(
+                f"{error} ({directory} names this parser; --source-parser names another)"
+            ) from None
         if not isinstance(made, LineParser):
             raise UserError(
                 f"{directory} was parsed from {manifest.parser_version} files, which new text does "

@@ -188,10 +188,11 @@ class PhraseEncoder(TransformerEncoderBase):
         phrases = self.phrases(src_tokens, src_words, src_heads)
         states, embedding = self._embed(src_tokens, phrases, token_embeddings)
         num_tokens = src_tokens.size(1)
-        hidden = [states]
+        hidden = [states] if return_all_hiddens else []
         for layer in self.layers:
             states, _ = layer(states, phrases, tokens_only=layer is self.layers[-1])
-            hidden.append(states)
+            if return_all_hiddens:
+                hidden.append(states)
         states = states[:, :num_tokens]
         if self.layer_norm is not None:
             states = self.layer_norm(states)
@@ -201,8 +202,7 @@ class PhraseEncoder(TransformerEncoderBase):
             "encoder_padding_mask": [padding_mask],
             "encoder_embedding": [embedding],
             "encoder_states": [
-                layer_states[:, :num_tokens].transpose(0, 1)
-                for layer_states in (hidden if return_all_hiddens else [])
+                layer_states[:, :num_tokens].transpose(0, 1) for layer_states in hidden
             ],
             "fc_results": [],
             "src_tokens": [],
