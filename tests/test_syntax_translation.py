@@ -156,7 +156,7 @@ def test_a_parser_that_is_gone_is_named_with_the_option_that_names_another(
     manifest = Manifest.load(data, "de")
     manifest.parser = "spacy:no_such_pipeline"
     manifest.save(data)
-    with pytest.raises(UserError, match="no_such_pipeline.*--source-parser names another"):
+    with pytest.raises(UserError, match=r"no_such_pipeline.*--source-parser names another"):
         make_task(data).encode_lines(["Der Hund schläft."])
 
 
