@@ -110,7 +110,7 @@ find_parser() {
     done
     package="${language}_core_news_sm"
     [ "$language" = en ] && package=en_core_web_sm
-    if python -c "import $package" 2>/dev/null || python -m spacy download "$package"; then
+    if python -c "import $package" 2>/dev/null || python -m spacy download "$package" 2>/dev/null; then
         PARSER="spacy:$package"
     else
         echo "no spaCy pipeline for '$language' could be had: going on without a parser"
