@@ -21,16 +21,18 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
     python_requires=">=3.10,<3.13",
+    # Lower bounds were tried, but for torch's, which is where weights_only became the default.
     install_requires=[
         "fairseq-fixed==0.12.3.1",
         "torch>=2.6",
-        "numpy>=1.26",
-        "sacrebleu>=2.3",
+        "numpy>=2.0.2",
+        "sacrebleu>=2.3.1",
         "sentencepiece>=0.2.0",
-        "spacy>=3.7",
+        "spacy>=3.8",
         "tqdm>=4.64",
     ],
     extras_require={
+        # For the parsers and the engine that are to come; nothing uses them yet.
         "stanza": ["stanza>=1.7"],
         "ray": ["ray>=2.9"],
         "plot": PLOT,

@@ -34,7 +34,7 @@ ensure_environment() {
         local pip=("$VENV/bin/python" -m pip install --progress-bar on)
         "${pip[@]}" --quiet --upgrade pip
         "$VENV/bin/python" -c 'import torch' 2>/dev/null || "${pip[@]}" "$TORCH"
-        "${pip[@]}" --quiet 'cython>=3' 'numpy>=1.26' 'setuptools>=64' wheel
+        "${pip[@]}" --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' wheel
         if ! "$VENV/bin/python" -c 'import importlib.metadata as m; m.version("fairseq-fixed")' 2>/dev/null; then
             if ! "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
                 command -v g++ >/dev/null || die "fairseq is compiled here: sudo apt-get install g++"

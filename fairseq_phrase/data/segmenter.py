@@ -70,7 +70,7 @@ def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
 def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
     try:
         return processor.encode(text, out_type=str)
-    except (UnicodeEncodeError, RuntimeError):  # by SentencePiece's version
+    except (UnicodeEncodeError, TypeError, RuntimeError):  # by SentencePiece's version
         raise UserError(
             f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
         ) from None
