@@ -21,7 +21,8 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
     python_requires=">=3.10,<3.13",
-    # Lower bounds were tried, but for torch's, which is where weights_only became the default.
+    # The oldest that were tried; but torch's is where weights_only became the default (2.13 was
+    # tried), and of spaCy 3.8 it was 3.8.18.
     install_requires=[
         "fairseq-fixed==0.12.3.1",
         "torch>=2.6",
