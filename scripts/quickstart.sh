@@ -31,7 +31,7 @@ synthetic() { # TRAIN_SIZE
 
 say "Data"
 if [ -n "$FAST" ]; then
-    synthetic 8000
+    synthetic 5000
     VOCABULARY=800 EPOCHS=5
 elif find_multi30k; then
     TRAIN=$MULTI30K/train VALID=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr
