@@ -327,6 +327,12 @@ def test_phrases_of_fewer_than_two_units_are_refused(dictionary):
         build(dictionary, phrase_max_length=1)
 
 
+def test_phrases_longer_than_the_longest_source_are_refused(dictionary):
+    with pytest.raises(UserError, match="--phrase-max-length 11 is more than any sentence has"):
+        build(dictionary, phrase_max_length=11, max_source_positions=10)
+    assert build(dictionary, phrase_max_length=10, max_source_positions=10) is not None
+
+
 def test_a_task_without_parses_is_refused_with_the_one_to_use(dictionary):
     task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     assert build(dictionary, task=task) is not None  # token n-grams need none

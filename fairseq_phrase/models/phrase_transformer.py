@@ -74,11 +74,17 @@ class PhraseTransformerModel(SyntaxTransformerModel):
         """Name the fields of a parse that the phrases are made from.
 
         Raises:
-            UserError: phrases of fewer than two units were asked for.
+            UserError: phrases of fewer than two units, or of more than any sentence has, were asked
+                for.
         """
         if cfg.phrase_max_length < 2:
             raise UserError(
                 f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
+            )
+        if cfg.phrase_max_length > cfg.max_source_positions:
+            raise UserError(
+                f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
+                f"--max-source-positions is {cfg.max_source_positions}"
             )
         if cfg.phrase_source == "dependency":
             return ["words", "heads"]
