@@ -19,7 +19,7 @@ from fairseq_phrase.data.corpus import encode_corpus, parses_of
 from fairseq_phrase.data.parse_writer import LabelTable, ParseWriter
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter, train_sentencepiece
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers import LineParser, load_parser, resolve
+from fairseq_phrase.parsers import FileParser, LineParser, load_parser, resolve
 from fairseq_phrase.syntax.store import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.text import find_text, read_lines
 
@@ -113,7 +113,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _make(options, splits, partial, parser.version)
+        _make(options, splits, partial, parser)
         _move_into_place(partial, options.destdir)
     except OSError as error:
         place = error.filename or f"cannot write to {options.destdir}"
@@ -154,22 +154,24 @@ def _find_split(options: Options, name: str, prefix: str) -> _Split:
     return _Split(name, source, target, source_lines)
 
 
-def _make(options: Options, splits: list[_Split], partial: Path, parser_version: str) -> None:
+def _make(
+    options: Options, splits: list[_Split], partial: Path, parser: LineParser | FileParser
+) -> None:
     model = partial / SUBWORD_MODEL
     _subword_model(options, splits, model)
     labels = {"deprels": LabelTable(), "tags": LabelTable()}
     writers = {}
     for split in splits:
-        writers[split.name] = _encode_split(options, split, partial, model, labels)
+        writers[split.name] = _encode_split(options, split, partial, model, parser.fields, labels)
     dictionaries = _dictionaries(options, splits, partial)
-    if "heads" in load_parser(options.parser).fields:
+    if "heads" in parser.fields:
         labels["deprels"].save(partial / "dict.deprel.txt")
         labels["tags"].save(partial / "dict.tag.txt")
     manifest = Manifest(
         language=options.source_lang,
         parser=resolve(options.parser),
-        parser_version=parser_version,
-        fields=list(load_parser(options.parser).fields),
+        parser_version=parser.version,
+        fields=list(parser.fields),
         bpe="sentencepiece",
         bpe_model=SUBWORD_MODEL,
         dictionary=fingerprint(partial / f"dict.{options.source_lang}.txt"),
@@ -207,14 +209,18 @@ def _subword_model(options: Options, splits: list[_Split], model: Path) -> None:
 
 
 def _encode_split(
-    options: Options, split: _Split, partial: Path, model: Path, labels: dict[str, LabelTable]
+    options: Options,
+    split: _Split,
+    partial: Path,
+    model: Path,
+    fields: tuple[str, ...],
+    labels: dict[str, LabelTable],
 ) -> ParseWriter:
     """Write a split's subwords as text and its parses as spilled arrays."""
     segmenter = SentencePieceSegmenter(model)
     # A process takes seconds to start its parser, so few lines are not worth another.
     workers = min(options.workers, max(1, split.lines // LINES_PER_WORKER))
     sentences = encode_corpus(split.source, options.parser, model, workers)
-    fields = load_parser(options.parser).fields
     has_trees = "heads" in fields
     prefix = partial / f"{split.name}.{options.pair}.{options.source_lang}"
     writer = ParseWriter(prefix, fields, labels)
