@@ -64,10 +64,11 @@ def synthetic_corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
-    """The synthetic corpus, preprocessed: de-en, joined dictionary of about 500, with heads."""
+    """The synthetic corpus, preprocessed: de-en, joined dictionary of about 500, all fields of parses."""
     destination = tmp_path_factory.mktemp("data") / "synthetic.de-en"
     arguments = [f"--{name}pref={synthetic_corpus / name}" for name in ("train", "valid", "test")]
-    options = ["--parser", "conllu", "--vocab-size", "500", "--joined-dictionary"]
+    options = ["--parser", "conllu", "--constituents", "from-dependencies"]
+    options += ["--vocab-size", "500", "--joined-dictionary"]
     preprocess_command.main(
         ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), *options]
     )

@@ -166,7 +166,7 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
     "spec", ["", "spacy", "spacy:", "stanza:de", "conllu:de", "Conllu", "None"]
 )
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
-    with pytest.raises(UserError, match="expected spacy:MODEL, conllu or none"):
+    with pytest.raises(UserError, match="expected spacy:MODEL, conllu, ptb or none"):
         load_parser(spec)
 
 

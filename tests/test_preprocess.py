@@ -117,8 +117,10 @@ def test_nothing_but_the_documented_files_is_left(data_directory):
     ends = ("bin", "idx")
     text = {f"{s}.de-en.{lang}" for s in ("train", "valid", "test") for lang in ("de", "en")}
     parses = {f"{s}.de-en.de.{field}" for s in ("train", "valid", "test") for field in FIELDS}
-    dictionaries = {f"dict.{name}.txt" for name in ("de", "en", "deprel", "tag")}
+    dictionaries = {f"dict.{name}.txt" for name in ("de", "en", "deprel", "tag", "constituent")}
     expected = {f"{name}.{end}" for name in text | parses for end in ends} | dictionaries
+    # What holds one value per word shares one index.
+    expected -= {f"{name}.idx" for name in parses if name.endswith(("deprels", "tags"))}
     expected |= {"spm.model", "syntax.de.json"}
     assert {path.name for path in data_directory.iterdir()} == expected
     assert {path.name for path in data_directory.parent.iterdir()} == {data_directory.name}

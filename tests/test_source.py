@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from fairseq_phrase.data.source import SourceEncoder, encode_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.parsers.spacy import SpacyParser
-from fairseq_phrase.parsers.whitespace import WhitespaceParser
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -33,7 +32,11 @@ def normalize(segmenter):
 
 @pytest.fixture(scope="module")
 def encoder(trained_pipeline, segmenter):
-    return SourceEncoder(SpacyParser(str(trained_pipeline)), segmenter)
+    return SourceEncoder(pipeline(f"spacy:{trained_pipeline}"), segmenter)
+
+
+def pipeline(parser):
+    return ParsingPipeline(ParsingOptions(parser))
 
 
 def pieces_by_word(encoded):
@@ -111,7 +114,7 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 
 def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_corpus):
     texts = list(read_lines(synthetic_corpus / "test.de"))
-    encoder = SourceEncoder(WhitespaceParser(), segmenter)
+    encoder = SourceEncoder(pipeline("none"), segmenter)
     for line, encoded in zip(texts, encoder.parse(texts), strict=True):
         assert "".join(encoded.pieces).replace("▁", " ").strip() == line
     parses = ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(texts))
@@ -131,14 +134,14 @@ def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
 
 def test_ten_thousand_words_keep_their_places(segmenter):
     line = "der Hund " * 5000
-    (encoded,) = SourceEncoder(WhitespaceParser(), segmenter).parse([line])
+    (encoded,) = SourceEncoder(pipeline("none"), segmenter).parse([line])
     assert encoded.words[-1] == 9999
     assert pieces_by_word(encoded) == ["▁der", "▁Hund"] * 5000
 
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])
 def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
-    made = encoder if parser == "spacy" else SourceEncoder(WhitespaceParser(), segmenter)
+    made = encoder if parser == "spacy" else SourceEncoder(pipeline("none"), segmenter)
     with pytest.raises(UserError, match=r"ud83d|surrogates"):
         made.parse(["Hund \ud83d"])
 

@@ -14,7 +14,14 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax import store as store_module
 from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.indexed import IndexedWriter
-from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore, SplitRecord, fingerprint
+from fairseq_phrase.syntax.store import (
+    FIELDS,
+    Manifest,
+    ParseStore,
+    SplitRecord,
+    fingerprint,
+    shared_index,
+)
 
 SPLIT = "train.de-en"
 RERUN = "fairseq-phrase-preprocess"
@@ -31,11 +38,12 @@ def parses(draw):
         "heads": np.array(heads),
         "deprels": np.array(draw(labels)),
         "tags": np.array(draw(labels)),
+        "spans": np.array(draw(st.lists(st.tuples(*[st.integers(0, 300)] * 3)))).reshape(-1, 3),
     }
 
 
-def write_arrays(prefix, arrays):
-    writer = IndexedWriter(prefix)
+def write_arrays(prefix, arrays, own_index=True):
+    writer = IndexedWriter(prefix, own_index=own_index)
     for values in arrays:
         writer.append(values)
     writer.finish()
@@ -46,7 +54,8 @@ def write_store(directory, sentences, fields=FIELDS):
     text = [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
     write_arrays(directory / f"{SPLIT}.de", text)
     for name in fields:
-        write_arrays(directory / f"{SPLIT}.de.{name}", [parse[name] for parse in sentences])
+        arrays = [parse[name].reshape(-1) for parse in sentences]
+        write_arrays(directory / f"{SPLIT}.de.{name}", arrays, shared_index(name, fields) is None)
     (directory / "dict.de.txt").write_text("Haus 3\n", encoding="utf-8")
     files = [path for path in directory.iterdir() if path.name.startswith(SPLIT)]
     manifest = Manifest(
@@ -54,6 +63,8 @@ def write_store(directory, sentences, fields=FIELDS):
         parser="conllu",
         parser_version="CoNLL-U",
         fields=list(fields),
+        constituents="parser",
+        tokenized=False,
         bpe="sentencepiece",
         bpe_model="spm.model",
         dictionary=fingerprint(directory / "dict.de.txt"),
@@ -67,8 +78,12 @@ def parse_of(counts):
     """A flat parse of words with so many subwords each."""
     zeros = np.zeros(len(counts), dtype=np.int64)
     return {
-        "words": words_of_subwords(counts), "heads": zeros, "deprels": zeros + 4, "tags": zeros + 5
-    }  # fmt: skip
+        "words": words_of_subwords(counts),
+        "heads": zeros,
+        "deprels": zeros + 4,
+        "tags": zeros + 5,
+        "spans": np.array([(0, len(counts), 4)] * bool(counts)).reshape(-1, 3),
+    }
 
 
 @pytest.fixture
@@ -102,7 +117,7 @@ def test_only_the_fields_asked_for_are_read(directory):
 def test_a_sentence_without_words_has_an_empty_parse(tmp_path):
     write_store(tmp_path, [parse_of([]), parse_of([2])])
     store = load(tmp_path)
-    assert [len(values) for values in store[0].values()] == [0, 0, 0, 0]
+    assert [len(values) for values in store[0].values()] == [0, 0, 0, 0, 0]
     assert store[1]["words"].tolist() == [0, 0]
 
 
@@ -163,10 +178,13 @@ def test_a_missing_file_is_named_with_what_to_run(directory, name):
     assert RERUN in str(caught.value)
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("end", ["bin", "idx"])
-def test_a_file_cut_short_is_named_with_what_to_run(directory, field, end):
-    path = directory / f"{SPLIT}.de.{field}.{end}"
+@pytest.mark.parametrize(
+    "name",
+    [f"{field}.bin" for field in FIELDS]
+    + [f"{field}.idx" for field in ("words", "heads", "spans")],
+)
+def test_a_file_cut_short_is_named_with_what_to_run(directory, name):
+    path = directory / f"{SPLIT}.de.{name}"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=path.name) as caught:
         load(directory)
@@ -224,7 +242,9 @@ def test_a_damaged_manifest_is_named(directory, content):
 
 
 def test_the_manifest_comes_back_as_it_was_saved(tmp_path):
-    manifest = Manifest("de", "spacy:x", "x 1", ["words"], "sentencepiece", "spm.model", "0")
+    manifest = Manifest(
+        "de", "spacy:x", "x 1", ["words"], "none", False, "sentencepiece", "spm.model", "0"
+    )
     manifest.splits["test.de-en"] = SplitRecord(1, 2, 3, {"test.de-en.de.bin": "0"})
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path, "de") == manifest

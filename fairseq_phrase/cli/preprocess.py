@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairseq_phrase.cli import run
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 
 
 def _positive(text: str) -> int:
@@ -41,8 +42,12 @@ def _parser() -> argparse.ArgumentParser:
     syntax = parser.add_argument_group("syntax")
     syntax.add_argument(
         "--parser", default="none",
-        help="spacy:MODEL (an installed pipeline or a folder), conllu (files PREF.LANG.conllu), or "
-        "none (words at white space, for models that need no tree)",
+        help="spacy:MODEL (an installed pipeline or a folder), conllu or ptb (files PREF.LANG.conllu, "
+        "PREF.LANG.ptb), or none (words at white space, for models that need no tree)",
+    )  # fmt: skip
+    syntax.add_argument(
+        "--constituents", choices=CONSTITUENTS, default="parser",
+        help="where constituents are from: the parser, if it makes any; its dependency trees; or none",
     )  # fmt: skip
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", choices=["sentencepiece"], default="sentencepiece")

@@ -14,21 +14,24 @@ from typing import TypeVar
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter
 from fairseq_phrase.data.source import EncodedSentence, SourceEncoder, encode_sentence
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, load_parser
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.text import find_text, read_lines
 
 _CHUNK_LINES = 1000
 Item = TypeVar("Item")
 
 
-def encode_corpus(text: Path, parser: str, model: Path, workers: int) -> Iterator[EncodedSentence]:
+def encode_corpus(
+    text: Path, parsing: ParsingOptions, model: Path, workers: int
+) -> Iterator[EncodedSentence]:
     """Parse a text and cut it into subwords.
 
     The result does not depend on the number of workers, and memory does not grow with the text.
 
     Args:
         text: the text, one sentence per line.
-        parser: the parser, as ``--parser`` names it.
+        parsing: how to parse it.
         model: the SentencePiece model.
         workers: number of processes; 1 works in this one.
 
@@ -38,18 +41,20 @@ def encode_corpus(text: Path, parser: str, model: Path, workers: int) -> Iterato
     Raises:
         UserError: the parser, the model or the text is not usable, or a worker died.
     """
-    loaded, segmenter = load_parser(parser), SentencePieceSegmenter(model)
-    if not isinstance(loaded, LineParser):
-        for sentence in loaded.read(parses_of(text, loaded), read_lines(text)):
+    pipeline, segmenter = ParsingPipeline(parsing), SentencePieceSegmenter(model)
+    if not isinstance(pipeline.parser, LineParser):
+        for sentence in pipeline.read(parses_of(text, pipeline.parser), read_lines(text)):
+            if isinstance(sentence, Unparsed):
+                raise UserError(sentence.reason)
             yield encode_sentence(sentence, segmenter)
         return
     chunks = _chunks(read_lines(text), _CHUNK_LINES)
     if workers <= 1:
-        encoder = SourceEncoder(loaded, segmenter)
+        encoder = SourceEncoder(pipeline, segmenter)
         for chunk in chunks:
             yield from encoder.parse(chunk)
     else:
-        for sentences in _in_processes(parser, model, chunks, workers):
+        for sentences in _in_processes(parsing, model, chunks, workers):
             yield from sentences
 
 
@@ -70,12 +75,12 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _in_processes(
-    parser: str, model: Path, chunks: Iterator[list[str]], workers: int
+    parsing: ParsingOptions, model: Path, chunks: Iterator[list[str]], workers: int
 ) -> Iterator[list[EncodedSentence]]:
     """Encode chunks side by side; no more than two per worker wait at a time."""
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start_worker, (parser, model)) as pool:
+    with ProcessPoolExecutor(workers, context, _start_worker, (parsing, model)) as pool:
         waiting: deque[Future[list[EncodedSentence]]] = deque()
         try:
             for chunk in chunks:
@@ -97,12 +102,10 @@ def _in_processes(
 _encode: Callable[[list[str]], list[EncodedSentence]]
 
 
-def _start_worker(parser: str, model: Path) -> None:
+def _start_worker(parsing: ParsingOptions, model: Path) -> None:
     """Load the parser and the model once per process."""
     global _encode
-    loaded = load_parser(parser)
-    assert isinstance(loaded, LineParser)
-    _encode = SourceEncoder(loaded, SentencePieceSegmenter(model)).parse
+    _encode = SourceEncoder(ParsingPipeline(parsing), SentencePieceSegmenter(model)).parse
 
 
 def _encode_chunk(lines: list[str]) -> list[EncodedSentence]:

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.data.source import EncodedSentence
 from fairseq_phrase.syntax.indexed import IndexedWriter
+from fairseq_phrase.syntax.store import shared_index
 
 
 class LabelTable:
@@ -57,18 +58,27 @@ class ParseWriter:
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
         fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` to write.
-        labels: the label tables of ``deprels`` and ``tags``, shared by all splits.
+        labels: the label tables of ``deprels``, ``tags`` and ``spans``, shared by all splits.
     """
 
     def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
-        self._writers = {name: IndexedWriter(f"{prefix}.{name}") for name in fields}
+        self._writers = {
+            name: IndexedWriter(f"{prefix}.{name}", own_index=shared_index(name, fields) is None)
+            for name in fields
+        }
         self._labels = labels
 
     def append(self, sentence: EncodedSentence) -> None:
         """Add one sentence."""
         for name, writer in self._writers.items():
-            values = getattr(sentence, name)
-            writer.append(self._labels[name].numbers(values) if name in self._labels else values)
+            if name == "spans" and sentence.spans is not None:
+                numbers = self._labels[name].numbers(sentence.span_labels)
+                values = np.column_stack([sentence.spans, numbers]).reshape(-1)
+            elif name in self._labels:
+                values = self._labels[name].numbers(getattr(sentence, name))
+            else:
+                values = getattr(sentence, name)
+            writer.append(values)
 
     def finish(self) -> list[Path]:
         """Write the files.
@@ -76,11 +86,9 @@ class ParseWriter:
         Returns:
             Their paths.
         """
+        paths = []
         for name, writer in self._writers.items():
             labels = self._labels.get(name)
-            writer.finish(None if labels is None else labels.mapping())
-        return [
-            Path(f"{writer.prefix}.{end}")
-            for writer in self._writers.values()
-            for end in ("bin", "idx")
-        ]
+            mapping = None if labels is None else labels.mapping()
+            paths += writer.finish(mapping, every=3 if name == "spans" else 1)
+        return paths

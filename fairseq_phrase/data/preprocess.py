@@ -19,8 +19,9 @@ from fairseq_phrase.data.corpus import encode_corpus, parses_of
 from fairseq_phrase.data.parse_writer import LabelTable, ParseWriter
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter, train_sentencepiece
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers import FileParser, LineParser, load_parser, resolve
-from fairseq_phrase.syntax.store import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.parsers import FileParser, resolve
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.syntax.store import LABEL_FILES, Manifest, SplitRecord, fingerprint
 from fairseq_phrase.text import find_text, read_lines
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Options:
     destdir: Path
     splits: dict[str, str]
     parser: str = "none"
+    constituents: str = "parser"
     sentencepiece_model: Path | None = None
     vocab_size: int = 8000
     joined_dictionary: bool = False
@@ -56,6 +58,11 @@ class Options:
     def languages(self) -> tuple[str, str]:
         """Source and target language."""
         return self.source_lang, self.target_lang
+
+    @property
+    def parsing(self) -> ParsingOptions:
+        """How the source is parsed."""
+        return ParsingOptions(self.parser, self.constituents)
 
     @property
     def pair(self) -> str:
@@ -99,11 +106,12 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     """
     if options.source_lang == options.target_lang:
         raise UserError(f"source and target language are both '{options.source_lang}'")
-    parser = load_parser(options.parser)  # fails early where it is not installed
+    # Fails early where it is not installed.
+    pipeline = ParsingPipeline(options.parsing)
     splits = [_find_split(options, name, prefix) for name, prefix in options.splits.items()]
-    if not isinstance(parser, LineParser):
+    if isinstance(pipeline.parser, FileParser):
         for split in splits:
-            parses_of(split.source, parser)
+            parses_of(split.source, pipeline.parser)
     if options.destdir.exists() and not options.destdir.is_dir():
         raise UserError(f"--destdir {options.destdir} is a file: name a folder")
     _refuse_to_forget(options)
@@ -113,7 +121,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _make(options, splits, partial, parser)
+        _make(options, splits, partial, pipeline)
         _move_into_place(partial, options.destdir)
     except OSError as error:
         place = error.filename or f"cannot write to {options.destdir}"
@@ -154,24 +162,23 @@ def _find_split(options: Options, name: str, prefix: str) -> _Split:
     return _Split(name, source, target, source_lines)
 
 
-def _make(
-    options: Options, splits: list[_Split], partial: Path, parser: LineParser | FileParser
-) -> None:
+def _make(options: Options, splits: list[_Split], partial: Path, pipeline: ParsingPipeline) -> None:
     model = partial / SUBWORD_MODEL
     _subword_model(options, splits, model)
-    labels = {"deprels": LabelTable(), "tags": LabelTable()}
+    labels = {name: LabelTable() for name in LABEL_FILES if name in pipeline.fields}
     writers = {}
     for split in splits:
-        writers[split.name] = _encode_split(options, split, partial, model, parser.fields, labels)
+        writers[split.name] = _encode_split(options, split, partial, model, pipeline.fields, labels)
     dictionaries = _dictionaries(options, splits, partial)
-    if "heads" in parser.fields:
-        labels["deprels"].save(partial / "dict.deprel.txt")
-        labels["tags"].save(partial / "dict.tag.txt")
+    for name, table in labels.items():
+        table.save(partial / LABEL_FILES[name])
     manifest = Manifest(
         language=options.source_lang,
         parser=resolve(options.parser),
-        parser_version=parser.version,
-        fields=list(parser.fields),
+        parser_version=pipeline.parser.version,
+        fields=list(pipeline.fields),
+        constituents=pipeline.constituents,
+        tokenized=False,
         bpe="sentencepiece",
         bpe_model=SUBWORD_MODEL,
         dictionary=fingerprint(partial / f"dict.{options.source_lang}.txt"),
@@ -220,7 +227,7 @@ def _encode_split(
     segmenter = SentencePieceSegmenter(model)
     # A process takes seconds to start its parser, so few lines are not worth another.
     workers = min(options.workers, max(1, split.lines // LINES_PER_WORKER))
-    sentences = encode_corpus(split.source, options.parser, model, workers)
+    sentences = encode_corpus(split.source, options.parsing, model, workers)
     has_trees = "heads" in fields
     prefix = partial / f"{split.name}.{options.pair}.{options.source_lang}"
     writer = ParseWriter(prefix, fields, labels)

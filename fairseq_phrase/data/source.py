@@ -7,6 +7,7 @@ processes start quickly.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,15 @@ import numpy as np
 
 from fairseq_phrase.data.segmenter import SentencePieceSegmenter
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, load_parser
+from fairseq_phrase.parsers import LineParser, Unparsed
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import words_of_subwords
+from fairseq_phrase.syntax.brackets import NO_TAG
+from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.syntax.store import Manifest
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,9 @@ class EncodedSentence:
             word indices from 0.
         deprels: the relation of each word to its head.
         tags: the part of speech of each word.
+        spans: the words of each constituent, children before parents; None without constituents.
+            Shape: ``(constituents, 2)``, half-open, word indices from 0.
+        span_labels: the constituents' labels.
     """
 
     pieces: list[str]
@@ -39,24 +48,45 @@ class EncodedSentence:
     heads: np.ndarray | None
     deprels: list[str]
     tags: list[str]
+    spans: np.ndarray | None
+    span_labels: list[str]
 
 
 def encode_sentence(sentence: ParsedSentence, segmenter: SentencePieceSegmenter) -> EncodedSentence:
     """Cut a sentence's words into subwords.
 
-    Words of which the subword model leaves nothing (a zero-width space alone) leave the tree, so
-    that every word has a subword.
+    Unary chains of constituents are collapsed, and a word of several subwords becomes a constituent
+    of its own, labelled with its part of speech, below those that are over it alone
+    (``spec/tree_attention.md``, "Trees"). Words of which the subword model leaves nothing (a
+    zero-width space alone) leave the trees, so that every word has a subword.
     """
     cut = [segmenter.word_pieces(word) for word in sentence.marked_words()]
     if not all(cut):
         sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
         cut = [pieces for pieces in cut if pieces]
+    constituents = None
+    if sentence.constituents is not None:
+        constituents = _with_split_words(sentence.constituents.collapsed(), cut, sentence.tags)
     return EncodedSentence(
         [piece for pieces in cut for piece in pieces],
         words_of_subwords([len(pieces) for pieces in cut]),
         None if sentence.tree is None else sentence.tree.heads,
         sentence.deprels,
         sentence.tags,
+        None if constituents is None else constituents.spans,
+        [] if constituents is None else constituents.labels,
+    )
+
+
+def _with_split_words(
+    tree: ConstituencyTree, cut: Sequence[Sequence[str]], tags: Sequence[str]
+) -> ConstituencyTree:
+    """Add a constituent over each word of several subwords."""
+    split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
+    return ConstituencyTree(
+        np.concatenate([[(word, word + 1) for word in split], tree.spans]) if split else tree.spans,
+        [tags[word] if tags else NO_TAG for word in split] + tree.labels,
+        tree.num_words,
     )
 
 
@@ -64,12 +94,12 @@ class SourceEncoder:
     """A parser and a subword model.
 
     Args:
-        parser: the parser.
+        pipeline: the parser, with all that stands around it.
         segmenter: the subword model.
     """
 
-    def __init__(self, parser: LineParser, segmenter: SentencePieceSegmenter):
-        self.parser, self.segmenter = parser, segmenter
+    def __init__(self, pipeline: ParsingPipeline, segmenter: SentencePieceSegmenter):
+        self.pipeline, self.segmenter = pipeline, segmenter
 
     @classmethod
     def of_data(
@@ -86,24 +116,34 @@ class SourceEncoder:
             UserError: there is no manifest, or what it names is not installed.
         """
         manifest = Manifest.load(directory, language)
+        constituents = manifest.constituents
+        if parser and constituents == "none":
+            constituents = "parser"
+        options = ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
         try:
-            made = load_parser(parser or manifest.parser)
+            pipeline = ParsingPipeline(options)
         except UserError as error:
             raise UserError(
                 f"{error} ({directory} names this parser; --source-parser names another)"
             ) from None
-        if not isinstance(made, LineParser):
+        if not isinstance(pipeline.parser, LineParser):
             raise UserError(
                 f"{directory} was parsed from {manifest.parser_version} files, which new text does "
                 "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
                 "the model needs no tree)"
             )
-        return cls(made, SentencePieceSegmenter(Path(directory) / manifest.bpe_model))
+        return cls(pipeline, SentencePieceSegmenter(Path(directory) / manifest.bpe_model))
 
     def parse(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords and parse them."""
-        return [encode_sentence(sentence, self.segmenter) for sentence in self.parser.parse(lines)]
+        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""
+        encoded = []
+        for sentence in self.pipeline.parse(lines):
+            if isinstance(sentence, Unparsed):
+                logger.warning("%s: going on without its parse", sentence.reason)
+                sentence = self.pipeline.flat(sentence)
+            encoded.append(encode_sentence(sentence, self.segmenter))
+        return encoded
 
     def tokenize(self, line: str) -> list[str]:
         """Cut a line into words, ``▁`` in front of those that white space precedes."""
-        return self.parser.tokenize([line])[0].marked_words()
+        return self.pipeline.tokenize(line).marked_words()

@@ -108,7 +108,8 @@ def collate_parses(
         ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
         at padding and the tokens that mark a sentence's start and end), and, where there are heads,
         ``src_heads`` (shape ``(batch, words)``, word indices from 0, the root its own; -1 at
-        padding).
+        padding); where there are constituents, ``src_spans`` (shape ``(batch, constituents, 3)``: first
+        word, one past the last, number of the label; children before parents; -1 at padding).
 
     Raises:
         ValueError: a sentence has more or fewer subwords than its parse.
@@ -131,19 +132,24 @@ def collate_parses(
     batch = {"src_words": torch.from_numpy(words)}
     if "heads" in parses[0]:
         batch["src_heads"] = torch.from_numpy(_pad([parse["heads"] for parse in parses]))
+    if "spans" in parses[0]:
+        batch["src_spans"] = torch.from_numpy(_pad([parse["spans"] for parse in parses]))
     return batch
 
 
 def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack rows of different lengths. Shape: ``(rows, longest)``, int64, padded with -1."""
+    """Stack rows of different lengths. Shape: ``(rows, longest, …)``, int64, padded with -1."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    padded = np.full((len(rows), lengths.max(initial=0)), -1, dtype=np.int64)
-    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    shape = (len(rows), lengths.max(initial=0), *rows[0].shape[1:])
+    padded = np.full(shape, -1, dtype=np.int64)
+    padded[np.arange(shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded
 
 
 def truncated(parse: Parse, subwords: int) -> Parse:
     """Cut a parse to its first subwords; words whose head is lost hang off its nearest ancestor.
+
+    Constituents keep the words that are left of theirs.
 
     Args:
         parse: a sentence's parse.
@@ -156,8 +162,12 @@ def truncated(parse: Parse, subwords: int) -> Parse:
         return parse
     words = parse["words"][:subwords]
     count = int(words[-1]) + 1 if len(words) else 0
-    cut = {name: values[:count] for name, values in parse.items()}
+    cut = {name: values[:count] for name, values in parse.items() if name != "spans"}
     cut["words"] = words
+    if "spans" in parse:
+        spans = parse["spans"][parse["spans"][:, 0] < count]
+        spans[:, 1] = np.minimum(spans[:, 1], count)
+        cut["spans"] = spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
     if "heads" in parse:
         keep = np.arange(len(parse["heads"])) < count
         cut["heads"] = DependencyTree(parse["heads"]).restricted_to(keep).heads

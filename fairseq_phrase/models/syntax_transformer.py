@@ -70,7 +70,7 @@ class SyntaxTransformerModel(TransformerModelBase):
             features_only: leave the output projection out.
             alignment_layer: decoder layer whose cross-attention is returned.
             alignment_heads: number of its heads to average.
-            **parses: ``src_words`` and ``src_heads``, as
+            **parses: ``src_words``, ``src_heads`` and ``src_spans``, as
                 :func:`fairseq_phrase.data.syntax_dataset.collate_parses` makes them.
         """
         encoder_out = self.encoder(

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.brackets import NO_TAG
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
-@runtime_checkable
-class LineParser(Protocol):
+@dataclass(frozen=True)
+class Unparsed:
+    """A line without a usable parse; ``--on-error`` decides what becomes of it.
+
+    Attributes:
+        reason: what is wrong, where in the parser's own file if it reads one, what was expected and
+            what found.
+        sentence: the line's words as far as they are known, without trees.
+    """
+
+    reason: str
+    sentence: ParsedSentence
+
+
+class LineParser(ABC):
     """A parser that turns raw lines into parses, for a corpus and for new text alike.
+
+    A subclass needs :attr:`version`, :attr:`fields` and :meth:`parse`.
 
     Attributes:
         version: its name and version, for the manifest.
@@ -21,16 +41,33 @@ class LineParser(Protocol):
     version: str
     fields: tuple[str, ...]
 
-    def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Parse lines; a line is one sentence, whatever the parser makes of it."""
-        ...
+    @abstractmethod
+    def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:
+        """Parse lines; a line is one sentence, whatever the parser makes of it.
+
+        An exception costs nothing but time: the lines are then parsed again one by one, and the one
+        that raised it counts as unparsed.
+        """
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the very words that :meth:`parse` makes of them, without a tree."""
-        ...
+        """Cut lines into the very words that :meth:`parse` makes of them, without trees."""
+        return [
+            sentence.sentence if isinstance(sentence, Unparsed) else without_trees(sentence)
+            for sentence in self.parse(lines)
+        ]
+
+    def parse_words(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> Sequence[ParsedSentence | Unparsed]:
+        """Parse sentences that are cut into words already, and keep their words.
+
+        Raises:
+            UserError: this parser can only parse raw text.
+        """
+        raise UserError(f"{self.version} cannot parse text that is already cut into words")
 
 
-class FileParser(Protocol):
+class FileParser(ABC):
     """Parses that stand in a file beside the text, ``PREF.LANG.SUFFIX``.
 
     Attributes:
@@ -43,7 +80,8 @@ class FileParser(Protocol):
     version: str
     fields: tuple[str, ...]
 
-    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence]:
+    @abstractmethod
+    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
         """Read the parses of a file, one for each line of its text.
 
         Args:
@@ -51,6 +89,30 @@ class FileParser(Protocol):
             lines: the text's lines.
 
         Raises:
-            UserError: the parses are malformed or do not belong to the text.
+            UserError: the file cannot be read, or has more or fewer parses than the text has lines.
         """
-        ...
+
+
+def without_trees(sentence: ParsedSentence) -> ParsedSentence:
+    """Return a sentence's words alone."""
+    return replace(sentence, tree=None, deprels=[], tags=[], constituents=None)
+
+
+def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
+    """Give a sentence trees that say nothing: what stands in where there is no parse.
+
+    Args:
+        sentence: its words.
+        fields: what the trees must hold, of :data:`fairseq_phrase.syntax.store.FIELDS`.
+
+    Returns:
+        The words, all but the first hanging off the first, under one constituent.
+    """
+    count = len(sentence.words)
+    return replace(
+        sentence,
+        tree=DependencyTree([0] * count) if "heads" in fields else None,
+        deprels=(["root"] + ["dep"] * count)[:count] if "deprels" in fields else [],
+        tags=[NO_TAG] * count if "tags" in fields else [],
+        constituents=ConstituencyTree.flat(count) if "spans" in fields else None,
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.base import FileParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
@@ -18,7 +19,7 @@ _HEAD = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _Row = tuple[int, list[str]]  # a line's number and its columns
 
 
-class ConlluFiles:
+class ConlluFiles(FileParser):
     """``PREF.LANG.conllu`` beside the text ``PREF.LANG``: one CoNLL-U sentence for each line.
 
     The words are CoNLL-U's syntactic words (German ``zum`` is ``zu dem``), which are what its trees

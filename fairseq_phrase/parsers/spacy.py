@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.base import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
 _BATCH_LINES = 256
 
 
-class SpacyParser:
+class SpacyParser(LineParser):
     """A spaCy pipeline, by its package's name or its folder.
 
     It is loaded when first used: whole to parse, its tokenizer alone to tokenize.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairseq_phrase.parsers.base import LineParser
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
-class WhitespaceParser:
+class WhitespaceParser(LineParser):
     """Words without trees, for models that need none (``--parser none``)."""
 
     version = "white space"

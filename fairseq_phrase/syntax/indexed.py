@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +31,8 @@ _DTYPES = {
 }
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
+# What smallest_dtype chooses, by width: the types of arrays that have no index of their own.
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
 _CHUNK = 1 << 22  # values converted at a time when a file is finished
 
 
@@ -49,44 +52,71 @@ class IndexedWriter:
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
+        own_index: write an ``.idx`` file; without one, the arrays are read by the index of others
+            that are as long.
     """
 
-    def __init__(self, prefix: str | os.PathLike):
+    def __init__(self, prefix: str | os.PathLike, *, own_index: bool = True):
         self.prefix = Path(prefix)
+        self._own_index = own_index
         self._spill_path = self.prefix.with_name(self.prefix.name + ".spill")
         self._spill = open(self._spill_path, "wb")  # noqa: SIM115 - open until finish()
-        self._sizes: list[int] = []
+        self._sizes = array("i")
 
     def append(self, values: np.ndarray) -> None:
         """Add one array. Shape: ``(size,)``, non-negative integers."""
         self._spill.write(np.asarray(values, dtype=np.int32).tobytes())
         self._sizes.append(len(values))
 
-    def finish(self, mapping: np.ndarray | None = None) -> None:
-        """Write the ``.bin`` and ``.idx`` files.
+    def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
+        """Write the ``.bin`` file and, if it has one of its own, the ``.idx`` file.
 
         Args:
             mapping: if given, a value ``v`` is written as ``mapping[v]``.
+            every: map only the last of this many values; arrays are then of such groups.
+
+        Returns:
+            The files.
         """
         self._spill.close()
         spilled: np.ndarray = np.zeros(0, dtype=np.int32)
         if self._spill_path.stat().st_size:
             spilled = np.memmap(self._spill_path, dtype=np.int32, mode="r")
-        written = spilled if mapping is None else mapping
-        dtype = smallest_dtype(int(written.max(initial=0)))
-        with open(f"{self.prefix}.bin", "wb") as stream:
-            for start in range(0, len(spilled), _CHUNK):
-                values = spilled[start : start + _CHUNK]
-                mapped = values if mapping is None else mapping[values]
-                stream.write(mapped.astype(dtype).tobytes())
-        sizes = np.array(self._sizes, dtype=np.int32)
+        spilled = spilled.reshape(-1, every)
+        plain = spilled if mapping is None else spilled[:, :-1]
+        largest = max(
+            (int(plain[start : start + _CHUNK].max(initial=0)) for start in _starts(plain)),
+            default=0,
+        )
+        if mapping is not None:
+            largest = max(largest, int(mapping.max(initial=0)))
+        dtype = smallest_dtype(largest)
+        paths = [Path(f"{self.prefix}.bin")]
+        with open(paths[0], "wb") as stream:
+            for start in _starts(spilled):
+                values = spilled[start : start + _CHUNK].astype(dtype)
+                if mapping is not None:
+                    values[:, -1] = mapping[spilled[start : start + _CHUNK, -1]]
+                stream.write(values.tobytes())
+        if self._own_index:
+            paths.append(Path(f"{self.prefix}.idx"))
+            self._write_index(paths[1], dtype)
+        del spilled, plain
+        self._spill_path.unlink()
+        return paths
+
+    def _write_index(self, path: Path, dtype: np.dtype) -> None:
+        sizes = np.frombuffer(self._sizes, dtype=np.int32)
         ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
-        with open(f"{self.prefix}.idx", "wb") as stream:
+        with open(path, "wb") as stream:
             stream.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], len(sizes)))
             stream.write(sizes.tobytes())
             stream.write(np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(sizes)].tobytes())
-        del spilled
-        self._spill_path.unlink()
+
+
+def _starts(rows: np.ndarray) -> range:
+    """Where the chunks of rows start that are converted at a time."""
+    return range(0, len(rows), _CHUNK)
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -99,6 +129,8 @@ class IndexedReader:
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
+        index: such a path, if the arrays are to be read by the ``.idx`` file of others that are as
+            long.
 
     Attributes:
         sizes: the arrays' sizes. Shape: ``(arrays,)``, int32.
@@ -107,9 +139,10 @@ class IndexedReader:
         UserError: a file is missing, cut short, or not in fairseq's format.
     """
 
-    def __init__(self, prefix: str | os.PathLike):
+    def __init__(self, prefix: str | os.PathLike, index: str | os.PathLike | None = None):
         self.prefix = Path(prefix)
-        index_path, data_path = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+        self._index = None if index is None else Path(index)
+        index_path, data_path = Path(f"{index or prefix}.idx"), Path(f"{prefix}.bin")
         for path in (index_path, data_path):
             if not path.is_file():
                 raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
@@ -122,19 +155,26 @@ class IndexedReader:
         if version != 1 or code not in _DTYPES or size != _HEADER.size + 12 * count:
             raise UserError(f"{index_path} is damaged: run fairseq-phrase-preprocess again")
         self._dtype = np.dtype(_DTYPES[code])
-        index = _mapped(index_path)
+        self._index_width = self._dtype.itemsize  # the index counts bytes of its own arrays
+        mapped = _mapped(index_path)
         sizes_end = _HEADER.size + 4 * count
-        self.sizes = index[_HEADER.size : sizes_end].view(np.int32)
-        self._starts = index[sizes_end:].view(np.int64)
+        self.sizes = mapped[_HEADER.size : sizes_end].view(np.int32)
+        self._starts = mapped[sizes_end:].view(np.int64)
         # A memoryview yields Python's integers, several times as fast as NumPy its own.
-        self._size_of = index.data[_HEADER.size : sizes_end].cast("i")
-        self._start_of = index.data[sizes_end:].cast("q")
+        self._size_of = mapped.data[_HEADER.size : sizes_end].cast("i")
+        self._start_of = mapped.data[sizes_end:].cast("q")
         expected = 0
         if count:
             expected = self._start_of[-1] + self._size_of[-1] * self._dtype.itemsize
-        if data_path.stat().st_size != expected or expected % self._dtype.itemsize:
+        found = data_path.stat().st_size
+        if index is not None and expected:
+            values = expected // self._index_width
+            if found % values == 0 and found // values in _WIDTHS:
+                self._dtype = np.dtype(_WIDTHS[found // values])
+            expected = values * self._dtype.itemsize
+        if found != expected or expected % self._dtype.itemsize:
             raise UserError(
-                f"{data_path} has {data_path.stat().st_size} bytes where its index expects "
+                f"{data_path} has {found} bytes where its index expects "
                 f"{expected}: run fairseq-phrase-preprocess again"
             )
         # A file of no bytes cannot be mapped.
@@ -147,7 +187,7 @@ class IndexedReader:
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one array. Shape: ``(sizes[index],)``, int64."""
-        start = self._start_of[index] // self._dtype.itemsize
+        start = self._start_of[index] // self._index_width
         return self._values[start : start + self._size_of[index]].astype(_INT64)
 
     def many(self, indices: np.ndarray) -> list[np.ndarray]:
@@ -162,7 +202,7 @@ class IndexedReader:
         """
         sizes = self.sizes[indices].astype(_INT64)
         ends = sizes.cumsum()
-        starts = self._starts[indices] // self._dtype.itemsize
+        starts = self._starts[indices] // self._index_width
         positions = np.repeat(starts - (ends - sizes), sizes)
         positions += np.arange(len(positions))
         values = self._values[positions].astype(_INT64)
@@ -171,4 +211,4 @@ class IndexedReader:
 
     def __reduce__(self):
         """Reopen the files in another process instead of copying them there."""
-        return IndexedReader, (self.prefix,)
+        return IndexedReader, (self.prefix, self._index)

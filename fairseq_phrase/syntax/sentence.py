@@ -6,20 +6,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 
 
 @dataclass(frozen=True)
 class ParsedSentence:
-    """The words of one line and, where there is a parser, their dependency tree.
+    """The words of one line and, where there is a parser, their trees.
 
     Attributes:
         words: the words' texts. No word is empty or holds white space: white space within a word
             stands as ``▁`` (U+2581), which SentencePiece cannot tell from a space either.
         space_before: whether white space (or the line's start) precedes each word.
-        tree: the dependency tree over the words; None where there is no parse.
-        deprels: the relation of each word to its head; empty where there is no parse.
+        tree: the dependency tree over the words; None where there is none.
+        deprels: the relation of each word to its head; empty where there is no dependency tree.
         tags: the part of speech of each word; empty where there is none.
+        constituents: the constituency tree over the words; None where there is none.
     """
 
     words: list[str]
@@ -27,6 +29,7 @@ class ParsedSentence:
     tree: DependencyTree | None = None
     deprels: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
+    constituents: ConstituencyTree | None = None
 
     def marked_words(self) -> list[str]:
         """Return the words with ``▁`` in front of those that white space precedes."""
@@ -48,6 +51,7 @@ class ParsedSentence:
             None if self.tree is None else self.tree.restricted_to(keep),
             [self.deprels[i] for i in indices] if self.deprels else [],
             [self.tags[i] for i in indices] if self.tags else [],
+            None if self.constituents is None else self.constituents.restricted_to(keep),
         )
 
 

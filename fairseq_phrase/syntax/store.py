@@ -1,8 +1,10 @@
 """Parses on disk, beside fairseq's own binarized text.
 
 A data directory holds, for each split ``train.de-en`` and parsed language ``de``, the files
-``train.de-en.de.{words,heads,deprels,tags}.{bin,idx}`` and, for all splits, the manifest
-``syntax.de.json``, which ties them to the very text they belong to.
+``train.de-en.de.{words,heads,deprels,tags,spans}.bin`` with their ``.idx`` and, for all splits, the
+manifest ``syntax.de.json``, which ties them to the very text they belong to. What holds one value per
+word shares one index, that of the first (``heads.idx``), because an index takes as many bytes as a
+short sentence's values.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,11 +21,38 @@ import numpy as np
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.indexed import IndexedReader
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: What a parse is made of, in the order of the files: per subword the index of its word; per word
-#: the index of its head, its relation and its tag, as ``dict.{deprel,tag}.txt`` number them.
-FIELDS = ("words", "heads", "deprels", "tags")
+#: the index of its head, its relation and its tag, as ``dict.{deprel,tag}.txt`` number them; per
+#: constituent its first word, one past its last and its label, as ``dict.constituent.txt`` does.
+FIELDS = ("words", "heads", "deprels", "tags", "spans")
+_PER_WORD = ("heads", "deprels", "tags")
+#: The dictionaries of the labels, by field.
+LABEL_FILES = {
+    "deprels": "dict.deprel.txt",
+    "tags": "dict.tag.txt",
+    "spans": "dict.constituent.txt",
+}
+_REMEDIES = {
+    "words": "any --parser",
+    "heads": "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)",
+    "deprels": "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)",
+    "tags": "a parser that tags (--parser spacy:MODEL, stanza:LANG, conllu or ptb)",
+    "spans": "a constituency parser (--parser stanza:LANG or ptb), or a dependency parser and "
+    "--constituents from-dependencies",
+}
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
+
+
+def shared_index(field_name: str, fields: Collection[str]) -> str | None:
+    """Name the field whose ``.idx`` file a field is read by; None where it has its own.
+
+    Args:
+        field_name: one of :data:`FIELDS`.
+        fields: all that are in the data directory.
+    """
+    first = next((name for name in _PER_WORD if name in fields), None)
+    return first if field_name in _PER_WORD and field_name != first else None
 
 
 def fingerprint(path: str | os.PathLike) -> str:
@@ -69,8 +99,10 @@ class Manifest:
         parser: how the parses were made, as ``--parser`` names it (``spacy:de_core_news_sm``).
         parser_version: the parser's own name and version.
         fields: which of :data:`FIELDS` are there.
-        bpe: how words were cut into subwords (``sentencepiece``).
-        bpe_model: the subword model's file name in the data directory.
+        constituents: where the constituents are from: ``parser``, ``from-dependencies`` or ``none``.
+        tokenized: whether the text was cut into words at white space, not by the parser.
+        bpe: how words were cut into subwords, ``sentencepiece`` or ``subword_nmt``.
+        bpe_model: the subword model's file name in the data directory; empty where it is not known.
         dictionary: fingerprint of the language's fairseq dictionary.
         splits: the splits, by names such as ``train.de-en``.
         format: the version of this format.
@@ -80,6 +112,8 @@ class Manifest:
     parser: str
     parser_version: str
     fields: list[str]
+    constituents: str
+    tokenized: bool
     bpe: str
     bpe_model: str
     dictionary: str
@@ -138,7 +172,7 @@ class Manifest:
             raise UserError(
                 f"{directory} was made with --parser {self.parser} and has no "
                 f"{', '.join(missing)} for '{self.language}', which this model needs: run "
-                "fairseq-phrase-preprocess again with a parser (--parser spacy:MODEL or conllu)"
+                f"fairseq-phrase-preprocess again with {_REMEDIES[missing[0]]}"
             )
 
 
@@ -165,11 +199,15 @@ class ParseStore:
                 "fairseq-phrase-preprocess for it"
             )
         self._check(manifest)
-        self._readers = {
-            name: IndexedReader(self.directory / f"{split}.{language}.{name}")
-            for name in FIELDS
-            if name in fields
-        }
+        prefix = f"{split}.{language}"
+        self._readers = {}
+        for name in FIELDS:
+            if name in fields:
+                index = shared_index(name, manifest.fields)
+                self._readers[name] = IndexedReader(
+                    self.directory / f"{prefix}.{name}",
+                    self.directory / f"{prefix}.{index}" if index else None,
+                )
 
     def _check(self, manifest: Manifest) -> None:
         dictionary = self.directory / f"dict.{self.language}.txt"
@@ -213,9 +251,11 @@ class ParseStore:
         Returns:
             By field: ``words`` (shape ``(subwords,)``, word indices from 0, the end-of-sentence
             token left out), ``heads`` (``(words,)``, word indices from 0, the root its own),
-            ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries).
+            ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans``
+            (``(constituents, 3)``: first word, one past the last, number of the label; children before
+            parents).
         """
-        return {name: reader[index] for name, reader in self._readers.items()}
+        return {name: _shaped(name, reader[index]) for name, reader in self._readers.items()}
 
     def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
         """Return the parses of several sentences as one read.
@@ -230,5 +270,9 @@ class ParseStore:
         parses: list[dict[str, np.ndarray]] = [{} for _ in indices]
         for name, reader in self._readers.items():
             for parse, values in zip(parses, reader.many(indices), strict=True):
-                parse[name] = values
+                parse[name] = _shaped(name, values)
         return parses
+
+
+def _shaped(name: str, values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, 3) if name == "spans" else values

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import ConcatDataset, indexed_dataset
+from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -16,7 +17,7 @@ from fairseq_phrase.data import encoders  # noqa: F401 - registers the tokenizer
 from fairseq_phrase.data.source import EncodedSentence, SourceEncoder
 from fairseq_phrase.data.syntax_dataset import Parse, SyntaxDataset, collate_parses
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.store import Manifest, ParseStore
+from fairseq_phrase.syntax.store import LABEL_FILES, Manifest, ParseStore
 
 
 @dataclass
@@ -47,6 +48,7 @@ class SyntaxTranslationTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._fields: set[str] = set()
         self._source_encoder: SourceEncoder | None = None
+        self._constituent_dictionary: Dictionary | None = None
         # Parses of raw lines on their way through fairseq-interactive, by their token indices.
         self._raw_parses: dict[tuple[int, ...], Parse] = {}
 
@@ -58,13 +60,27 @@ class SyntaxTranslationTask(TranslationTask):
         """Carry parses in every batch from now on.
 
         Args:
-            fields: what the model needs, ``words`` and perhaps ``heads``.
+            fields: what the model needs, ``words`` and perhaps ``heads`` or ``spans``.
 
         Raises:
             UserError: the data directory has no such parses.
         """
         Manifest.load(self._directory, self.cfg.source_lang).require(set(fields), self._directory)
         self._fields |= {"words", *fields}
+
+    @property
+    def constituent_dictionary(self) -> Dictionary:
+        """The constituents' labels, ``dict.constituent.txt``.
+
+        Raises:
+            UserError: the data directory has none.
+        """
+        if self._constituent_dictionary is None:
+            path = os.path.join(self._directory, LABEL_FILES["spans"])
+            if not os.path.isfile(path):
+                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
+            self._constituent_dictionary = Dictionary.load(path)
+        return self._constituent_dictionary
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
@@ -172,11 +188,15 @@ class SyntaxTranslationTask(TranslationTask):
 
     def _remember(self, sentence: EncodedSentence) -> None:
         parse = {name: getattr(sentence, name) for name in self._fields}
-        if "heads" in parse and parse["heads"] is None:
-            raise UserError(
-                "this model needs dependency trees and the data's parser makes none of raw text: "
-                "name one with --source-parser spacy:MODEL"
-            )
+        for name, kind in (("heads", "dependency"), ("spans", "constituency")):
+            if name in parse and parse[name] is None:
+                raise UserError(
+                    f"this model needs {kind} trees and the data's parser makes none of raw text: "
+                    "name one with --source-parser spacy:MODEL or stanza:LANG"
+                )
+        if "spans" in parse:
+            numbers = map(self.constituent_dictionary.index, sentence.span_labels)
+            parse["spans"] = np.column_stack([parse["spans"], np.fromiter(numbers, np.int64)])
         self._raw_parses[self._indices(sentence)] = parse
 
     def _raw_parse(self, ids: tuple[int, ...]) -> Parse:

@@ -1,0 +1,96 @@
+"""Constituency trees from bracketed files beside the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.base import FileParser, Unparsed
+from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.text import read_lines
+
+#: How the Penn Treebank writes quotation marks, and what text may hold in their place.
+_QUOTES = {"``": ('"', "“", "„", "«"), "''": ('"', "”", "“", "»"), "`": ("'", "‘"), "'": ("’",)}
+
+
+class BracketFiles(FileParser):
+    """``PREF.LANG.ptb`` beside the text ``PREF.LANG``: one line of brackets for each line of text.
+
+    A line may hold several trees, which then hang under one extra root. The words are the trees'
+    leaves, spelled as in the text: ``-LRB-`` may stand for ``(``, and the treebank's quotation marks
+    for the text's. A line without text has a line without brackets.
+    """
+
+    suffix = "ptb"
+    version = "bracketed trees"
+    fields: tuple[str, ...] = ("words", "tags", "spans")
+
+    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
+        """Read one line of brackets for each line of the text.
+
+        Args:
+            path: the file of brackets.
+            lines: the text's lines.
+
+        Yields:
+            Each line's parse; :class:`Unparsed` where its brackets are malformed or its leaves do not
+            spell the text.
+
+        Raises:
+            UserError: there are more or fewer lines of brackets than of text.
+        """
+        pairs = zip_longest(read_lines(path), lines)
+        for number, (brackets, line) in enumerate(pairs, start=1):
+            if line is None:
+                raise UserError(f"{at(path, number)}: there are more trees here than lines of text")
+            if brackets is None:
+                raise UserError(
+                    f"{path} has fewer trees than its text has lines: none is left for line {number}"
+                )
+            yield _parsed(at(path, number), brackets, line)
+
+
+def _parsed(place: str, brackets: str, line: str) -> ParsedSentence | Unparsed:
+    try:
+        tree = parse_brackets(brackets)
+        words, space_before = _spelled(tree.words, line)
+    except ValueError as error:
+        return Unparsed(f"{place}: {error}", words_of(line))
+    return ParsedSentence(words, space_before, tags=tree.tags, constituents=tree.tree)
+
+
+def words_of(line: str) -> ParsedSentence:
+    """Cut a line at white space."""
+    words = line.split()
+    return ParsedSentence(words, [True] * len(words))
+
+
+def _spelled(leaves: Sequence[str], line: str) -> tuple[list[str], list[bool]]:
+    """Find the leaves in the text.
+
+    Returns:
+        The words as the text spells them, and whether white space precedes each.
+
+    Raises:
+        ValueError: they do not spell the text.
+    """
+    words, space_before = [], []
+    place = 0
+    for number, leaf in enumerate(leaves, start=1):
+        start = place
+        while place < len(line) and line[place].isspace():
+            place += 1
+        spellings = (leaf, unescaped(leaf), *_QUOTES.get(leaf, ()))
+        word = next((text for text in spellings if line.startswith(text, place)), None)
+        if word is None:
+            found = line[place : place + len(leaf) + 10] or "the end of the line"
+            raise ValueError(f"word {number} is '{leaf}', and the text has '{found}' there")
+        words.append(word)
+        space_before.append(place > start or place == 0)
+        place += len(word)
+    if line[place:].strip():
+        raise ValueError(f"the text goes on after the last word: '{line[place:].strip()[:60]}'")
+    return words, space_before

@@ -1,0 +1,187 @@
+"""Constituency trees over the words of one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.projectivity import projective, subtree_bounds
+
+#: Label of the extra root over several sentences on one line.
+ROOT_LABEL = "ROOT"
+
+
+class ConstituencyTree:
+    """The constituents of one sentence, validated: n-ary, labelled, perhaps several trees.
+
+    Preterminals are no constituents: they are the words' tags. Words may stand under no constituent,
+    and there may be no constituents at all.
+
+    Args:
+        spans: the words of each constituent, in any order; of two with the same words, the child
+            stands before its parent. Shape: ``(constituents, 2)``, half-open ``[start, end)``, word
+            indices from 0.
+        labels: the constituents' labels.
+        num_words: number of words in the sentence.
+
+    Attributes:
+        spans: as given, in post-order: children before parents, left before right.
+            Shape: ``(constituents, 2)``, int64, half-open.
+        labels: the labels in that order.
+        num_words: number of words.
+
+    Raises:
+        ValueError: a span is empty or out of range, two spans cross, or a label is empty or holds
+            white space.
+    """
+
+    def __init__(self, spans: Sequence | np.ndarray, labels: Sequence[str], num_words: int):
+        given = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        if len(given) != len(labels):
+            raise ValueError(f"{len(given)} constituents, but {len(labels)} labels")
+        # By the end, then the longer after the shorter; the sort is stable.
+        order = np.lexsort((-given[:, 0], given[:, 1]))
+        self.spans = given[order]
+        self.labels = [labels[index] for index in order.tolist()]
+        self.num_words = num_words
+        self._validate()
+
+    def _validate(self) -> None:
+        open_spans: list[tuple[int, int]] = []  # those that have no parent yet, left to right
+        for (start, end), label in zip(self.spans.tolist(), self.labels, strict=True):
+            if not 0 <= start < end <= self.num_words:
+                raise ValueError(
+                    f"constituent '{label}' covers words {start} to {end - 1}: expected at least "
+                    f"one word out of 0 to {self.num_words - 1} (words count from 0)"
+                )
+            if label.split() != [label]:
+                raise ValueError(
+                    f"the constituent over words {start} to {end - 1} has the label '{label}': "
+                    "expected one without white space"
+                )
+            while open_spans and open_spans[-1][0] >= start:
+                open_spans.pop()
+            if open_spans and open_spans[-1][1] > start:
+                left, right = open_spans[-1]
+                raise ValueError(
+                    f"constituents cross: words {left} to {right - 1} and {start} to {end - 1} "
+                    "(words count from 0)"
+                )
+            open_spans.append((start, end))
+
+    def __len__(self) -> int:
+        """Return the number of constituents."""
+        return len(self.labels)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two trees have the same constituents over as many words."""
+        if not isinstance(other, ConstituencyTree):
+            return NotImplemented
+        return (
+            self.num_words == other.num_words
+            and self.labels == other.labels
+            and np.array_equal(self.spans, other.spans)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it holds an array
+
+    @property
+    def parents(self) -> np.ndarray:
+        """The parent of each constituent, -1 at the top. Shape: ``(constituents,)``, int64."""
+        parents = np.full(len(self), -1, dtype=np.int64)
+        open_nodes: list[int] = []
+        starts = self.spans[:, 0].tolist()
+        for node, start in enumerate(starts):
+            while open_nodes and starts[open_nodes[-1]] >= start:
+                parents[open_nodes.pop()] = node
+            open_nodes.append(node)
+        return parents
+
+    @property
+    def depths(self) -> np.ndarray:
+        """Constituents above each one, 0 at the top. Shape: ``(constituents,)``, int64."""
+        depths = np.zeros(len(self), dtype=np.int64)
+        for node, parent in reversed(list(enumerate(self.parents.tolist()))):
+            if parent >= 0:
+                depths[node] = depths[parent] + 1
+        return depths
+
+    @property
+    def arities(self) -> np.ndarray:
+        """Children of each constituent, words included. Shape: ``(constituents,)``, int64."""
+        parents = self.parents
+        lengths = self.spans[:, 1] - self.spans[:, 0]
+        inside = parents >= 0
+        below = np.bincount(parents[inside], minlength=len(self))
+        covered = np.bincount(parents[inside], lengths[inside], minlength=len(self))
+        return below + lengths - covered.astype(np.int64)
+
+    def collapsed(self) -> ConstituencyTree:
+        """Collapse unary chains: of constituents over the same words, the lowest stays."""
+        keep = np.ones(len(self), dtype=bool)
+        keep[1:] = (self.spans[1:] != self.spans[:-1]).any(axis=1)
+        return self._chosen(self.spans, keep, self.num_words)
+
+    def restricted_to(self, keep: np.ndarray) -> ConstituencyTree:
+        """Leave words out, and the constituents that lose all of theirs.
+
+        Args:
+            keep: True for each word that stays. Shape: ``(words,)``, bool.
+
+        Returns:
+            The tree over the words that stay, renumbered from 0 in their order; a constituent that
+            has become its only child's equal stays, as a unary chain.
+        """
+        before = np.concatenate([[0], np.cumsum(keep)])
+        spans = before[self.spans].reshape(-1, 2)
+        return self._chosen(spans, spans[:, 0] < spans[:, 1], int(before[-1]))
+
+    def _chosen(self, spans: np.ndarray, chosen: np.ndarray, num_words: int) -> ConstituencyTree:
+        labels = [label for label, stays in zip(self.labels, chosen, strict=True) if stays]
+        return ConstituencyTree(spans[chosen], labels, num_words)
+
+    @classmethod
+    def joined(cls, trees: Sequence[ConstituencyTree]) -> ConstituencyTree:
+        """Join the trees of several sentences on one line, in order, under one extra root.
+
+        Args:
+            trees: the sentences' trees; one alone is returned as it is.
+        """
+        if len(trees) == 1:
+            return trees[0]
+        spans, labels, start = [], [], 0
+        for tree in trees:
+            spans.append(tree.spans + start)
+            labels += tree.labels
+            start += tree.num_words
+        if start:
+            spans.append(np.array([[0, start]]))
+            labels.append(ROOT_LABEL)
+        return cls(np.concatenate(spans) if spans else [], labels, start)
+
+    @classmethod
+    def flat(cls, num_words: int) -> ConstituencyTree:
+        """Return one constituent over all words: what stands in where there is no parse."""
+        return cls([(0, num_words)] if num_words else [], [ROOT_LABEL] * bool(num_words), num_words)
+
+    @classmethod
+    def from_dependencies(cls, tree: DependencyTree, tags: Sequence[str]) -> ConstituencyTree:
+        """Make a constituent of every head and all that depends on it.
+
+        Where a word's subtree is not contiguous, the tree is first made projective
+        (:func:`fairseq_phrase.syntax.projectivity.projective`). Source:
+        ``spec/tree_attention.md``, "Trees".
+
+        Args:
+            tree: the dependency tree.
+            tags: the words' parts of speech; a constituent has its head's.
+
+        Returns:
+            The constituents; none of a word without dependents.
+        """
+        starts, ends = subtree_bounds(projective(tree))
+        heads = np.flatnonzero(ends - starts > 1)
+        spans = np.stack([starts[heads], ends[heads]], axis=1)
+        return cls(spans, [tags[head] for head in heads.tolist()], len(tree))
