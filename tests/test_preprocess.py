@@ -12,8 +12,7 @@ from hostile import SNIPPETS
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data import corpus as corpus_module
-from fairseq_phrase.data import preprocess as preprocess_module
-from fairseq_phrase.data.preprocess import splits_of
+from fairseq_phrase.data.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
@@ -133,7 +132,7 @@ def test_the_command_runs_as_a_module_and_reports_its_counts(small_corpus, tmp_p
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "train: 100 sentence pairs" in done.stdout
-    assert "parsing train" in done.stderr  # the progress bar
+    assert "writing train" in done.stderr  # the progress bar
     assert len(ParseStore(tmp_path / "out", "train.de-en", "de", {"heads"})) == 100
 
 
@@ -150,8 +149,8 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
 def test_the_number_of_workers_changes_nothing(
     small_corpus, tmp_path, parser, trained_pipeline, monkeypatch
 ):
-    monkeypatch.setattr(preprocess_module, "LINES_PER_WORKER", 10)
-    monkeypatch.setattr(corpus_module, "_CHUNK_LINES", 7)
+    monkeypatch.setattr(corpus_module, "LINES_PER_WORKER", 10)
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 7)
     spec = f"spacy:{trained_pipeline}" if parser == "spacy" else parser
     one, two = (
         preprocess(small_corpus, tmp_path / number, "--parser", spec, "--workers", number,
@@ -207,7 +206,7 @@ def test_training_pairs_with_an_empty_side_are_left_out_and_counted(small_corpus
     kept = with_gaps(small_corpus, "train")
     out = preprocess(small_corpus, tmp_path / "out")
     assert "train: 97 sentence pairs" in (printed := capsys.readouterr().out)
-    assert "left out: 3 empty, 0 too long" in printed
+    assert "left out: 3 empty" in printed
     for language in ("de", "en"):
         lines = list(read_lines(small_corpus / f"train.{language}"))
         assert read_by_fairseq(out, "train", language) == [lines[index] for index in kept]
@@ -237,7 +236,7 @@ def test_a_training_line_over_the_limit_is_left_out_and_counted(small_corpus, tm
         write_lines(small_corpus / f"train.{language}", lines)
     out = preprocess(small_corpus, tmp_path / "out", "--parser", "conllu")
     assert "train: 99 sentence pairs" in (printed := capsys.readouterr().out)
-    assert "left out: 0 empty, 1 too long" in printed
+    assert "left out: 1 too long" in printed
     assert len(ParseStore(out, "train.de-en", "de", {"heads"})) == 99
 
 
@@ -252,7 +251,7 @@ def test_a_line_too_long_for_the_parser_is_left_out_and_counted(
     write_lines(small_corpus / "train.de", lines)
     preprocess(small_corpus, tmp_path / "out", "--parser", f"spacy:{trained_pipeline}",
                splits=("train",))  # fmt: skip
-    assert "left out: 0 empty, 1 too long" in capsys.readouterr().out
+    assert "left out: 1 too long" in capsys.readouterr().out
 
 
 def short_lines_only(spacy):

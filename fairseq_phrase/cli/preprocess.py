@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.cli import run
+from fairseq_phrase.cli.arguments import add_engine, engine_of, positive
+from fairseq_phrase.data.corpus import ON_ERROR
+from fairseq_phrase.data.segmenter import SEGMENTERS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.pipeline import CONSTITUENTS
+from fairseq_phrase.parsers.pipeline import CONSTITUENTS, ParsingOptions
 
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
-    return number
+if TYPE_CHECKING:
+    from fairseq_phrase.data.options import Options, SplitCounts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--testpref", metavar="PREF", help="test texts, commas between them")
     text.add_argument("--destdir", type=Path, default=Path("data-bin"), metavar="DIR")
     text.add_argument(
-        "--max-length", type=_positive, default=1023, metavar="N",
+        "--max-length", type=positive, default=1023, metavar="N",
         help="leave out training and validation pairs with more subwords than this on a side",
     )  # fmt: skip
     text.add_argument(
@@ -46,23 +46,45 @@ def _parser() -> argparse.ArgumentParser:
         "PREF.LANG.ptb), or none (words at white space, for models that need no tree)",
     )  # fmt: skip
     syntax.add_argument(
+        "--parse", choices=("source", "target", "both"), default="source",
+        help="which side to parse",
+    )  # fmt: skip
+    syntax.add_argument(
+        "--target-parser", metavar="PARSER", help="the target's, by default the same as --parser"
+    )
+    syntax.add_argument(
         "--constituents", choices=CONSTITUENTS, default="parser",
         help="where constituents are from: the parser, if it makes any; its dependency trees; or none",
     )  # fmt: skip
+    syntax.add_argument(
+        "--source-tokenized", action="store_true",
+        help="the source is cut into words at white space already; Moses' escapes (&apos; @-@) stay in "
+        "them, but the parser sees what they stand for",
+    )  # fmt: skip
+    syntax.add_argument("--target-tokenized", action="store_true", help="so is the target")
+    syntax.add_argument(
+        "--on-error", choices=ON_ERROR, default="stop",
+        help="a line without a parse: stop there; leave the pair out and count it (but test sets keep "
+        "every line); or give it a flat tree and count it",
+    )  # fmt: skip
     subwords = parser.add_argument_group("subwords")
-    subwords.add_argument("--bpe", choices=["sentencepiece"], default="sentencepiece")
+    subwords.add_argument("--bpe", choices=list(SEGMENTERS), default="sentencepiece")
     subwords.add_argument(
         "--sentencepiece-model", type=Path, metavar="FILE",
         help="use this model; without it, one is trained on both sides of the training text",
     )  # fmt: skip
-    subwords.add_argument("--vocab-size", type=_positive, default=8000, metavar="N")
+    subwords.add_argument(
+        "--bpe-codes", type=Path, metavar="FILE",
+        help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
+    )  # fmt: skip
+    subwords.add_argument("--vocab-size", type=positive, default=8000, metavar="N")
     subwords.add_argument(
         "--joined-dictionary", action="store_true", help="one dictionary for both languages"
     )
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
     work = parser.add_argument_group("work")
-    work.add_argument("--workers", type=_positive, default=1, metavar="N", help="processes")
+    add_engine(work)
     work.add_argument("--seed", type=int, default=1)
     return parser
 
@@ -72,18 +94,68 @@ def _body(argv: Sequence[str] | None) -> None:
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
-    args.pop("bpe")
+    parsing = _parsing(args)
+    models = {"sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes"}
+    given = {bpe: args.pop(name) for bpe, name in models.items()}
+    for bpe, model in given.items():
+        if model is not None and bpe != args["bpe"]:
+            raise UserError(f"--{models[bpe].replace('_', '-')} goes with --bpe {bpe}")
+    engine = engine_of(args)
     # Imported here, because each parsing process imports this file and needs no fairseq.
-    from fairseq_phrase.data.preprocess import Options, preprocess, splits_of
+    from fairseq_phrase.data.options import Options, splits_of
+    from fairseq_phrase.data.preprocess import preprocess
 
-    options = Options(splits=dict(splits_of(*prefixes)), **args)
+    splits = dict(splits_of(*prefixes))
+    bpe_model = given[args["bpe"]]
+    options = Options(splits=splits, parsing=parsing, bpe_model=bpe_model, engine=engine, **args)
     for name, counts in preprocess(options).items():
-        left_out = f"; left out: {counts.empty} empty, {counts.too_long} too long"
-        print(
-            f"{name}: {counts.kept} sentence pairs, {counts.words} source words, "
-            f"{counts.subwords} subwords{left_out if counts.empty or counts.too_long else ''}"
-        )
+        print(f"{name}: {report(options, counts)}")
     print(f"wrote {options.destdir}")
+
+
+def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
+    """Take the options of parsing out of the arguments.
+
+    Returns:
+        How to parse, by language.
+    """
+    sides, constituents = args.pop("parse"), args.pop("constituents")
+    parser, target_parser = args.pop("parser"), args.pop("target_parser")
+    tokenized = {side: args.pop(f"{side}_tokenized") for side in ("source", "target")}
+    parsing = {}
+    for side, name in (("source", parser), ("target", target_parser or parser)):
+        if sides in (side, "both"):
+            language = args[f"{side}_lang"]
+            parsing[language] = ParsingOptions(name, constituents, tokenized[side])
+        elif tokenized[side] and side == "source":
+            raise UserError("--source-tokenized is of no use where the source is not parsed")
+    return parsing
+
+
+def report(options: Options, counts: SplitCounts) -> str:
+    """Say in one line what became of a split."""
+    said = [f"{counts.kept} sentence pairs"]
+    for language in options.parsing:
+        said.append(
+            f"{counts.words.get(language, 0)} words and {counts.subwords.get(language, 0)} subwords "
+            f"of {language}"
+        )
+        if counts.flat.get(language):
+            said.append(
+                f"{counts.flat[language]} flat trees of {language} for lines without a parse"
+            )
+    left_out = [
+        f"{number} {what}"
+        for number, what in (
+            (counts.empty, "empty"),
+            (counts.too_long, "too long"),
+            (counts.skipped, "without a parse"),
+        )
+        if number
+    ]
+    if left_out:
+        said.append(f"left out: {', '.join(left_out)}")
+    return "; ".join(said)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,61 +1,135 @@
-"""Encode a corpus' source side: a stream of lines through worker processes, in order."""
+"""Parse a corpus: a stream of lines through an engine into shards, and out of them in order.
+
+A shard is written when it is finished, whole or not at all, so that a run that is stopped goes on
+from the last one. Shards have a fixed number of lines, so that they do not depend on the number of
+workers, and memory does not grow with the text.
+"""
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fairseq_phrase.data.segmenter import SentencePieceSegmenter
-from fairseq_phrase.data.source import EncodedSentence, SourceEncoder, encode_sentence
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, Unparsed
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.text import find_text, read_lines
+from tqdm import tqdm
 
-_CHUNK_LINES = 1000
+from fairseq_phrase.data.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.data.shards import ShardFolder
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers import FileParser
+from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.text import find_text
+
+SHARD_LINES = 1000
+#: A worker takes seconds to load its parser, so few lines are not worth another.
+LINES_PER_WORKER = 2000
+#: What to do with a line that has no parse, ``--on-error``.
+ON_ERROR = ("stop", "skip", "flat")
 Item = TypeVar("Item")
 
 
-def encode_corpus(
-    text: Path, parsing: ParsingOptions, model: Path, workers: int
-) -> Iterator[EncodedSentence]:
-    """Parse a text and cut it into subwords.
+@dataclass(frozen=True)
+class Corpus:
+    """A text to be parsed.
 
-    The result does not depend on the number of workers, and memory does not grow with the text.
+    Attributes:
+        name: what it is called in progress bars and folders, ``train.de``.
+        path: the file it comes from, for messages and to find files of parses beside it.
+        lines: the number of its lines.
+        fingerprint: tells it from other texts.
+    """
+
+    name: str
+    path: Path
+    lines: int
+    fingerprint: str
+
+
+def parse_corpus(
+    corpus: Corpus,
+    lines: Iterable[str],
+    pipeline: ParsingPipeline,
+    folder: Path,
+    engine: EngineOptions,
+    on_error: str,
+) -> Iterator[Parse]:
+    """Parse a text, as far as that was not done before, and read its parses.
 
     Args:
-        text: the text, one sentence per line.
-        parsing: how to parse it.
-        model: the SentencePiece model.
-        workers: number of processes; 1 works in this one.
+        corpus: the text.
+        lines: its lines.
+        pipeline: the parser, or the files beside the text, and what stands around it.
+        folder: where shards go, in a folder of their own.
+        engine: who parses.
+        on_error: one of :data:`ON_ERROR`; ``stop`` ends at the first shard with a line that has no
+            parse.
 
-    Yields:
-        One encoded sentence per line, in order.
+    Returns:
+        Each line's parse, in order.
 
     Raises:
-        UserError: the parser, the model or the text is not usable, or a worker died.
+        UserError: the parser or the engine cannot be used, a file of parses is malformed, or, with
+            ``stop``, a line has no parse.
     """
-    pipeline, segmenter = ParsingPipeline(parsing), SentencePieceSegmenter(model)
-    if not isinstance(pipeline.parser, LineParser):
-        for sentence in pipeline.read(parses_of(text, pipeline.parser), read_lines(text)):
-            if isinstance(sentence, Unparsed):
-                raise UserError(sentence.reason)
-            yield encode_sentence(sentence, segmenter)
-        return
-    chunks = _chunks(read_lines(text), _CHUNK_LINES)
-    if workers <= 1:
-        encoder = SourceEncoder(pipeline, segmenter)
-        for chunk in chunks:
-            yield from encoder.parse(chunk)
-    else:
-        for sentences in _in_processes(parsing, model, chunks, workers):
-            yield from sentences
+    if isinstance(pipeline.parser, FileParser):
+        return pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
+    if pipeline.parser.is_instant:
+        return itertools.chain.from_iterable(map(pipeline.parse, _chunks(lines, SHARD_LINES)))
+    key = {
+        "text": corpus.fingerprint,
+        "parsing": repr(pipeline.options),
+        "parser": pipeline.parser.version,
+        "lines": str(SHARD_LINES),
+    }
+    shards = ShardFolder(folder / corpus.name, key)
+    _finish(corpus, lines, pipeline, shards, engine, on_error)
+    count = -(-corpus.lines // SHARD_LINES)
+    return itertools.chain.from_iterable(map(shards.read, range(count)))
+
+
+def _finish(
+    corpus: Corpus,
+    lines: Iterable[str],
+    pipeline: ParsingPipeline,
+    shards: ShardFolder,
+    engine: EngineOptions,
+    on_error: str,
+) -> None:
+    """Parse all that has no shard yet."""
+    progress = tqdm(desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05)
+
+    def unfinished() -> Iterator[Job]:
+        for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
+            if number in shards:
+                progress.initial += len(chunk)  # so that the speed is that of this run
+                progress.update(len(chunk))
+            else:
+                yield Job(number, 1 + number * SHARD_LINES, chunk)
+
+    workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
+    some = EngineOptions(engine.name, workers, engine.ray_address)
+    with progress:
+        for done in run_jobs(unfinished(), pipeline.options, some):
+            shards.write(done.job.number, done.shard)
+            progress.update(len(done.job.lines))
+            if done.problem is not None and on_error == "stop":
+                raise unparsed_error(corpus.path, *done.problem)
+
+
+def unparsed_error(text: Path, line: int, reason: str) -> UserError:
+    """Make the error of ``--on-error stop``.
+
+    Args:
+        text: the text.
+        line: the line without a parse, from 1.
+        reason: what is wrong with it.
+    """
+    return UserError(
+        f"{at(text, line)}: {reason} (--on-error skip leaves such lines out and counts them, "
+        "--on-error flat gives them flat trees)"
+    )
 
 
 def parses_of(text: Path, parser: FileParser) -> Path:
@@ -72,41 +146,3 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
-
-
-def _in_processes(
-    parsing: ParsingOptions, model: Path, chunks: Iterator[list[str]], workers: int
-) -> Iterator[list[EncodedSentence]]:
-    """Encode chunks side by side; no more than two per worker wait at a time."""
-    # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start_worker, (parsing, model)) as pool:
-        waiting: deque[Future[list[EncodedSentence]]] = deque()
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(_encode_chunk, chunk))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        except BrokenProcessPool:
-            raise UserError(
-                "a parsing process died (out of memory?): run again, with fewer --workers if "
-                "memory is short"
-            ) from None
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-_encode: Callable[[list[str]], list[EncodedSentence]]
-
-
-def _start_worker(parsing: ParsingOptions, model: Path) -> None:
-    """Load the parser and the model once per process."""
-    global _encode
-    _encode = SourceEncoder(ParsingPipeline(parsing), SentencePieceSegmenter(model)).parse
-
-
-def _encode_chunk(lines: list[str]) -> list[EncodedSentence]:
-    return _encode(lines)

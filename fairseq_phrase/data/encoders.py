@@ -6,14 +6,12 @@ they can stand alone with ``--syntax-data``.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Optional
 
 from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_phrase.data.segmenter import SentencePieceSegmenter
-from fairseq_phrase.data.source import SourceEncoder
+from fairseq_phrase.data.source import SourceEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.store import Manifest
 
@@ -76,7 +74,8 @@ class SyntaxBPE:
     def __init__(self, cfg: SyntaxEncoderConfig):
         directory, language = _data_of(cfg)
         manifest = Manifest.load(directory, language)
-        self._segmenter = SentencePieceSegmenter(Path(directory) / manifest.bpe_model)
+        self._segmenter = segmenter_of(directory, manifest)
+        self._joins = manifest.bpe == "subword_nmt"
 
     def encode(self, x: str) -> str:
         """Words to subwords, a space between them."""
@@ -86,4 +85,6 @@ class SyntaxBPE:
 
     def decode(self, x: str) -> str:
         """Subwords to text."""
+        if self._joins:
+            return f"{x} ".replace("@@ ", "").rstrip()
         return x.replace(" ", "").replace("▁", " ").strip()

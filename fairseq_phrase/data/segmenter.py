@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import sentencepiece
 
+from fairseq_phrase.data.bpe import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
 
 #: fairseq gives these pieces a meaning of their own; text that spells one is cut into characters.
@@ -17,6 +19,18 @@ _SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
 # word then keeps the ▁ that it has, or has not, of its own.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
+
+
+class Segmenter(Protocol):
+    """Cuts words, and lines, into subwords."""
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word, with ``▁`` in front if white space precedes it in its line."""
+        ...
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line."""
+        ...
 
 
 class SentencePieceSegmenter:
@@ -61,6 +75,19 @@ class SentencePieceSegmenter:
         return _unmistakable(_pieces(self._lines, line))
 
 
+def load_segmenter(bpe: str, model: Path) -> Segmenter:
+    """Load a subword model.
+
+    Args:
+        bpe: one of :data:`SEGMENTERS`.
+        model: its file.
+
+    Raises:
+        UserError: it is not there or of another kind, or its library is not installed.
+    """
+    return SEGMENTERS[bpe](model)
+
+
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
     processor = sentencepiece.SentencePieceProcessor()
     processor.load_from_serialized_proto(serialized)
@@ -87,6 +114,15 @@ def _unmistakable(pieces: list[str]) -> list[str]:
         else:
             cut.append(piece)
     return cut
+
+
+#: What cuts words into subwords, by ``--bpe``.
+SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
+    "sentencepiece": SentencePieceSegmenter,
+    "subword_nmt": SubwordNmtSegmenter,
+}
+#: What a data directory calls its subword model.
+MODEL_NAMES = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
 
 
 def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int, seed: int) -> None:

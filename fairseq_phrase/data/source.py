@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.data.segmenter import SentencePieceSegmenter
+from fairseq_phrase.data.segmenter import Segmenter, load_segmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
@@ -52,7 +52,7 @@ class EncodedSentence:
     span_labels: list[str]
 
 
-def encode_sentence(sentence: ParsedSentence, segmenter: SentencePieceSegmenter) -> EncodedSentence:
+def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
     """Cut a sentence's words into subwords.
 
     Unary chains of constituents are collapsed, and a word of several subwords becomes a constituent
@@ -90,6 +90,20 @@ def _with_split_words(
     )
 
 
+def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
+    """Load the subword model of a data directory.
+
+    Raises:
+        UserError: it has none.
+    """
+    if not manifest.bpe_model:
+        raise UserError(
+            f"{directory} has no subword model, so new text cannot be cut as its own was: run "
+            "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
+        )
+    return load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+
+
 class SourceEncoder:
     """A parser and a subword model.
 
@@ -98,7 +112,7 @@ class SourceEncoder:
         segmenter: the subword model.
     """
 
-    def __init__(self, pipeline: ParsingPipeline, segmenter: SentencePieceSegmenter):
+    def __init__(self, pipeline: ParsingPipeline, segmenter: Segmenter):
         self.pipeline, self.segmenter = pipeline, segmenter
 
     @classmethod
@@ -132,7 +146,7 @@ class SourceEncoder:
                 "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
                 "the model needs no tree)"
             )
-        return cls(pipeline, SentencePieceSegmenter(Path(directory) / manifest.bpe_model))
+        return cls(pipeline, segmenter_of(directory, manifest))
 
     def parse(self, lines: Sequence[str]) -> list[EncodedSentence]:
         """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""

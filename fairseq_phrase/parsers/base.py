@@ -36,10 +36,13 @@ class LineParser(ABC):
     Attributes:
         version: its name and version, for the manifest.
         fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` its parses hold.
+        is_instant: whether parsing costs nothing, so that nobody need wait for it or keep what it
+            finished.
     """
 
     version: str
     fields: tuple[str, ...]
+    is_instant = False
 
     @abstractmethod
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:

@@ -13,6 +13,7 @@ class WhitespaceParser(LineParser):
 
     version = "white space"
     fields: tuple[str, ...] = ("words",)
+    is_instant = True
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines at white space."""

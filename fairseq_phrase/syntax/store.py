@@ -82,12 +82,16 @@ class SplitRecord:
         words: number of words in all.
         subwords: number of subwords in all, end-of-sentence tokens left out.
         checksums: fingerprints of the split's files, the text's own included, by file name.
+        unparsed_skipped: sentence pairs left out because a line has no parse.
+        unparsed_flat: sentences that have flat trees because they have no parse.
     """
 
     sentences: int
     words: int
     subwords: int
     checksums: dict[str, str]
+    unparsed_skipped: int = 0
+    unparsed_flat: int = 0
 
 
 @dataclass

@@ -1,0 +1,71 @@
+"""Byte-pair codes as subword-nmt learns and applies them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.errors import UserError
+
+_SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
+_JOIN = "@@"
+
+
+class SubwordNmtSegmenter:
+    """subword-nmt's codes. Words are those of the text, or of the parser; ``@@`` joins subwords.
+
+    Args:
+        model: the file of codes.
+
+    Raises:
+        UserError: subword-nmt is not installed, or the file is missing or holds no codes.
+    """
+
+    def __init__(self, model: Path):
+        try:
+            from subword_nmt.apply_bpe import BPE
+        except ImportError:
+            raise UserError("subword-nmt is not installed: pip install subword-nmt") from None
+        self.model = model
+        if not model.is_file():
+            raise UserError(f"the BPE codes {model} are not there")
+        try:
+            with open(model, encoding="utf-8") as codes:
+                self._bpe: Any = BPE(codes)
+        except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
+            raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
+        self._bpe.cache = _NoCache()  # its own grows with the text
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word.
+
+        Args:
+            word: the word, perhaps with ``▁`` in front, which says that white space precedes it; BPE
+                does not keep it.
+
+        Returns:
+            Its pieces, ``@@`` at the end of all but the last.
+        """
+        return tuple(self._cut(word.removeprefix("▁") or word))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, whose words stand between white space."""
+        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+
+    def _cut(self, word: str) -> list[str]:
+        pieces = self._bpe.segment_tokens([word])
+        if not any(piece in _SPECIAL_PIECES or piece.split() != [piece] for piece in pieces):
+            return pieces
+        # A piece that fairseq would take for a token of its own, or that holds what Python takes for
+        # white space, is cut into characters.
+        text = [character for character in word if not character.isspace()]
+        return [character + _JOIN for character in text[:-1]] + text[-1:]
+
+
+class _NoCache(dict):
+    """Forgets what it is told."""
+
+    def __setitem__(self, word: object, pieces: object) -> None:
+        pass

@@ -1,0 +1,83 @@
+"""fairseq's dictionaries and binarized text, made by fairseq itself."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from pathlib import Path
+
+from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.options import Options
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+
+logger = logging.getLogger(__name__)
+_LINES_PER_WORKER = 20_000
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Load a fairseq dictionary.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    if not path.is_file():
+        raise UserError(f"the dictionary {path} is not there")
+    deque(read_lines(path), maxlen=0)  # names the line that is not UTF-8, if one is not
+    try:
+        return Dictionary.load(str(path))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
+
+
+def make_dictionaries(options: Options, training_pieces: dict[str, Path]) -> dict[str, Dictionary]:
+    """Load or build both languages' dictionaries.
+
+    Args:
+        options: which to load, and whether they are one.
+        training_pieces: the training text's subwords, by language; empty without a training set,
+            where all must be loaded.
+
+    Raises:
+        UserError: a dictionary cannot be loaded.
+    """
+    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=True))
+    made = {language: load_dictionary(path) for language, path in given.items() if path is not None}
+    missing = [language for language in options.languages if language not in made]
+    if options.joined_dictionary and made:
+        made.update(dict.fromkeys(missing, next(iter(made.values()))))
+        missing = []
+    groups = [missing] if options.joined_dictionary and missing else [[name] for name in missing]
+    for group in groups:
+        dictionary = Dictionary()
+        for language in group:
+            Dictionary.add_file_to_dictionary(
+                str(training_pieces[language]), dictionary, str.split, options.engine.workers
+            )
+        dictionary.finalize(padding_factor=8)
+        made.update(dict.fromkeys(group, dictionary))
+    return made
+
+
+def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, workers: int) -> None:
+    """Let fairseq binarize a file of subwords, then drop it.
+
+    Args:
+        pieces: the subwords as text.
+        prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
+        dictionary: the language's dictionary.
+        lines: number of lines.
+        workers: most processes to use; fewer where there are few lines.
+    """
+    summary = FileBinarizer.multiprocess_dataset(
+        str(pieces),
+        "mmap",
+        VocabularyDatasetBinarizer(dictionary, str.split),
+        str(prefix),
+        vocab_size=len(dictionary),
+        num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
+    )
+    logger.info("%s: %s by %s", prefix.name, summary, dictionary.unk_word)
+    pieces.unlink()

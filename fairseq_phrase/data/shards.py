@@ -1,0 +1,101 @@
+"""Parses on their way: shards of some thousand lines as bytes, and as files that are whole or not there.
+
+A shard is JSON, a line for each sentence: it is read by people and by no code of a stranger's, and
+holds any text, lone surrogates and all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fairseq_phrase.parsers.base import Unparsed
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def to_bytes(parses: Iterable[ParsedSentence | Unparsed]) -> bytes:
+    """Write parses as bytes."""
+    return "".join(f"{_encode(_record(parse))}\n" for parse in parses).encode("ascii")
+
+
+def from_bytes(shard: bytes) -> Iterator[ParsedSentence | Unparsed]:
+    """Read parses from bytes."""
+    return (_parse(json.loads(line)) for line in shard.splitlines())
+
+
+def _record(parse: ParsedSentence | Unparsed) -> list:
+    if isinstance(parse, Unparsed):
+        return [parse.reason, _record(parse.sentence)]
+    spaces = "".join(" " if space else "-" for space in parse.space_before)
+    heads = None if parse.tree is None else parse.tree.heads.tolist()
+    constituents = parse.constituents
+    spans = None if constituents is None else constituents.spans.tolist()
+    labels = [] if constituents is None else constituents.labels
+    return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels]
+
+
+def _parse(record: list) -> ParsedSentence | Unparsed:
+    if isinstance(record[0], str):
+        reason, sentence = record
+        words = _parse(sentence)
+        assert isinstance(words, ParsedSentence)
+        return Unparsed(reason, words)
+    words, spaces, heads, deprels, tags, spans, labels = record
+    return ParsedSentence(
+        words,
+        [space == " " for space in spaces],
+        None if heads is None else DependencyTree(heads),
+        deprels,
+        tags,
+        None if spans is None else ConstituencyTree(spans, labels, len(words)),
+    )
+
+
+class ShardFolder:
+    """A folder of shards, numbered from 0.
+
+    Args:
+        path: the folder; it is made if need be.
+        key: what the shards depend on (text, parser, …). Shards of another key are dropped.
+    """
+
+    def __init__(self, path: Path, key: dict[str, str]):
+        self._path = path
+        note = path / "key.json"
+        text = json.dumps(key, indent=1, sort_keys=True)
+        if not note.is_file() or note.read_text(encoding="utf-8") != text:
+            path.mkdir(parents=True, exist_ok=True)
+            for shard in path.iterdir():
+                shard.unlink()
+            write_atomically(note, text.encode("utf-8"))
+
+    def _file(self, number: int) -> Path:
+        return self._path / f"{number:07}.jsonl"
+
+    def __contains__(self, number: int) -> bool:
+        """Whether a shard is finished."""
+        return self._file(number).is_file()
+
+    def write(self, number: int, shard: bytes) -> None:
+        """Keep a shard."""
+        write_atomically(self._file(number), shard)
+
+    def read(self, number: int) -> Iterator[ParsedSentence | Unparsed]:
+        """Read a finished shard."""
+        return from_bytes(self._file(number).read_bytes())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is either whole or not there, whenever the machine stops."""
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(partial, path)
