@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 
-from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+import numpy as np
+import torch
+from fairseq.binarizer import BinarizeSummary, FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
 
 from fairseq_phrase.data.options import Options
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 
-logger = logging.getLogger(__name__)
 _LINES_PER_WORKER = 20_000
 
 
@@ -32,13 +32,13 @@ def load_dictionary(path: Path) -> Dictionary:
         raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
 
 
-def make_dictionaries(options: Options, training_pieces: dict[str, Path]) -> dict[str, Dictionary]:
+def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> dict[str, Dictionary]:
     """Load or build both languages' dictionaries.
 
     Args:
         options: which to load, and whether they are one.
-        training_pieces: the training text's subwords, by language; empty without a training set,
-            where all must be loaded.
+        subwords: how often each subword stands in the training text, by language; empty without a
+            training set, where all dictionaries must be loaded.
 
     Raises:
         UserError: a dictionary cannot be loaded.
@@ -53,12 +53,24 @@ def make_dictionaries(options: Options, training_pieces: dict[str, Path]) -> dic
     for group in groups:
         dictionary = Dictionary()
         for language in group:
-            Dictionary.add_file_to_dictionary(
-                str(training_pieces[language]), dictionary, str.split, options.engine.workers
-            )
+            for subword, count in subwords[language].items():
+                dictionary.add_symbol(subword, count)
         dictionary.finalize(padding_factor=8)
         made.update(dict.fromkeys(group, dictionary))
     return made
+
+
+class _SubwordBinarizer(VocabularyDatasetBinarizer):
+    """fairseq's binarizer, but without a Python call and a tensor access for every subword."""
+
+    def binarize_line(self, line: str, summary: BinarizeSummary) -> torch.Tensor:
+        """Turn a line of subwords into their numbers. Shape: ``(subwords + 1,)``, int32."""
+        known, unknown = self.dict.indices, self.dict.unk_index
+        numbers = [known.get(subword, unknown) for subword in line.split()]
+        numbers.append(self.dict.eos_index)
+        summary.num_seq += 1
+        summary.num_tok += len(numbers)
+        return torch.from_numpy(np.array(numbers, dtype=np.int32))
 
 
 def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, workers: int) -> None:
@@ -71,13 +83,12 @@ def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, wor
         lines: number of lines.
         workers: most processes to use; fewer where there are few lines.
     """
-    summary = FileBinarizer.multiprocess_dataset(
+    FileBinarizer.multiprocess_dataset(
         str(pieces),
         "mmap",
-        VocabularyDatasetBinarizer(dictionary, str.split),
+        _SubwordBinarizer(dictionary, str.split),
         str(prefix),
         vocab_size=len(dictionary),
         num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
     )
-    logger.info("%s: %s by %s", prefix.name, summary, dictionary.unk_word)
     pieces.unlink()

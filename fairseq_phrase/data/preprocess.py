@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -38,12 +39,14 @@ class _Split:
         sides: source and target.
         counts: what was kept and left out.
         parses: the parses that were written, by language.
+        subwords: how often each subword was written, by language.
     """
 
     name: str
     sides: tuple[Side, Side]
     counts: SplitCounts = field(default_factory=SplitCounts)
     parses: dict[str, ParseWriter] = field(default_factory=dict)
+    subwords: dict[str, Counter[str]] = field(default_factory=dict)
 
 
 def preprocess(options: Options) -> dict[str, SplitCounts]:
@@ -161,8 +164,8 @@ def _make(
     labels = {name: LabelTable() for name in LABEL_FILES if name in fields}
     for split in splits:
         _encode(options, split, segmenter, labels)
-    training = {side.language: side.pieces_path for side in splits[0].sides}
-    dictionaries = make_dictionaries(options, training if splits[0].name == "train" else {})
+    is_training = splits[0].name == "train"
+    dictionaries = make_dictionaries(options, splits[0].subwords if is_training else {})
     for language, dictionary in dictionaries.items():
         dictionary.save(str(place.files / f"dict.{language}.txt"))
     for split in splits:
@@ -207,11 +210,10 @@ def _encode(
             for side, writer, line in zip(split.sides, writers, pair, strict=True):
                 writer.append(line)
                 _count(counts, side.language, line)
-    split.parses = {
-        side.language: writer.parses
-        for side, writer in zip(split.sides, writers, strict=True)
-        if writer.parses is not None
-    }
+    for side, writer in zip(split.sides, writers, strict=True):
+        split.subwords[side.language] = writer.subwords
+        if writer.parses is not None:
+            split.parses[side.language] = writer.parses
     if not counts.kept:
         raise UserError(
             f"no sentence pair of {split.sides[0].corpus.path} is left: {counts.empty} have an empty "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -77,9 +78,14 @@ class SideWriter:
     Args:
         side: the side.
         labels: the label tables, shared by all splits and languages.
+
+    Attributes:
+        parses: the parses that are written; None if the side is not parsed.
+        subwords: how often each subword was written.
     """
 
     def __init__(self, side: Side, labels: dict[str, LabelTable]):
+        self.subwords: Counter[str] = Counter()
         self._pieces = open(side.pieces_path, "w", encoding="utf-8")  # noqa: SIM115
         self.parses = None
         if side.pipeline is not None:
@@ -96,5 +102,6 @@ class SideWriter:
     def append(self, line: SideLine) -> None:
         """Write a line."""
         self._pieces.write(" ".join(line.pieces) + "\n")
+        self.subwords.update(line.pieces)
         if self.parses is not None and line.encoded is not None:
             self.parses.append(line.encoded)

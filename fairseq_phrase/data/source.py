@@ -83,11 +83,8 @@ def _with_split_words(
 ) -> ConstituencyTree:
     """Add a constituent over each word of several subwords."""
     split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
-    return ConstituencyTree(
-        np.concatenate([[(word, word + 1) for word in split], tree.spans]) if split else tree.spans,
-        [tags[word] if tags else NO_TAG for word in split] + tree.labels,
-        tree.num_words,
-    )
+    spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
+    return tree.with_lower(spans, [tags[word] if tags else NO_TAG for word in split])
 
 
 def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:

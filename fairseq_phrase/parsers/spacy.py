@@ -13,7 +13,7 @@ from fairseq_phrase.parsers.base import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
-_BATCH_LINES = 256
+BATCH_LINES = 256
 
 
 class SpacyParser(LineParser):
@@ -73,7 +73,7 @@ class SpacyParser(LineParser):
             self._pipeline = self._loaded(exclude=["ner", "lemmatizer", "textcat"])
         limit = self._pipeline.max_length
         short = (line if len(line) <= limit else "" for line in lines)
-        parsed = self._sentences(self._pipeline.pipe(short, batch_size=_BATCH_LINES), tree=True)
+        parsed = self._sentences(self._pipeline.pipe(short, batch_size=BATCH_LINES), tree=True)
         for index, line in enumerate(lines):
             if len(line) > limit:
                 words = line.split()

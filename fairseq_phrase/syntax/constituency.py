@@ -41,10 +41,9 @@ class ConstituencyTree:
         given = np.array(spans, dtype=np.int64).reshape(-1, 2)
         if len(given) != len(labels):
             raise ValueError(f"{len(given)} constituents, but {len(labels)} labels")
-        # By the end, then the longer after the shorter; the sort is stable.
-        order = np.lexsort((-given[:, 0], given[:, 1]))
-        self.spans = given[order]
-        self.labels = [labels[index] for index in order.tolist()]
+        order = _post_order(given)
+        self.spans: np.ndarray = given[order]
+        self.labels: list[str] = [labels[index] for index in order.tolist()]
         self.num_words = num_words
         self._validate()
 
@@ -122,7 +121,21 @@ class ConstituencyTree:
         """Collapse unary chains: of constituents over the same words, the lowest stays."""
         keep = np.ones(len(self), dtype=bool)
         keep[1:] = (self.spans[1:] != self.spans[:-1]).any(axis=1)
-        return self._chosen(self.spans, keep, self.num_words)
+        return self if keep.all() else self._chosen(self.spans, keep, self.num_words)
+
+    def with_lower(self, spans: np.ndarray, labels: Sequence[str]) -> ConstituencyTree:
+        """Add constituents below those over the same words.
+
+        Args:
+            spans: their words, each within or without any constituent there is, in any order.
+                Shape: ``(added, 2)``, half-open.
+            labels: their labels.
+        """
+        if not len(labels):
+            return self
+        return self._sorted(
+            np.concatenate([spans, self.spans]), [*labels, *self.labels], self.num_words
+        )
 
     def restricted_to(self, keep: np.ndarray) -> ConstituencyTree:
         """Leave words out, and the constituents that lose all of theirs.
@@ -140,7 +153,17 @@ class ConstituencyTree:
 
     def _chosen(self, spans: np.ndarray, chosen: np.ndarray, num_words: int) -> ConstituencyTree:
         labels = [label for label, stays in zip(self.labels, chosen, strict=True) if stays]
-        return ConstituencyTree(spans[chosen], labels, num_words)
+        return self._sorted(spans[chosen], labels, num_words)
+
+    @classmethod
+    def _sorted(cls, spans: np.ndarray, labels: Sequence[str], num_words: int) -> ConstituencyTree:
+        """Make a tree of constituents that are known to be valid."""
+        tree = object.__new__(cls)
+        order = _post_order(spans)
+        tree.spans = spans[order]
+        tree.labels = [labels[index] for index in order.tolist()]
+        tree.num_words = num_words
+        return tree
 
     @classmethod
     def joined(cls, trees: Sequence[ConstituencyTree]) -> ConstituencyTree:
@@ -185,3 +208,8 @@ class ConstituencyTree:
         heads = np.flatnonzero(ends - starts > 1)
         spans = np.stack([starts[heads], ends[heads]], axis=1)
         return cls(spans, [tags[head] for head in heads.tolist()], len(tree))
+
+
+def _post_order(spans: np.ndarray) -> np.ndarray:
+    """Sort by the end, then the shorter first; stable. Shape: ``(constituents,)``."""
+    return np.lexsort((-spans[:, 0], spans[:, 1]))

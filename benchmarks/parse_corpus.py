@@ -1,0 +1,256 @@
+"""What attaching syntax to a corpus costs, beside the parser itself.
+
+Four tables, each of one run:
+
+- ``parsing``: a bare ``nlp.pipe``, the corpus driver in this process, and in two, over the same
+  lines in turns, each from loading the pipeline to the last parse (for the driver: the last shard on
+  disk, read back). Target: the driver at 0.95 of ``nlp.pipe`` or more, two processes at 1.7 of one.
+- ``the rest``: words, subwords, fairseq's binarizer and the store, of a corpus whose parses are
+  finished. Target: 5,000 sentences/s on one core.
+- ``loading``: one sentence's parse from disk, and opening a data directory of 4.5 million sentences
+  (made up for this). Target: under 20 µs; under a second and 200 MB.
+- ``disk``: bytes per subword. Target: 6 for words, heads, relations and tags; 12 with constituents.
+
+Example:
+    python benchmarks/parse_corpus.py --text multi30k/train.de --other multi30k/train.en \\
+        --pipeline de_core_news_sm --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from machine import describe_machine
+
+from fairseq_phrase.data.corpus import Corpus, parse_corpus
+from fairseq_phrase.data.engines import EngineOptions
+from fairseq_phrase.data.options import Options
+from fairseq_phrase.data.segmenter import train_sentencepiece
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.spacy import BATCH_LINES
+from fairseq_phrase.syntax.indexed import IndexedWriter
+from fairseq_phrase.syntax.store import (
+    FIELDS,
+    Manifest,
+    ParseStore,
+    SplitRecord,
+    fingerprint,
+    shared_index,
+)
+from fairseq_phrase.text import read_lines
+
+SPLIT = "train.xx-yy"
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def corpus_of(text: Path) -> Corpus:
+    """Describe a text as preprocessing does."""
+    return Corpus("train.xx", text, sum(1 for _ in read_lines(text)), fingerprint(text))
+
+
+def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
+    """Parse a text by the driver, and read all of it back."""
+    parses = parse_corpus(
+        corpus_of(text),
+        read_lines(text),
+        ParsingPipeline(parsing),
+        folder,
+        EngineOptions(workers=workers),
+        "flat",
+    )
+    for _ in parses:
+        pass
+
+
+def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
+    """Print sentences/s of bare spaCy, the driver, and the driver in two processes."""
+    parsing = ParsingOptions(f"spacy:{pipeline}")
+    lines = list(read_lines(text))
+
+    def bare() -> None:
+        import spacy
+
+        nlp = spacy.load(pipeline, exclude=["ner", "lemmatizer", "textcat"])
+        for _ in nlp.pipe(lines, batch_size=BATCH_LINES):
+            pass
+
+    def driver(workers: int) -> Callable[[], None]:
+        def run() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                parse(text, parsing, Path(folder), workers)
+
+        return run
+
+    contestants = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            seconds[name].append(timed(run))
+
+    def ratio(fast: str, slow: str) -> float:
+        return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
+
+    print("| parsing | sentences/s | against |\n|---|--:|---|")
+    against = {
+        "nlp.pipe": "",
+        "driver": f"{ratio('driver', 'nlp.pipe'):.3f} of nlp.pipe",
+        "driver, 2 processes": f"{ratio('driver, 2 processes', 'driver'):.2f} of one process",
+    }
+    for name, taken in seconds.items():
+        print(f"| {name} | {len(lines) / statistics.median(taken):,.0f} | {against[name]} |")
+
+
+def rest_table(text: Path, other: Path, pipeline: str, rounds: int, vocabulary: int) -> Path:
+    """Print sentences/s of all that is not the parser.
+
+    Returns:
+        The last data directory, in a folder of its own.
+    """
+    # Imported here, because each parsing process imports this file and needs no fairseq.
+    from fairseq_phrase.data.preprocess import preprocess
+
+    parsing = ParsingOptions(f"spacy:{pipeline}", "from-dependencies")
+    root = Path(tempfile.mkdtemp())
+    for path, language in ((text, "xx"), (other, "yy")):
+        (root / f"train.{language}").write_text(
+            "".join(f"{line}\n" for line in read_lines(path)), encoding="utf-8"
+        )
+    both = (line for language in ("xx", "yy") for line in read_lines(root / f"train.{language}"))
+    train_sentencepiece(both, root / "spm.model", vocabulary, seed=1)
+    taken = []
+    options = Options(
+        "xx",
+        "yy",
+        root / "data",
+        {"train": str(root / "train")},
+        {"xx": parsing},
+        bpe_model=root / "spm.model",
+        joined_dictionary=True,
+        on_error="flat",
+    )
+    for _ in range(rounds):
+        # What a stopped run leaves behind: parses, and nothing else.
+        parse(root / "train.xx", parsing, root / "data" / ".partial" / "parses", 1)
+        taken.append(timed(lambda: preprocess(options)))
+    count = sum(1 for _ in read_lines(text))
+    print("\n| the rest | sentences/s | 4.5 million take |\n|---|--:|--:|")
+    speed = count / statistics.median(taken)
+    print(f"| parses to data directory, one core | {speed:,.0f} | {4.5e6 / speed / 60:.1f} min |")
+    return root / "data"
+
+
+def loading_table(data: Path, sentences: int) -> None:
+    """Print the time to load a sentence's parse, and to open a large data directory."""
+    store = ParseStore(data, SPLIT, "xx", set(FIELDS))
+    order = random.Random(1).sample(range(len(store)), min(len(store), 10_000))
+    alone = timed(lambda: [store[index] for index in order]) / len(order)
+    batches = [np.array(order[start : start + 100]) for start in range(0, len(order), 100)]
+    together = timed(lambda: [store.many(batch) for batch in batches]) / len(order)
+    print("\n| loading | |\n|---|--:|")
+    print(f"| one sentence, all fields | {1e6 * alone:.1f} µs |")
+    print(f"| one sentence of a batch of 100 | {1e6 * together:.1f} µs |")
+    with tempfile.TemporaryDirectory() as folder:
+        make_large(Path(folder), sentences)
+        code = (
+            "import json, re, time\n"
+            "from fairseq_phrase.syntax.store import FIELDS, ParseStore\n"
+            "def peak():\n"
+            "    status = open('/proc/self/status').read()\n"
+            "    return int(re.search(r'VmHWM:\\s+(\\d+)', status)[1])\n"
+            "before = peak()\n"
+            "begin = time.perf_counter()\n"
+            f"store = ParseStore({folder!r}, {SPLIT!r}, 'xx', set(FIELDS))\n"
+            "store[len(store) // 2]\n"
+            "taken = time.perf_counter() - begin\n"
+            "print(json.dumps([taken, peak(), peak() - before]))\n"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    taken, peak, more = json.loads(found.stdout)
+    print(f"| opening {sentences:,} sentences | {taken:.2f} s |")
+    print(f"| resident after it, of which for it | {peak / 1024:.0f} MB, {more / 1024:.0f} MB |")
+
+
+def make_large(folder: Path, sentences: int) -> None:
+    """Write a data directory of made-up parses: 25 words, 30 subwords and 20 constituents each."""
+    generator = np.random.default_rng(1)
+    sizes = {"words": 30, "heads": 25, "deprels": 25, "tags": 25, "spans": 60}
+    paths = []
+    for name, size in {"": 31, **sizes}.items():
+        prefix = folder / f"{SPLIT}.xx{name and '.'}{name}"
+        own_index = not name or shared_index(name, FIELDS) is None
+        writer = IndexedWriter(prefix, own_index=own_index)
+        for _ in range(sentences // 1000):
+            block = generator.integers(0, 25, (1000, size), dtype=np.int32)
+            for row in block:
+                writer.append(row)
+        paths += writer.finish()
+    (folder / "dict.xx.txt").write_text("a 1\n")
+    manifest = Manifest(
+        "xx", "spacy:x", "x", list(FIELDS), "parser", False, "sentencepiece", "spm.model",
+        fingerprint(folder / "dict.xx.txt"),
+    )  # fmt: skip
+    checksums = {path.name: fingerprint(path) for path in paths}
+    manifest.splits[SPLIT] = SplitRecord(sentences, 25 * sentences, 30 * sentences, checksums)
+    manifest.save(folder)
+
+
+def disk_table(data: Path) -> None:
+    """Print bytes per subword."""
+    subwords = Manifest.load(data, "xx").splits[SPLIT].subwords
+    sizes = {
+        name: sum(path.stat().st_size for path in data.glob(f"{SPLIT}.xx.{name}.*"))
+        for name in FIELDS
+    }
+    four = sum(size for name, size in sizes.items() if name != "spans")
+    print("\n| disk | bytes per subword |\n|---|--:|")
+    print(f"| words, heads, relations, tags | {four / subwords:.2f} |")
+    print(f"| and constituents | {sum(sizes.values()) / subwords:.2f} |")
+
+
+def main() -> None:
+    """Run all four."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=Path, required=True, help="text to parse (.gz too)")
+    parser.add_argument("--other", type=Path, required=True, help="its other side")
+    parser.add_argument("--pipeline", required=True, help="spaCy pipeline, a package or a folder")
+    parser.add_argument("--lines", type=int, default=29_000, help="take only the first so many")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--vocab-size", type=int, default=4000)
+    parser.add_argument("--large", type=int, default=4_500_000, help="sentences to open")
+    options = parser.parse_args()
+    logging.disable(logging.INFO)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        texts = []
+        for path in (options.text, options.other):
+            texts.append(Path(folder) / path.name.removesuffix(".gz"))
+            lines = islice(read_lines(path), options.lines)
+            texts[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        print(f"{describe_machine('cpu')}, {options.lines:,} lines of {options.text.name}\n")
+        parsing_table(texts[0], options.pipeline, options.rounds)
+        data = rest_table(*texts, options.pipeline, options.rounds, options.vocab_size)
+        loading_table(data, options.large)
+        disk_table(data)
+
+
+if __name__ == "__main__":
+    main()
