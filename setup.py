@@ -9,7 +9,9 @@ HERE = Path(__file__).parent
 VERSION = re.search(
     r'__version__ = "(.+)"', (HERE / "fairseq_phrase" / "__init__.py").read_text()
 ).group(1)
+BPE = ["subword-nmt>=0.3.8"]
 PLOT = ["matplotlib>=3.8"]
+RAY = ["ray>=2.9"]
 COMMANDS = ("average", "plot", "preprocess", "score", "synthetic")
 
 setup(
@@ -33,12 +35,14 @@ setup(
         "tqdm>=4.64",
     ],
     extras_require={
-        # For the parsers and the engine that are to come; nothing uses them yet.
-        "stanza": ["stanza>=1.7"],
-        "ray": ["ray>=2.9"],
+        "bpe": BPE,
         "plot": PLOT,
+        "ray": RAY,
+        "stanza": ["stanza>=1.7"],
         "dev": [
+            *BPE,
             *PLOT,
+            *RAY,
             "conllu>=4.5",
             "pytest>=8",
             "pytest-xdist>=3.5",

@@ -81,12 +81,10 @@ def test_processes_make_the_bytes_that_one_makes(spacy, workers):
 
 
 def test_ray_makes_the_bytes_that_one_process_makes(spacy):
-    pytest.importorskip("ray", reason="the extra [ray] is not installed")
     assert shards(spacy, EngineOptions("ray", 2)) == shards(spacy, EngineOptions())
 
 
 def test_a_ray_cluster_that_is_not_there_is_named():
-    pytest.importorskip("ray", reason="the extra [ray] is not installed")
     with pytest.raises(UserError, match="Ray cannot be had at 'ray://localhost:1'"):
         shards(ParsingOptions(), EngineOptions("ray", 1, "ray://localhost:1"))
 
