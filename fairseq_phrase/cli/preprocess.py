@@ -42,8 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     syntax = parser.add_argument_group("syntax")
     syntax.add_argument(
         "--parser", default="none",
-        help="spacy:MODEL (an installed pipeline or a folder), conllu or ptb (files PREF.LANG.conllu, "
-        "PREF.LANG.ptb), or none (words at white space, for models that need no tree)",
+        help="spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's models, "
+        "in a folder of Stanza's), conllu or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), or none "
+        "(words at white space, for models that need no tree)",
     )  # fmt: skip
     syntax.add_argument(
         "--parse", choices=("source", "target", "both"), default="source",

@@ -1,0 +1,254 @@
+"""Dependency and constituency parses by Stanza."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.base import LineParser, Unparsed
+from fairseq_phrase.parsers.stanza_models import ANALYSES, TOKENIZERS, StanzaModels
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
+
+# The dependency parser scores every pair of words with every relation: a thousand words take some
+# hundred megabytes, ten thousand a hundred times as much.
+_MAX_WORDS = 1000
+# Stanza's own limit: it tags longer words as unknown, lest the tagger run out of memory.
+_MAX_CHARACTERS = 1000
+_UNKNOWN = "<UNK>"
+# Stanza takes these control characters for white space and loses them; Python and this project take
+# them for text (but U+0085, a line break). Any other character keeps their place.
+_KEEP_CONTROLS = {code: "\ufffd" for code in range(0x80, 0xA0) if code != 0x85}
+
+
+class StanzaParser(LineParser):
+    """A language's default Stanza package, from a folder of models.
+
+    The words are Stanza's syntactic words (German ``zum`` is ``zu dem``), which are what its trees are
+    over. Of dependency and constituency trees, those come whose models are in the folder. Models are
+    loaded when first used, the tokenizer apart from the rest, onto a GPU where torch sees one, and
+    nothing is ever downloaded.
+
+    Args:
+        model: ``LANG`` or ``LANG@DIR``: Stanza's code of the language, and the folder that has
+            ``resources.json``; without one, the folder that ``stanza.download`` writes to.
+
+    Raises:
+        UserError: Stanza is not installed or models are missing.
+    """
+
+    def __init__(self, model: str):
+        try:
+            import stanza
+            from stanza.resources.common import DEFAULT_MODEL_DIR
+        except ImportError:
+            raise UserError("Stanza is not installed: pip install stanza") from None
+        language, _, folder = model.partition("@")
+        self._models = StanzaModels.find(language, Path(folder or DEFAULT_MODEL_DIR))
+        packages = self._models.packages
+        self.fields: tuple[str, ...] = (
+            "words",
+            *(("heads", "deprels") if "depparse" in packages else ()),
+            "tags",
+            *(("spans",) if "constituency" in packages else ()),
+        )
+        listed = ", ".join(f"{name} {package}" for name, package in packages.items())
+        self.version = f"{self._models.language} ({listed}), Stanza {stanza.__version__}"
+        self._tokenizer: Any = None
+        self._analyzer: Any = None
+
+    def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
+        """Parse lines; where Stanza sees several sentences in one, their trees become one tree.
+
+        A line in which Stanza sees a sentence of more than a thousand words comes back unparsed, for
+        its memory grows with the square.
+
+        Raises:
+            UserError: the models cannot be loaded.
+            Exception: whatever Stanza runs into on one of the lines.
+        """
+        documents = self._documents(lines)
+        return self._parsed(list(map(_cut, lines, documents)), documents)
+
+    def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
+        """Cut lines into the words that :meth:`parse` makes, with Stanza's tokenizer alone.
+
+        Raises:
+            UserError: the models cannot be loaded.
+        """
+        cut = map(_cut, lines, self._documents(lines))
+        return [line.sentence if isinstance(line, Unparsed) else line for line in cut]
+
+    def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
+        """Parse sentences that are cut into words already, each as one sentence of Stanza's.
+
+        Raises:
+            UserError: the models cannot be loaded.
+            Exception: whatever Stanza runs into on one of the sentences.
+        """
+        from stanza.models.common.doc import ID, TEXT, Document
+
+        given = [ParsedSentence(list(words), [True] * len(words)) for words in sentences]
+        documents = []
+        for words in sentences:
+            short = (word if 0 < len(word) <= _MAX_CHARACTERS else _UNKNOWN for word in words)
+            numbered = [{ID: (place,), TEXT: word} for place, word in enumerate(short, start=1)]
+            documents.append(Document([numbered]) if numbered else None)
+        return self._parsed(given, documents)
+
+    def _documents(self, lines: Sequence[str]) -> list[Any]:
+        """Cut each line into Stanza's sentences and words; None for a line without text."""
+        from stanza.models.common.doc import Document
+
+        if self._tokenizer is None:
+            self._tokenizer = self._loaded(self._models.chosen(*TOKENIZERS))
+        documents = [
+            Document([], text=line.translate(_KEEP_CONTROLS)) if line.strip() else None
+            for line in lines
+        ]
+        # Given together, the lines are tokenized in batches, and yet no sentence spans two of them.
+        filled = [document for document in documents if document is not None]
+        if filled:
+            self._tokenizer.bulk_process(filled)
+        return documents
+
+    def _parsed(
+        self, sentences: Sequence[ParsedSentence | Unparsed], documents: list[Any]
+    ) -> list[ParsedSentence | Unparsed]:
+        """Give sentences the trees of their documents, which this makes."""
+        sentences = list(map(_checked_for_length, sentences, documents))
+        processors = self._models.chosen("pos", "lemma", *ANALYSES)
+        if self._analyzer is None:
+            # "Pretokenized" is how Stanza is told to load no tokenizer.
+            self._analyzer = self._loaded(
+                {**self._models.chosen("tokenize"), **processors}, tokenize_pretokenized=True
+            )
+        good = [
+            document
+            for sentence, document in zip(sentences, documents, strict=True)
+            if document is not None and not isinstance(sentence, Unparsed)
+        ]
+        if good:
+            self._analyzer.bulk_process(good, processors=list(processors))
+        return [
+            sentence
+            if isinstance(sentence, Unparsed)
+            else self._with_trees(sentence, document.sentences if document else [])
+            for sentence, document in zip(sentences, documents, strict=True)
+        ]
+
+    def _with_trees(self, sentence: ParsedSentence, parts: list[Any]) -> ParsedSentence | Unparsed:
+        """Give a line's words the trees of the sentences that Stanza sees in it."""
+        words = [word for part in parts for word in part.words]
+        tags = [join_white_space(word.upos or "") or "X" for word in words]
+        tree, deprels, constituents = None, [], None
+        try:
+            if "heads" in self.fields:
+                tree = DependencyTree(_heads(parts))
+                deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
+            if "spans" in self.fields:
+                constituents = ConstituencyTree.joined(
+                    [_constituents(part.constituency, len(part.words)) for part in parts]
+                )
+        except ValueError as error:
+            return Unparsed(f"Stanza's parse is no tree: {error}", sentence)
+        return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
+
+    def _loaded(self, processors: dict[str, str], **options: Any) -> Any:
+        import stanza
+
+        try:
+            return stanza.Pipeline(
+                self._models.language,
+                dir=str(self._models.folder),
+                package=None,
+                processors=processors,
+                download_method=None,
+                verbose=False,
+                **options,
+            )
+        except Exception as error:  # what unpickling and torch raise for a damaged file is manifold
+            raise UserError(
+                f"Stanza cannot load {', '.join(processors)} from {self._models.folder}: {error}"
+            ) from error
+
+
+def _cut(line: str, document: Any) -> ParsedSentence | Unparsed:
+    """Take a line's words from the line itself, at the places where Stanza found them."""
+    words: list[str] = []
+    space_before: list[bool] = []
+    end = 0
+    parts = document.sentences if document else []
+    for token in (token for part in parts for token in part.tokens):
+        between, end = line[end : token.start_char], token.end_char
+        if between.strip():
+            return _incomplete(line, between)
+        # Between the words of one surface token (German zum is zu dem) there is no space, but they
+        # are words of their own, spelled as Stanza spells them.
+        several = len(token.words) > 1
+        texts = [word.text for word in token.words] if several else [line[token.start_char : end]]
+        space_before += [bool(between) or not words, *[True] * (len(texts) - 1)]
+        words += [join_white_space(text) or "_" for text in texts]
+    if line[end:].strip():
+        return _incomplete(line, line[end:])
+    return ParsedSentence(words, space_before)
+
+
+def _incomplete(line: str, missing: str) -> Unparsed:
+    words = line.split()
+    return Unparsed(
+        f"Stanza's tokenizer left out '{missing.strip()[:60]}'",
+        ParsedSentence(words, [True] * len(words)),
+    )
+
+
+def _checked_for_length(
+    sentence: ParsedSentence | Unparsed, document: Any
+) -> ParsedSentence | Unparsed:
+    length = max((len(part.words) for part in document.sentences), default=0) if document else 0
+    if isinstance(sentence, Unparsed) or length <= _MAX_WORDS:
+        return sentence
+    return Unparsed(
+        f"Stanza sees a sentence of {length} words here: up to {_MAX_WORDS} are parsed", sentence
+    )
+
+
+def _heads(parts: list[Any]) -> list[int]:
+    """Return the heads of all words of a line, from 0 over the whole line; a root is its own."""
+    heads: list[int] = []
+    for part in parts:
+        start = len(heads)
+        for place, word in enumerate(part.words):
+            heads.append(start + (word.head - 1 if word.head else place))
+    return heads
+
+
+def _constituents(root: Any, num_words: int) -> ConstituencyTree:
+    """Convert Stanza's tree of one sentence, without recursion: trees may be deep.
+
+    Raises:
+        ValueError: the tree is not over these words.
+    """
+    spans: list[tuple[int, int]] = []
+    labels: list[str] = []
+    words = 0
+    # Nodes still to visit, and the (first word, label) of those whose children all come before.
+    agenda: list[Any] = [root]
+    while agenda:
+        node = agenda.pop()
+        if isinstance(node, tuple):
+            start, label = node
+            spans.append((start, words))
+            labels.append(label)
+        elif node.is_leaf() or node.is_preterminal():
+            words += 1
+        else:
+            agenda.append((words, join_white_space(node.label or "") or "X"))
+            agenda.extend(reversed(node.children))
+    if words != num_words:
+        raise ValueError(f"it has {words} leaves for {num_words} words")
+    return ConstituencyTree(spans, labels, num_words)
