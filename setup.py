@@ -12,6 +12,9 @@ VERSION = re.search(
 BPE = ["subword-nmt>=0.3.8"]
 PLOT = ["matplotlib>=3.8"]
 RAY = ["ray>=2.9"]
+# Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
+# line in a batch otherwise than alone.
+STANZA = ["stanza>=1.11"]
 COMMANDS = ("average", "plot", "preprocess", "score", "synthetic")
 
 setup(
@@ -38,11 +41,12 @@ setup(
         "bpe": BPE,
         "plot": PLOT,
         "ray": RAY,
-        "stanza": ["stanza>=1.7"],
+        "stanza": STANZA,
         "dev": [
             *BPE,
             *PLOT,
             *RAY,
+            *STANZA,
             "conllu>=4.5",
             "pytest>=8",
             "pytest-xdist>=3.5",
