@@ -1,0 +1,135 @@
+"""The runner of a table's rows: what it runs, what it leaves out, and what it says of failures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from run_rows import Run, Runner, Step, flags, load_row
+
+TABLE = REPOSITORY / "configs" / "multi30k_table1"
+ROWS = sorted(path for path in TABLE.glob("*/*.yaml") if path.stem != "base")
+
+
+def test_a_row_holds_what_it_builds_on_and_what_is_its_own(tmp_path):
+    base = {"model": {"dropout": 0.3, "layers": 4}, "optimizer": {"_name": "adam"}}
+    row = {"defaults": ["base", "_self_"], "model": {"_name": "transformer", "layers": 2}}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    (tmp_path / "row.yaml").write_text(yaml.safe_dump(row))
+    assert load_row(tmp_path / "row.yaml") == {
+        "model": {"dropout": 0.3, "layers": 2, "_name": "transformer"},
+        "optimizer": {"_name": "adam"},
+    }
+
+
+def test_options_become_the_flags_that_fairseq_train_takes():
+    row = {
+        "task": {"_name": "syntax_translation", "data": "???"},
+        "model": {"_name": "transformer", "share_all_embeddings": True, "no_such": False},
+        "optimization": {"lr": [0.005], "update_freq": [2, 4], "max_update": None},
+        "optimizer": {"_name": "adam", "adam_betas": "(0.9,0.98)"},
+    }
+    assert flags(row) == [
+        "--task", "syntax_translation", "--arch", "transformer", "--share-all-embeddings",
+        "--lr", "0.005", "--update-freq", "2,4", "--optimizer", "adam", "--adam-betas",
+        "(0.9,0.98)",
+    ]  # fmt: skip
+
+
+def run_of(folder, name, *scripts, appends=True):
+    """A run whose steps are little shell scripts."""
+    steps = [
+        Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.log", appends)
+        for number, script in enumerate(scripts)
+    ]
+    return Run(name, 1, folder / name, steps, None)
+
+
+def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
+    runner = Runner([], jobs=2)
+    runner.run(
+        [
+            run_of(tmp_path, "bad", "echo the reason; exit 3", "echo never"),
+            *(run_of(tmp_path, f"good{number}", "echo one", "echo two") for number in range(3)),
+        ]
+    )
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert "step0 ended with status 3" in runner.failures["bad, seed 1"]
+    assert "the reason" in runner.failures["bad, seed 1"]
+    assert not (tmp_path / "bad" / "step1.log").exists()
+    for number in range(3):
+        assert (tmp_path / f"good{number}" / "step1.log").read_text() == "two\n"
+
+
+def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
+    fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
+    run = run_of(tmp_path, "row", "echo once", fails_once)
+    for failures in (1, 0):
+        runner = Runner([], jobs=1)
+        runner.run([run])
+        assert len(runner.failures) == failures
+    assert (tmp_path / "row" / "step0.log").read_text() == "once\n"
+    assert (tmp_path / "row" / "step1.log").read_text() == "x\nx\n"
+
+
+def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
+    run = run_of(tmp_path, "row", "echo half; exit 1", appends=False)
+    Runner([], jobs=1).run([run])
+    assert not run.steps[0].output.exists()
+
+
+def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
+    script = "echo $CUDA_VISIBLE_DEVICES; sleep 1"
+    Runner(["2", "5"], jobs=2).run([run_of(tmp_path, name, script) for name in "ab"])
+    seen = {(tmp_path / name / "step0.log").read_text().strip() for name in "ab"}
+    assert seen == {"2", "5"}
+    Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
+    assert (tmp_path / "c" / "step0.log").read_text() == "[]\n"
+
+
+def command(*arguments):
+    script = str(REPOSITORY / "scripts" / "run_rows.py")
+    return subprocess.run(
+        [sys.executable, script, "--data", "D", "-s", "de", "-t", "en", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
+
+
+def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
+    for setting in ("tuned", "paper"):
+        names = ",".join(path.stem for path in ROWS if path.parent.name == setting)
+        out = ["--out", str(tmp_path), "--dry-run", "--seeds", "1,2"]
+        done = command("--configs", str(TABLE / setting), "--rows", names, *out)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("fairseq-train D ") == 2 * len(names.split(","))
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
+    done = command("--configs", str(TABLE / "tuned"), "--rows", "nobody", "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "no row nobody" in done.stderr
+    assert "phrase_k2" in done.stderr
+
+
+def test_gpus_that_are_not_there_are_refused(tmp_path):
+    done = command("--configs", str(TABLE / "tuned"), "--rows", "transformer", "--gpus", "99",
+                   "--out", str(tmp_path))  # fmt: skip
+    assert done.returncode == 1
+    assert "--gpus 99: this machine has" in done.stderr
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_two_settings_have_the_same_rows_but_for_their_sizes(path):
+    other = TABLE / {"tuned": "paper", "paper": "tuned"}[path.parent.name] / path.name
+    ours, theirs = (yaml.safe_load(file.read_text()) for file in (path, other))
+    for row in (ours, theirs):
+        row["model"].pop("encoder_ffn_embed_dim", None)
+    assert ours == theirs
