@@ -209,6 +209,41 @@ class IndexedReader:
         bounds = [0, *ends.tolist()]
         return [values[start:end] for start, end in pairwise(bounds)]
 
+    def between(self, first: int, last: int) -> np.ndarray:
+        """Return the values of consecutive arrays as one, without copying them.
+
+        Args:
+            first: the first array, from 0.
+            last: one past the last.
+
+        Returns:
+            Their values, in the type they are stored in. Shape: ``(sizes[first:last].sum(),)``
+        """
+        if first >= last:
+            return self._values[:0]
+        end = self._start_of[last - 1] // self._index_width + self._size_of[last - 1]
+        return self._values[self._start_of[first] // self._index_width : end]
+
+    def first_gap(self, first: int, last: int) -> int | None:
+        """Find an array that does not start where the one before it ends, or has a negative size.
+
+        Writers put arrays one after the other, so such an index is damaged.
+
+        Args:
+            first: the first array to look at, from 0.
+            last: one past the last.
+
+        Returns:
+            The first such array; None if there is none.
+        """
+        sizes = self.sizes[first:last].astype(_INT64)
+        before = (
+            self._start_of[first - 1] + self._size_of[first - 1] * self._index_width if first else 0
+        )
+        expected = before + np.concatenate([[0], sizes.cumsum()[:-1]]) * self._index_width
+        broken = (self._starts[first:last] != expected) | (sizes < 0)
+        return first + int(broken.argmax()) if broken.any() else None
+
     def __reduce__(self):
         """Reopen the files in another process instead of copying them there."""
         return IndexedReader, (self.prefix, self._index)
