@@ -198,9 +198,14 @@ def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[
 
     elements = []
     for node, below in enumerate(children):
-        for x, height in map(place, below):
-            start, end = baseline(heights[node]) + 5, baseline(height) - _WORD_SIZE + 1
-            elements.append(f'<path class="branch" d="M{middles[node]:g} {start} L{x:g} {end}"/>')
+        # At right angles: slanted branches of long constituents would cut through short ones.
+        bar = baseline(heights[node]) + 6
+        xs, levels = zip(*map(place, below), strict=True)
+        drops = "".join(
+            f"M{x:g} {bar} V{baseline(height) - _WORD_SIZE + 1} "
+            for x, height in zip(xs, levels, strict=True)
+        )
+        elements.append(f'<path class="branch" d="{drops}M{xs[0]:g} {bar} H{xs[-1]:g}"/>')
     for node, label in enumerate(tree.labels):
         elements.append(_text(middles[node], baseline(heights[node]), label, "constituent"))
     return highest, elements
