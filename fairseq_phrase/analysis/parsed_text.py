@@ -29,7 +29,7 @@ class ParsedText:
         place: where it is from, ``train.de-en, line 7``.
         words: the words' texts, without the marks of subwords.
         space_before: whether white space precedes each word.
-        pieces: the subwords of each word, without their marks.
+        pieces: the subwords of each word, without their marks; ``▁`` where one is nothing else.
         heads: the head of each word, the root its own; None without dependency trees.
             Shape: ``(words,)``, word indices from 0.
         deprels: the relation of each word to its head; empty where there is none.
@@ -140,7 +140,7 @@ class ParsedTextReader:
             constituents = ConstituencyTree(spans[:, :2], labels, len(cut))
         return ParsedText(
             place,
-            ["".join(pieces) for pieces, _ in spelled],
+            ["".join(pieces).removeprefix("▁").replace("▁", " ") for pieces, _ in spelled],
             [space for _, space in spelled],
             [pieces for pieces, _ in spelled],
             DependencyTree(parse["heads"]).heads if "heads" in parse else None,
@@ -152,12 +152,9 @@ class ParsedTextReader:
     def _labels(self, name: str, numbers: np.ndarray) -> list[str]:
         return [self._dictionaries[name][number] for number in numbers.tolist()]
 
-    def _spelled(self, pieces: list[str]) -> tuple[list[str], bool]:
+    def _spelled(self, symbols: list[str]) -> tuple[list[str], bool]:
         """Take the marks off a word's subwords; tell whether white space precedes it."""
-        if self._bpe == "subword_nmt":  # of text that was cut into words at white space
-            inner = [piece.removesuffix("@@") for piece in pieces[:-1]]
-            return [*inner, pieces[-1]], True
-        space = pieces[0].startswith("▁")
-        # A ▁ within a word is white space that its parser kept in it.
-        spelled = [pieces[0].removeprefix("▁"), *pieces[1:]]
-        return [piece.replace("▁", " ") for piece in spelled if piece], space
+        if self._bpe == "subword_nmt":  # which does not keep white space
+            return [*(symbol.removesuffix("@@") for symbol in symbols[:-1]), symbols[-1]], True
+        space = symbols[0].startswith("▁")
+        return [symbols[0].removeprefix("▁") or symbols[0], *symbols[1:]], space

@@ -66,8 +66,8 @@ class SplitStatistics:
     Attributes:
         split: the split's name.
         sentences: the number of sentences.
-        skipped: lines left out because they could not be parsed; None if the manifest does not say.
-        flat: lines that could not be parsed and have flat trees; None if the manifest does not say.
+        skipped: lines left out because they could not be parsed.
+        flat: lines that could not be parsed and have flat trees.
         words: words per sentence.
         subwords: subwords per sentence.
         pieces: subwords per word.
@@ -86,8 +86,8 @@ class SplitStatistics:
 
     split: str
     sentences: int = 0
-    skipped: int | None = None
-    flat: int | None = None
+    skipped: int = 0
+    flat: int = 0
     words: Spread = field(default_factory=Spread)
     subwords: Spread = field(default_factory=Spread)
     pieces: Spread = field(default_factory=Spread)
@@ -203,8 +203,8 @@ def split_statistics(
     record = manifest.splits[split]
     statistics = SplitStatistics(
         split,
-        skipped=getattr(record, "unparsed_skipped", None),
-        flat=getattr(record, "unparsed_flat", None),
+        skipped=record.unparsed_skipped,
+        flat=record.unparsed_flat,
         bytes={name: files.bytes_of(name) for name in FIELDS if name in manifest.fields},
     )
     unknown = dictionaries["text"].unk()

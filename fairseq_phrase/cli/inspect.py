@@ -13,19 +13,13 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_phrase.cli import run
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.store import Manifest, ParseStore
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
-    return number
-
-
 def _natural(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
+    return 0 if text == "0" else positive(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the trees of N sentences, chosen at random (default: 1; none with --check)",
     )  # fmt: skip
     drawn.add_argument(
-        "--line", type=_positive, action="append", metavar="K", dest="lines",
+        "--line", type=positive, action="append", metavar="K", dest="lines",
         help="draw this line of --split (default: of the first split), without statistics; may be "
         "repeated",
     )  # fmt: skip
