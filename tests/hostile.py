@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+
 #: Emoji with joiners and skin tones, zero-width and bidirectional marks, line and paragraph
 #: separators, tabs, brackets, NUL, combining marks, expansions under NFKC, fairseq's and
 #: SentencePiece's own signs, Moses' escapes.
@@ -24,10 +26,24 @@ def lines(max_size: int = 12) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def trees(draw: st.DrawFn, max_words: int = 25) -> list[int]:
+def trees(draw: st.DrawFn, max_words: int = 25, min_words: int = 1) -> list[int]:
     """Heads of a random tree over 1 to ``max_words`` words, projective or not; the root its own."""
-    order = draw(st.permutations(range(draw(st.integers(1, max_words)))))
+    order = draw(st.permutations(range(draw(st.integers(min_words, max_words)))))
     heads = [0] * len(order)
     for place, word in enumerate(order):
         heads[word] = order[draw(st.integers(0, place - 1))] if place else word
     return heads
+
+
+@st.composite
+def constituents(draw: st.DrawFn, max_words: int = 15) -> ConstituencyTree:
+    """A constituency tree, or several, over 0 to ``max_words`` words; unary chains and bare words too."""
+    words = draw(st.integers(0, max_words))
+    spans: list[tuple[int, int]] = []
+    for start, end in draw(st.lists(st.tuples(*[st.integers(0, max_words)] * 2), max_size=20)):
+        if start < end <= words and not any(
+            start < left < end < right or left < start < right < end for left, right in spans
+        ):
+            spans.append((start, end))
+    labels = [draw(st.sampled_from(["S", "NP", "VP", "X-1"])) for _ in spans]
+    return ConstituencyTree(spans, labels, words)

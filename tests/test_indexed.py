@@ -163,3 +163,18 @@ def test_many_arrays_at_once_are_those_read_one_by_one(tmp_path_factory, arrays,
     many = reader.many(np.array(indices, dtype=np.int64))
     assert [array.tolist() for array in many] == [reader[index].tolist() for index in indices]
     assert all(array.dtype == np.int64 for array in many)
+
+
+@given(arrays=st.lists(st.lists(st.integers(0, 300), max_size=4), max_size=6), data=st.data())
+def test_consecutive_arrays_are_read_as_one(tmp_path_factory, arrays, data):
+    prefix = tmp_path_factory.mktemp("between") / "x"
+    writer = IndexedWriter(prefix)
+    for values in arrays:
+        writer.append(np.array(values, dtype=np.int64))
+    writer.finish()
+    reader = IndexedReader(prefix)
+    first = data.draw(st.integers(0, len(arrays)))
+    last = data.draw(st.integers(first, len(arrays)))
+    joined = [value for values in arrays[first:last] for value in values]
+    assert reader.between(first, last).tolist() == joined
+    assert reader.first_gap(first, last) is None

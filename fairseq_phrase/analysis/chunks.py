@@ -128,8 +128,9 @@ class SplitFiles:
             elif damaged is not None:
                 name = next(name for name, gap in gaps.items() if gap == damaged)
                 raise UserError(
-                    f"{self.path_of(name)}.idx, line {damaged + 1}: expected it to start where the "
-                    "line before ends, and to have a size of 0 or more; found another start or size"
+                    f"{self.path_of(name)}.idx, line {damaged + 1}: expected its values right "
+                    "between those of the lines before and after, found another start or size; run "
+                    "fairseq-phrase-preprocess again"
                 )
             first = stop
 

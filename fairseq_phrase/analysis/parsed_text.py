@@ -124,7 +124,7 @@ class ParsedTextReader:
         try:
             return self._parsed_text(place, tokens, parse)
         except (ValueError, IndexError) as error:
-            raise UserError(f"{place} is broken ({error}): see --check") from None
+            raise UserError(f"{place} is broken: {error}; --check names the file") from None
 
     def _parsed_text(self, place: str, tokens: np.ndarray, parse: dict) -> ParsedText:
         symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]

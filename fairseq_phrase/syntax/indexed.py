@@ -225,7 +225,7 @@ class IndexedReader:
         return self._values[self._start_of[first] // self._index_width : end]
 
     def first_gap(self, first: int, last: int) -> int | None:
-        """Find an array that does not start where the one before it ends, or has a negative size.
+        """Find an array that does not end where the next one starts, or has a negative size.
 
         Writers put arrays one after the other, so such an index is damaged.
 
@@ -237,11 +237,12 @@ class IndexedReader:
             The first such array; None if there is none.
         """
         sizes = self.sizes[first:last].astype(_INT64)
-        before = (
-            self._start_of[first - 1] + self._size_of[first - 1] * self._index_width if first else 0
-        )
-        expected = before + np.concatenate([[0], sizes.cumsum()[:-1]]) * self._index_width
-        broken = (self._starts[first:last] != expected) | (sizes < 0)
+        starts = self._starts[first : last + 1]
+        if last == len(self):
+            starts = np.append(starts, len(self._values) * self._index_width)
+        broken = (starts[:-1] + sizes * self._index_width != starts[1:]) | (sizes < 0)
+        if first == 0 and last > 0:
+            broken[0] |= starts[0] != 0
         return first + int(broken.argmax()) if broken.any() else None
 
     def __reduce__(self):
