@@ -13,7 +13,7 @@ from fairseq_phrase.syntax.indexed import IndexedReader
 from fairseq_phrase.syntax.store import FIELDS, Manifest, shared_index
 
 #: Values of text and parses that a chunk holds, if its first sentence has no more.
-CHUNK_VALUES = 1 << 20
+CHUNK_VALUES = 1 << 18
 _CHUNK_SENTENCES = 1 << 15
 
 

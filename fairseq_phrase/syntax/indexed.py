@@ -210,7 +210,9 @@ class IndexedReader:
         return [values[start:end] for start, end in pairwise(bounds)]
 
     def between(self, first: int, last: int) -> np.ndarray:
-        """Return the values of consecutive arrays as one, without copying them.
+        """Read the values of consecutive arrays as one.
+
+        They are read and not mapped, so that going through a file leaves nothing of it in memory.
 
         Args:
             first: the first array, from 0.
@@ -220,9 +222,12 @@ class IndexedReader:
             Their values, in the type they are stored in. Shape: ``(sizes[first:last].sum(),)``
         """
         if first >= last:
-            return self._values[:0]
+            return np.zeros(0, dtype=self._dtype)
+        start = self._start_of[first] // self._index_width
         end = self._start_of[last - 1] // self._index_width + self._size_of[last - 1]
-        return self._values[self._start_of[first] // self._index_width : end]
+        return np.fromfile(
+            f"{self.prefix}.bin", self._dtype, end - start, offset=start * self._dtype.itemsize
+        )
 
     def first_gap(self, first: int, last: int) -> int | None:
         """Find an array that does not end where the next one starts, or has a negative size.
