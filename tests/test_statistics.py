@@ -95,7 +95,7 @@ def test_labels_bytes_and_unknown_subwords_are_counted(statistics, parses, data_
 
 
 def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
-    from test_integrity import chunk
+    from test_records import chunk
 
     crossing = {
         "text": [5, 6, 7, 8, 2],

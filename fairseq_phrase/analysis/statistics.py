@@ -17,7 +17,7 @@ from fairseq_phrase.analysis.forest import (
     dependency_depths,
     projective_words,
 )
-from fairseq_phrase.analysis.integrity import RecordChecker, word_counts
+from fairseq_phrase.analysis.records import RecordChecker, word_counts
 from fairseq_phrase.syntax.store import FIELDS, Manifest
 
 _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
