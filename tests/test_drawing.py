@@ -16,7 +16,7 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 def sentence(words, heads=None, deprels=(), tags=(), tree=None, pieces=None):
     return ParsedText(
-        "train.de-en, line 7",
+        "train.de-en.de, line 7",
         list(words),
         [True] * len(words),
         pieces or [[word] for word in words],
@@ -129,7 +129,7 @@ def test_a_sentence_is_drawn_with_its_words_relations_tags_and_subwords():
     assert (
         drawn
         == """\
-train.de-en, line 7: 3 words, 4 subwords
+train.de-en.de, line 7: 3 words, 4 subwords
 der Hund läuft
 
 0    ┌──▸  det    DET   der
@@ -150,7 +150,9 @@ def test_words_without_any_tree_are_listed():
 
 def test_a_sentence_without_words_is_its_heading_alone():
     tree = ConstituencyTree([], [], 0)
-    assert draw(sentence([], [], tree=tree)).strip() == "train.de-en, line 7: 0 words, 0 subwords"
+    assert (
+        draw(sentence([], [], tree=tree)).strip() == "train.de-en.de, line 7: 0 words, 0 subwords"
+    )
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\u202e", "\u2028", "\0", "\x85", "\u200b", "\ufeff"])

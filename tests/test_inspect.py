@@ -63,7 +63,7 @@ def test_the_manifest_statistics_and_a_sentence_are_printed(data_directory, caps
     assert re.findall(r"\nwords .*\n  per sentence +(.*)\n", out)[0].split() == means
     shares = re.findall(r"^  \S.*? +([\d.]+) %.*$", out[out.index("\nrelations") :], re.MULTILINE)
     assert sum(map(float, shares)) == pytest.approx(300, abs=0.3)  # relations, tags, constituents
-    assert re.search(r"\n\n(train|valid|test)\.de-en, line \d+: \d+ words, \d+ subwords\n", out)
+    assert re.search(r"\n\n(train|valid|test)\.de-en\.de, line \d+: \d+ words, \d+ subwords\n", out)
 
 
 def test_a_narrow_terminal_gets_the_splits_one_below_the_other(data_directory, capsys, monkeypatch):
@@ -87,7 +87,7 @@ def test_counts_of_unparsed_lines_are_those_of_the_manifest(directory, capsys):
 
 
 def headings(out):
-    return re.findall(r"^(\w+\.de-en, line \d+):", out, re.MULTILINE)
+    return re.findall(r"^(\w+\.de-en\.\w+, line \d+):", out, re.MULTILINE)
 
 
 def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
@@ -99,7 +99,7 @@ def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
     assert all(len(set(places)) == 5 for places in drawn)
     inspect(data_directory, "--sentences", 500, "--split", "valid", "--split", "test.de-en")
     expected = [
-        f"{name}.de-en, line {line}" for name in ("valid", "test") for line in range(1, 101)
+        f"{name}.de-en.de, line {line}" for name in ("valid", "test") for line in range(1, 101)
     ]
     assert headings(capsys.readouterr().out) == expected
 
@@ -107,8 +107,8 @@ def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
 def test_lines_are_drawn_without_statistics(data_directory, synthetic_corpus, capsys):
     inspect(data_directory, "--split", "valid", "--line", 3, "--line", 100)
     out = capsys.readouterr().out
-    assert headings(out) == ["valid.de-en, line 3", "valid.de-en, line 100"]
-    assert out.startswith("valid.de-en, line 3: ")
+    assert headings(out) == ["valid.de-en.de, line 3", "valid.de-en.de, line 100"]
+    assert out.startswith("valid.de-en.de, line 3: ")
     lines = (synthetic_corpus / "valid.de").read_text(encoding="utf-8").splitlines()
     assert lines[2] in out
     assert lines[99] in out
@@ -120,7 +120,7 @@ def test_trees_go_to_a_file_instead_of_the_terminal(data_directory, tmp_path, ca
         inspect(data_directory, "--line", 1, "--line", 2, "--out", tmp_path / name)
         assert capsys.readouterr().out == f"{tmp_path / name}\n"
         page = (tmp_path / name).read_text(encoding="utf-8")
-        assert page.count("train.de-en, line ") == 2
+        assert page.count("train.de-en.de, line ") == 2
 
 
 def test_all_languages_are_inspected_or_one(both_languages, capsys):
@@ -129,7 +129,8 @@ def test_all_languages_are_inspected_or_one(both_languages, capsys):
     assert [f"syntax.{name}.json" in out for name in ("de", "en")] == [True, True]
     places = headings(out)
     assert len(places) == 4
-    assert places[:2] == places[2:]  # the same lines of both
+    german, english = places[::2], places[1::2]
+    assert [place.replace(".de,", ".en,") for place in german] == english  # the same lines
     inspect(both_languages, "--lang", "en", "--sentences", 0)
     out = capsys.readouterr().out
     assert "syntax.en.json" in out
@@ -160,7 +161,7 @@ def test_the_check_ends_at_the_first_broken_record_with_status_2(directory, caps
     sign(directory)
     assert expected in failure(capsys, directory, "--check")
     assert expected in failure(capsys, directory)  # no statistics of broken records
-    assert f"{SPLIT}, line 57 is broken" in failure(capsys, directory, "--line", 57)
+    assert f"{SPLIT}.de, line 57 is broken" in failure(capsys, directory, "--line", 57)
 
 
 def test_every_byte_of_every_file_is_looked_at(directory, capsys):

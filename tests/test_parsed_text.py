@@ -35,7 +35,7 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
     assert len(reader) == len(lines) == len(gold) == 100
     for number, (line, expected) in enumerate(zip(lines, gold, strict=True), start=1):
         found = reader.read(number)
-        assert found.place == f"test.de-en, line {number}"
+        assert found.place == f"test.de-en.de, line {number}"
         assert found.text == line
         assert found.words == expected.words
         assert found.space_before == expected.space_before
@@ -83,7 +83,7 @@ def test_sentencepiece_marks_are_taken_off(tmp_path):
     assert found.words == ["Hund", ",", "New York", "<unk>"]
     assert found.pieces == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
     assert found.text == "Hund, New York<unk>"
-    assert found.summary == f"{SPLIT}, line 1: 4 words, 7 subwords"
+    assert found.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
 
 
 def test_subword_nmt_marks_are_taken_off(tmp_path):

@@ -26,7 +26,7 @@ class ParsedText:
     """A sentence's words and trees.
 
     Attributes:
-        place: where it is from, ``train.de-en, line 7``.
+        place: where it is from, ``train.de-en.de, line 7``.
         words: the words' texts, without the marks of subwords.
         space_before: whether white space precedes each word.
         pieces: the subwords of each word, without their marks; ``▁`` where one is nothing else.
@@ -99,9 +99,10 @@ class ParsedTextReader:
     def __init__(
         self, directory: Path, manifest: Manifest, split: str, dictionaries: dict[str, Any]
     ):
-        self._split, self._bpe, self._dictionaries = split, manifest.bpe, dictionaries
+        self._name = f"{split}.{manifest.language}"
+        self._bpe, self._dictionaries = manifest.bpe, dictionaries
         self._store = ParseStore(directory, split, manifest.language, set(manifest.fields))
-        self._text = IndexedReader(directory / f"{split}.{manifest.language}")
+        self._text = IndexedReader(directory / self._name)
 
     def __len__(self) -> int:
         """Return the number of sentences."""
@@ -117,8 +118,8 @@ class ParsedTextReader:
             UserError: there is no such line, or its record is broken.
         """
         if not 1 <= line <= len(self):
-            raise UserError(f"{self._split} has lines 1 to {len(self)}, not {line}")
-        place = f"{self._split}, line {line}"
+            raise UserError(f"{self._name} has lines 1 to {len(self)}, not {line}")
+        place = f"{self._name}, line {line}"
         parse = self._store[line - 1]
         tokens = self._text[line - 1][:-1]
         try:

@@ -7,6 +7,7 @@ import random
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def _body(argv: Sequence[str] | None) -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no box-drawing characters
     from fairseq_phrase.analysis.integrity import load_dictionaries
 
-    drawn: list[Any] = []
+    by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data, args.lang)):
         splits = _splits(args.data, manifest, args.splits)
         dictionaries = load_dictionaries(args.data, manifest)
@@ -82,7 +83,9 @@ def _body(argv: Sequence[str] | None) -> None:
             continue
         if not args.lines:
             print("\n" * bool(number) + _overview(args.data, manifest, splits, dictionaries))
-        drawn += _chosen(args, manifest, splits, dictionaries)
+        by_language.append(_chosen(args, manifest, splits, dictionaries))
+    # The same line of each language, one below the other.
+    drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
     if args.out is not None:
         from fairseq_phrase.analysis.tree_svg import write_pictures
 
