@@ -32,6 +32,7 @@ def laid_end_to_end(rows):
 
 @given(rows=st.lists(trees(), max_size=4))
 @example(rows=[RISING, [0], FALLING])
+@example(rows=[FALLING[:63]])  # and no longer sentence beside it
 def test_depths_and_contiguous_subtrees_are_those_of_each_sentence(rows):
     heads, longest = laid_end_to_end(rows)
     depths, circling = dependency_depths(heads, longest)
