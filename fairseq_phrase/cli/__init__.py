@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from fairseq_phrase.errors import UserError
 
 def run(command: str, body: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None):
     """Run a command: bad input ends it with one message and status 2, Ctrl-C with 130.
+
+    A reader that stops reading ends it in silence, with 141, as it does the shell's own commands.
 
     Args:
         command: the command's name, for the message.
@@ -25,6 +28,9 @@ def run(command: str, body: Callable[[Sequence[str] | None], None], argv: Sequen
         body(argv)
     except UserError as error:
         sys.exit(_fail(command, str(error), 2))
+    except BrokenPipeError:  # whoever read what is printed (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         sys.exit(_fail(command, f"{place}{error.strerror or error}", 2))

@@ -12,6 +12,9 @@ from fairseq_phrase.data.source import EncodedSentence
 from fairseq_phrase.syntax.indexed import IndexedWriter
 from fairseq_phrase.syntax.store import shared_index
 
+#: fairseq's dictionaries give these a meaning of their own; a label of that name gets a ``_``.
+_SPECIAL = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
+
 
 class LabelTable:
     """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first."""
@@ -25,6 +28,8 @@ class LabelTable:
         """Return the labels' provisional numbers. Shape: ``(labels,)``."""
         numbers = np.empty(len(labels), dtype=np.int32)
         for index, label in enumerate(labels):
+            if label in _SPECIAL:
+                label = f"{label}_"
             number = self._numbers.get(label)
             if number is None:
                 number = self._numbers[label] = len(self._counts)
