@@ -295,7 +295,7 @@ def test_labels_that_fairseq_gives_a_meaning_are_labels_all_the_same(tmp_path):
     for language in ("de", "en"):
         (tmp_path / f"train.{language}").write_text("eins zwei drei vier\n" * 3)
     (tmp_path / "train.de.ptb").write_text("(<s> (<unk> eins) (</s> (<pad> zwei drei) vier))\n" * 3)
-    out = preprocess(tmp_path, tmp_path / "out", "--parser", "ptb", "--vocab-size", "20")
+    out = preprocess(tmp_path, tmp_path / "out", "--parser", "ptb", "--vocab-size", "14")
     labels = Dictionary.load(str(out / "dict.constituent.txt"))
     spans = store_of(out, "de", fields=("spans", "words"))[0]["spans"]
     whole = {labels[label] for start, end, label in spans.tolist() if end - start > 1}
