@@ -94,3 +94,12 @@ python scripts/run_rows.py --configs "$CONFIGS" --rows "$ROWS" --seeds "$SEEDS" 
     -s "$SOURCE" -t "$TARGET" --out "$OUT/rows" --subsets "$SUBSETS" --jobs "$JOBS" --gpus "$GPUS" \
     ${MAX_UPDATE:+--max-update "$MAX_UPDATE"} $DRY || STATUS=$?
 [ -z "$DRY" ] || exit "$STATUS"
+
+say "Report ($OUT/report)"
+PARTIAL=
+[ "$STATUS" = 0 ] || PARTIAL=--partial
+fairseq-phrase-report "$OUT/rows" --baseline transformer --rows configs/multi30k_table1/rows.yaml \
+    --reference "$MULTI30K/test_2016_flickr.$TARGET.gz" --lowercase $PARTIAL \
+    --caption "Multi30k $DIRECTION, test_2016_flickr, $SETTING setting${MAX_UPDATE:+, only $MAX_UPDATE updates}${SLICE:+, only $SLICE training pairs}" \
+    --out "$OUT/report"
+exit "$STATUS"

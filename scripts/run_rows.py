@@ -9,7 +9,7 @@ hydra cannot train, is a row like the others. Each row and seed has a folder, RU
 
     train.log               fairseq-train's own log
     average.pt              the average of its last checkpoints
-    generate-SUBSET.txt     fairseq-generate's output
+    generate-SUBSET.txt     fairseq-generate's output, and its log beside it
     interactive-SUBSET.txt  with --raw: fairseq-interactive's, of raw text that is parsed on the fly
     commands.sh             what was run, in order
 
@@ -143,7 +143,7 @@ def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
         Step(
             "average",
             ["fairseq-phrase-average", str(folder), "--last", last, "--out", str(average)],
-            folder / "average.log",
+            folder / "average.txt",
         ),
     ]
     decoding = [*task, "--path", str(average), "--beam", str(args.beam)]
@@ -241,10 +241,10 @@ class Runner:
         if step.name == "train":
             repair_last_checkpoint(run.folder)
         partial = step.output if step.appends else step.output.with_suffix(".partial")
-        errors = run.folder / "errors.log"
+        errors = step.output.with_suffix(".log")
         with (
             open(partial, "ab" if step.appends else "wb") as output,
-            open(errors, "ab") as error_log,
+            open(os.devnull if step.appends else errors, "wb") as error_log,
             open(step.stdin or os.devnull, "rb") as stdin,
         ):
             process = subprocess.Popen(

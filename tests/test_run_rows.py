@@ -44,7 +44,7 @@ def test_options_become_the_flags_that_fairseq_train_takes():
 def run_of(folder, name, *scripts, appends=True):
     """A run whose steps are little shell scripts."""
     steps = [
-        Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.log", appends)
+        Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.txt", appends)
         for number, script in enumerate(scripts)
     ]
     return Run(name, 1, folder / name, steps, None)
@@ -61,9 +61,9 @@ def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
     assert list(runner.failures) == ["bad, seed 1"]
     assert "step0 ended with status 3" in runner.failures["bad, seed 1"]
     assert "the reason" in runner.failures["bad, seed 1"]
-    assert not (tmp_path / "bad" / "step1.log").exists()
+    assert not (tmp_path / "bad" / "step1.txt").exists()
     for number in range(3):
-        assert (tmp_path / f"good{number}" / "step1.log").read_text() == "two\n"
+        assert (tmp_path / f"good{number}" / "step1.txt").read_text() == "two\n"
 
 
 def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
@@ -73,8 +73,8 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
         runner = Runner([], jobs=1)
         runner.run([run])
         assert len(runner.failures) == failures
-    assert (tmp_path / "row" / "step0.log").read_text() == "once\n"
-    assert (tmp_path / "row" / "step1.log").read_text() == "x\nx\n"
+    assert (tmp_path / "row" / "step0.txt").read_text() == "once\n"
+    assert (tmp_path / "row" / "step1.txt").read_text() == "x\nx\n"
 
 
 def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
@@ -86,10 +86,10 @@ def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
 def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     script = "echo $CUDA_VISIBLE_DEVICES; sleep 1"
     Runner(["2", "5"], jobs=2).run([run_of(tmp_path, name, script) for name in "ab"])
-    seen = {(tmp_path / name / "step0.log").read_text().strip() for name in "ab"}
+    seen = {(tmp_path / name / "step0.txt").read_text().strip() for name in "ab"}
     assert seen == {"2", "5"}
     Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
-    assert (tmp_path / "c" / "step0.log").read_text() == "[]\n"
+    assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
 
 
 def command(*arguments):
