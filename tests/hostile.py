@@ -36,14 +36,25 @@ def trees(draw: st.DrawFn, max_words: int = 25, min_words: int = 1) -> list[int]
 
 
 @st.composite
-def constituents(draw: st.DrawFn, max_words: int = 15) -> ConstituencyTree:
-    """A constituency tree, or several, over 0 to ``max_words`` words; unary chains and bare words too."""
-    words = draw(st.integers(0, max_words))
-    spans: list[tuple[int, int]] = []
-    for start, end in draw(st.lists(st.tuples(*[st.integers(0, max_words)] * 2), max_size=20)):
-        if start < end <= words and not any(
-            start < left < end < right or left < start < right < end for left, right in spans
-        ):
-            spans.append((start, end))
-    labels = [draw(st.sampled_from(["S", "NP", "VP", "X-1"])) for _ in spans]
-    return ConstituencyTree(spans, labels, words)
+def bracketings(
+    draw: st.DrawFn, max_words: int = 15
+) -> tuple[list[tuple[int, int]], list[str], int]:
+    """Spans, labels and number of words of a random tree or several, children before parents.
+
+    N-ary, over 0 to ``max_words`` words, with unary chains, bare words and words in no tree.
+    """
+    count = draw(st.integers(0, max_words))
+    tops = [(word, word + 1) for word in range(count)]
+    spans, labels = [], []
+    for _ in range(draw(st.integers(0, 12)) if count else 0):
+        first = draw(st.integers(0, len(tops) - 1))
+        last = draw(st.integers(first, len(tops) - 1))
+        spans.append((tops[first][0], tops[last][1]))
+        tops[first : last + 1] = [spans[-1]]
+        labels.append(draw(st.sampled_from(["S", "NP", "VP", "PRP$", ".", "-LRB-", "日本", "é"])))
+    return spans, labels, count
+
+
+def constituents(max_words: int = 15) -> st.SearchStrategy[ConstituencyTree]:
+    """A constituency tree, or several, as :func:`bracketings` makes them."""
+    return bracketings(max_words).map(lambda bracketing: ConstituencyTree(*bracketing))

@@ -17,7 +17,7 @@ from fairseq_phrase.analysis.forest import (
     projective_words,
 )
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import subtree_bounds, subtree_sizes
+from fairseq_phrase.syntax.projectivity import projected_bounds, subtree_sizes
 
 # Their depths need as many doublings as any tree's of their length.
 RISING, FALLING = [*range(1, 64), 63], [0, *range(63)]
@@ -40,7 +40,7 @@ def test_depths_and_contiguous_subtrees_are_those_of_each_sentence(rows):
     for row in rows:
         tree = DependencyTree(row)
         expected += tree.depths.tolist()
-        starts, ends = subtree_bounds(tree)
+        starts, ends = projected_bounds(tree)
         contiguous += (ends - starts == subtree_sizes(tree)).tolist()
     assert depths.tolist() == expected
     assert not circling.any()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projective, subtree_bounds
+from fairseq_phrase.syntax.projectivity import projected_bounds
 
 #: Label of the extra root over several sentences on one line.
 ROOT_LABEL = "ROOT"
+_SHOWN = 200  # characters of brackets in a tree's representation
 
 
 class ConstituencyTree:
@@ -38,7 +39,10 @@ class ConstituencyTree:
     """
 
     def __init__(self, spans: Sequence | np.ndarray, labels: Sequence[str], num_words: int):
-        given = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        try:
+            given = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        except OverflowError:
+            raise ValueError("a constituent reaches beyond any sentence") from None
         if len(given) != len(labels):
             raise ValueError(f"{len(given)} constituents, but {len(labels)} labels")
         order = _post_order(given)
@@ -73,6 +77,21 @@ class ConstituencyTree:
     def __len__(self) -> int:
         """Return the number of constituents."""
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        """Show the brackets over the words' indices: ``<ConstituencyTree (S (NP 0 1) 2), 3 words>``."""
+        before: list[list[str]] = [[] for _ in range(self.num_words)]
+        closing = [""] * self.num_words
+        for (start, end), label in zip(self.spans.tolist(), self.labels, strict=True):
+            before[start].append(f"({label} ")
+            closing[end - 1] += ")"
+        brackets = " ".join(
+            # Parents come after their children, so the last of the brackets is the outermost.
+            f"{''.join(reversed(labels))}{word}{closed}"
+            for word, (labels, closed) in enumerate(zip(before, closing, strict=True))
+        )
+        shown = brackets if len(brackets) <= _SHOWN else f"{brackets[:_SHOWN]}…"
+        return f"<{type(self).__name__} {shown}, {self.num_words} words>"
 
     def __eq__(self, other: object) -> bool:
         """Whether two trees have the same constituents over as many words."""
@@ -193,8 +212,8 @@ class ConstituencyTree:
     def from_dependencies(cls, tree: DependencyTree, tags: Sequence[str]) -> ConstituencyTree:
         """Make a constituent of every head and all that depends on it.
 
-        Where a word's subtree is not contiguous, the tree is first made projective
-        (:func:`fairseq_phrase.syntax.projectivity.projective`). Source:
+        Where a word's subtree is not contiguous, the tree is first made projective by lifting
+        (:func:`fairseq_phrase.syntax.projectivity.projected_bounds`). Source:
         ``spec/tree_attention.md``, "Trees".
 
         Args:
@@ -204,10 +223,10 @@ class ConstituencyTree:
         Returns:
             The constituents; none of a word without dependents.
         """
-        starts, ends = subtree_bounds(projective(tree))
+        starts, ends = projected_bounds(tree)
         heads = np.flatnonzero(ends - starts > 1)
         spans = np.stack([starts[heads], ends[heads]], axis=1)
-        return cls(spans, [tags[head] for head in heads.tolist()], len(tree))
+        return cls._sorted(spans, [tags[head] for head in heads.tolist()], len(tree))
 
 
 def _post_order(spans: np.ndarray) -> np.ndarray:
