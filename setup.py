@@ -48,6 +48,7 @@ setup(
             *RAY,
             *STANZA,
             "conllu>=4.5",
+            "sacremoses>=0.1.1",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "hypothesis>=6.100",

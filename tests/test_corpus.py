@@ -128,7 +128,7 @@ def die(job):
 class Moody(LineParser):
     """A parser that fails over some lines, with the rest of the batch or alone."""
 
-    version, fields = "moody 1", ("words", "heads")
+    version, fields = "moody 1", ("words",)
 
     def parse(self, lines):
         for line in lines:

@@ -48,8 +48,8 @@ class LineParser(ABC):
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:
         """Parse lines; a line is one sentence, whatever the parser makes of it.
 
-        An exception costs nothing but time: the lines are then parsed again one by one, and the one
-        that raised it counts as unparsed.
+        An exception other than :class:`UserError` costs nothing but time: the lines are then parsed
+        again by halves, down to the one that raised it, which counts as unparsed.
         """
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
@@ -94,6 +94,12 @@ class FileParser(ABC):
         Raises:
             UserError: the file cannot be read, or has more or fewer parses than the text has lines.
         """
+
+
+def cut_at_white_space(line: str) -> ParsedSentence:
+    """Return a line's words, cut at white space, without trees."""
+    words = line.split()
+    return ParsedSentence(words, [True] * len(words))
 
 
 def without_trees(sentence: ParsedSentence) -> ParsedSentence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# The last three are from before 2012; Moses' own deescape-special-chars.perl still reads them.
 _ENTITIES = {
     "&apos;": "'",
     "&quot;": '"',
@@ -13,6 +14,9 @@ _ENTITIES = {
     "&#91;": "[",
     "&#93;": "]",
     "&amp;": "&",
+    "&bar;": "|",
+    "&bra;": "[",
+    "&ket;": "]",
 }
 _ENTITY = re.compile("|".join(map(re.escape, _ENTITIES)))
 # Marks of punctuation that stood between two characters without a space: "@-@" of "well-known".
@@ -21,6 +25,8 @@ _SPLIT = re.compile(r"@([-,./:])@")
 
 def unescape_moses(word: str) -> str:
     """Return the text of an escaped word: ``&apos;s`` is ``'s``, ``@-@`` is ``-``.
+
+    What was escaped twice is unescaped once.
 
     Args:
         word: one word of Moses-tokenized text; others come back as they are.

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.base import flat
+from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
-logger = logging.getLogger(__name__)
 #: Where constituents come from, ``--constituents``.
 CONSTITUENTS = ("parser", "from-dependencies", "none")
 Parse = ParsedSentence | Unparsed
-Line = TypeVar("Line", str, list[str])
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,13 @@ class ParsingPipeline:
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:
         """Read parses from a file beside the text (:meth:`FileParser.read`)."""
         assert isinstance(self.parser, FileParser)
-        return map(self._finished, self.parser.read(path, lines))
+        if not self.options.tokenized:
+            yield from map(self._finished, self.parser.read(path, lines))
+            return
+        shown, kept = itertools.tee(lines)
+        parses = self.parser.read(path, (" ".join(_unescaped(line)) for line in shown))
+        for sentence, line in zip(parses, kept, strict=True):
+            yield self._finished(_with_words_of(line, sentence))
 
     def parse(self, lines: Sequence[str]) -> list[Parse]:
         """Parse lines; those on which the parser fails come back unparsed.
@@ -87,25 +91,32 @@ class ParsingPipeline:
             UserError: the parser cannot be used at all.
         """
         order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
-        parsed: list[Parse | None] = [None] * len(lines)
+        parsed: dict[int, Parse] = {}
         by_length = self._parse_robustly([lines[index] for index in order])
         for index, sentence in zip(order, by_length, strict=True):
             parsed[index] = self._finished(sentence)
-        return parsed  # type: ignore[return-value]  # every place is filled
+        return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:
         """Cut a line into the words that :meth:`parse` makes of it."""
         assert isinstance(self.parser, LineParser)
-        return _words_of(line) if self.options.tokenized else self.parser.tokenize([line])[0]
+        if self.options.tokenized:
+            return cut_at_white_space(line)
+        try:
+            return self.parser.tokenize([line])[0]
+        except (UserError, MemoryError):
+            raise
+        except Exception:  # as for parse, where the line then comes back unparsed
+            return cut_at_white_space(line)
 
     def flat(self, unparsed: Unparsed) -> ParsedSentence:
         """Give a line without a parse trees that say nothing."""
         return flat(unparsed.sentence, self.fields)
 
-    def _parse_robustly(self, lines: Sequence[str]) -> Sequence[Parse]:
-        """Parse lines all at once; where that fails, one by one, to find the one that fails."""
+    def _parse_robustly(self, lines: Sequence[str]) -> list[Parse]:
+        """Parse lines all at once; where that fails, by halves, down to the one that fails."""
         try:
-            parsed = self._parse(lines)
+            parsed = list(self._parse(lines))
             if len(parsed) != len(lines):
                 raise RuntimeError(f"{len(parsed)} parses of {len(lines)} lines came back")
             return parsed
@@ -113,46 +124,82 @@ class ParsingPipeline:
             raise
         except Exception as error:
             if len(lines) > 1:
-                return [self._parse_robustly([line])[0] for line in lines]
+                half = len(lines) // 2
+                return self._parse_robustly(lines[:half]) + self._parse_robustly(lines[half:])
             reason = f"{self.options.parser} failed: {type(error).__name__}: {error}"
-            return [Unparsed(reason, _words_of(lines[0]))]
+            return [Unparsed(reason, cut_at_white_space(lines[0]))]
 
     def _parse(self, lines: Sequence[str]) -> Sequence[Parse]:
         assert isinstance(self.parser, LineParser)
         if not self.options.tokenized:
             return self.parser.parse(lines)
-        words = [line.split() for line in lines]
-        plain = [[unescape_moses(word) for word in sentence] for sentence in words]
+        parsed = self.parser.parse_words([_unescaped(line) for line in lines])
         return [
-            _with_words(sentence, kept)
-            for sentence, kept in zip(self.parser.parse_words(plain), words, strict=True)
+            _with_words_of(line, sentence) for line, sentence in zip(lines, parsed, strict=True)
         ]
 
     def _finished(self, sentence: Parse) -> Parse:
+        """Check a parse and make or leave out its constituents."""
         if isinstance(sentence, Unparsed):
             return sentence
-        if self.options.constituents == "from-dependencies" and sentence.tree is not None:
-            tree = ConstituencyTree.from_dependencies(sentence.tree, sentence.tags)
+        if (flaw := _flaw(sentence, self.parser.fields)) is not None:
+            return Unparsed(
+                f"{self.options.parser} gave an unusable parse: {flaw}",
+                cut_at_white_space(" ".join(sentence.words)),
+            )
+        if self.options.constituents == "from-dependencies":
+            assert sentence.tree is not None
+            tags = sentence.tags or [NO_TAG] * len(sentence.words)
+            tree = ConstituencyTree.from_dependencies(sentence.tree, tags)
             return replace(sentence, constituents=tree)
         if self.options.constituents == "none" and sentence.constituents is not None:
             return replace(sentence, constituents=None)
         return sentence
 
 
-def _with_words(sentence: Parse, words: list[str]) -> Parse:
-    """Put the text's own words in the place of those that the parser saw.
+def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
+    """Find what keeps a parse from being used; None where nothing does.
 
-    Raises:
-        ValueError: the parser has made more or fewer words of them.
+    Args:
+        sentence: the parse.
+        fields: what its parser says its parses hold.
     """
-    kept = ParsedSentence(words, [True] * len(words))
+    texts = {"words": sentence.words, "deprels": sentence.deprels, "tags": sentence.tags}
+    for name, values in texts.items():
+        if " ".join(values).split() != values:
+            return f"one of its {name} is empty or holds white space: {values}"
+    count = len(sentence.words)
+    tree, constituents = sentence.tree, sentence.constituents
+    counts = {
+        "space_before": len(sentence.space_before),
+        "heads": 0 if tree is None else len(tree),
+        "deprels": len(sentence.deprels),
+        "tags": len(sentence.tags),
+        "spans": 0 if constituents is None else constituents.num_words,
+    }
+    for name, given in counts.items():
+        if given != count and (name in fields or name == "space_before"):
+            return f"{count} words, but {name} for {given}"
+    return None
+
+
+def _unescaped(line: str) -> list[str]:
+    """Return the words of Moses-tokenized text as the parser sees them."""
+    return [unescape_moses(word) for word in line.split()]
+
+
+def _with_words_of(line: str, sentence: Parse) -> Parse:
+    """Put the text's own words in the place of those that the parser saw."""
+    kept = cut_at_white_space(line)
     if isinstance(sentence, Unparsed):
         return replace(sentence, sentence=kept)
-    if len(sentence.words) != len(words):
-        raise ValueError(f"{len(words)} words went in and {len(sentence.words)} came out")
-    return replace(sentence, words=words, space_before=kept.space_before)
-
-
-def _words_of(line: str) -> ParsedSentence:
-    words = line.split()
-    return ParsedSentence(words, [True] * len(words))
+    expected = _unescaped(line)
+    if sentence.words == expected:
+        return replace(sentence, words=kept.words, space_before=kept.space_before)
+    pairs = enumerate(itertools.zip_longest(expected, sentence.words, fillvalue=""), start=1)
+    number, (word, found) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+    return Unparsed(
+        f"the parse has other words than the text: expected word {number} to be '{word}', found "
+        f"'{found}' ({len(expected)} words in the text, {len(sentence.words)} in the parse)",
+        kept,
+    )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.base import LineParser
+from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
+#: Lines in a batch of spaCy's.
 BATCH_LINES = 256
+# Components that no parse needs.
+_UNUSED = {
+    "entity_linker", "entity_ruler", "lemmatizer", "ner", "span_ruler", "spancat", "textcat",
+    "textcat_multilabel", "trainable_lemmatizer",
+}  # fmt: skip
 
 
 class SpacyParser(LineParser):
@@ -57,64 +63,135 @@ class SpacyParser(LineParser):
             )
         self._load, self._folder = spacy.load, folder
         self.version = f"{meta['lang']}_{meta['name']} {meta['version']}, spaCy {spacy.__version__}"
-        self._pipeline: Any = None
+        self._whole: Any = None
         self._tokenizer: Any = None
 
-    def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
+    def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; where spaCy sees several sentences in one, the first root takes the rest.
 
-        A line with more characters than spaCy parses (a million, by default) comes back without a
-        tree, cut at white space.
+        A line with more characters than spaCy parses (a million, by default) comes back unparsed.
 
         Raises:
-            UserError: the pipeline cannot be loaded, or spaCy cannot parse a line.
+            UserError: the pipeline cannot be loaded.
+            Exception: whatever spaCy runs into on one of the lines.
         """
-        if self._pipeline is None:
-            self._pipeline = self._loaded(exclude=["ner", "lemmatizer", "textcat"])
         limit = self._pipeline.max_length
         short = (line if len(line) <= limit else "" for line in lines)
-        parsed = self._sentences(self._pipeline.pipe(short, batch_size=BATCH_LINES), tree=True)
-        for index, line in enumerate(lines):
-            if len(line) > limit:
-                words = line.split()
-                parsed[index] = ParsedSentence(words, [True] * len(words))
-        return parsed
+        return _unless_too_long(lines, limit, self._parsed(short))
+
+    def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
+        """Parse sentences that are cut into words already, with a space between any two.
+
+        Raises:
+            UserError: the pipeline cannot be loaded.
+            Exception: whatever spaCy runs into on one of the sentences.
+        """
+        from spacy.tokens import Doc
+
+        limit, vocabulary = self._pipeline.max_length, self._pipeline.vocab
+        lines = [" ".join(words) for words in sentences]
+        documents = (
+            Doc(vocabulary, list(words) if len(line) <= limit else [])
+            for line, words in zip(lines, sentences, strict=True)
+        )
+        return _unless_too_long(lines, limit, self._parsed(documents))
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines into the words that :meth:`parse` makes, with spaCy's tokenizer alone."""
         if self._tokenizer is None:
             self._tokenizer = self._loaded(exclude=self._components)
-        return self._sentences(self._tokenizer.pipe(lines), tree=False)
+        return [
+            _without_white_space(ParsedSentence(*_words(self._tokenizer.make_doc(line))))
+            if len(line) <= self._tokenizer.max_length
+            else cut_at_white_space(line)
+            for line in lines
+        ]
 
-    def _loaded(self, exclude: Sequence[str]) -> Any:
+    @property
+    def _pipeline(self) -> Any:
+        if self._whole is None:
+            self._whole = self._loaded(exclude=_unused(self._components))
+        return self._whole
+
+    def _loaded(self, exclude: Collection[str]) -> Any:
         try:
-            return self._load(self._folder, exclude=exclude)
+            return self._load(self._folder, exclude=list(exclude))
         except (OSError, ValueError, ImportError) as error:
             raise UserError(f"spaCy cannot load {self._folder}: {error}") from error
 
-    def _sentences(self, documents: Iterable[Any], *, tree: bool) -> list[ParsedSentence]:
-        try:
-            return [_sentence(document, tree=tree) for document in documents]
-        except ValueError as error:
-            raise UserError(f"spaCy cannot parse a line: {error}") from error
+    def _parsed(self, texts: Iterable[Any]) -> list[ParsedSentence]:
+        """Parse lines, or documents of words."""
+        deprels, tags = (_Labels(self._pipeline, default) for default in ("dep", "X"))
+        documents = self._pipeline.pipe(texts, batch_size=BATCH_LINES)
+        return [_sentence(document, deprels, tags) for document in documents]
 
 
-def _sentence(document: Any, *, tree: bool) -> ParsedSentence:
-    """Convert a spaCy document; its white-space tokens are left out of the words and the tree."""
-    words = [join_white_space(token.text) for token in document]
-    space_before = [True] * len(words)
-    for index, token in enumerate(document[:-1] if len(document) else []):
-        space_before[index + 1] = bool(token.whitespace_) or not words[index]
-    if tree:
-        sentence = ParsedSentence(
-            words,
-            space_before,
-            DependencyTree([token.head.i for token in document]),
-            [token.dep_ or "dep" for token in document],
-            [token.pos_ or "X" for token in document],
-        )
-    else:
-        sentence = ParsedSentence(words, space_before)
-    if all(words):
+def _unused(components: Collection[str]) -> set[str]:
+    """Choose the components of a pipeline that no parse needs."""
+    # Fine-grained tags serve the attribute ruler alone, which makes parts of speech of them; other
+    # pipelines have a morphologizer for those.
+    fine_tags = "morphologizer" in components and "attribute_ruler" not in components
+    return _UNUSED | ({"tagger"} if fine_tags else set())
+
+
+class _Labels(dict[int, str]):
+    """The labels of a pipeline by spaCy's numbers, looked up once each.
+
+    Args:
+        pipeline: the pipeline.
+        default: what stands for a word without a label.
+    """
+
+    def __init__(self, pipeline: Any, default: str):
+        super().__init__()
+        self._strings, self._default = pipeline.vocab.strings, default
+
+    def __missing__(self, number: int) -> str:
+        self[number] = join_white_space(self._strings[number]) or self._default
+        return self[number]
+
+
+def _unless_too_long(
+    lines: Sequence[str], limit: int, parsed: list[ParsedSentence]
+) -> list[ParsedSentence | Unparsed]:
+    """Put the lines that are longer than spaCy's limit in their places, unparsed."""
+    reason = "the line has {} characters, and this spaCy pipeline parses at most {}"
+    return [
+        sentence
+        if len(line) <= limit
+        else Unparsed(reason.format(len(line), limit), cut_at_white_space(line))
+        for line, sentence in zip(lines, parsed, strict=True)
+    ]
+
+
+def _words(document: Any) -> tuple[list[str], list[bool]]:
+    """Return the tokens' words, empty where they are white space, and whether a space precedes each."""
+    words = [token.text for token in document]
+    space_before = [True, *(bool(token.whitespace_) for token in document)][: len(words)]
+    if " ".join(words).split() != words:
+        words = [join_white_space(word) for word in words]
+        for place, word in enumerate(words[:-1], start=1):
+            space_before[place] = space_before[place] or not word
+    return words, space_before
+
+
+def _sentence(document: Any, deprels: _Labels, tags: _Labels) -> ParsedSentence:
+    """Convert a parsed document: all at once, because token by token takes longer."""
+    words, space_before = _words(document)
+    table = document.to_array(["HEAD", "DEP", "POS"])
+    # How far away each head is, in an array of unsigned numbers.
+    heads = table[:, 0].astype(np.int64) + np.arange(len(words))
+    sentence = ParsedSentence(
+        words,
+        space_before,
+        DependencyTree(heads),
+        [deprels[number] for number in table[:, 1].tolist()],
+        [tags[number] for number in table[:, 2].tolist()],
+    )
+    return _without_white_space(sentence)
+
+
+def _without_white_space(sentence: ParsedSentence) -> ParsedSentence:
+    if all(sentence.words):
         return sentence
-    return sentence.restricted_to(np.array([bool(word) for word in words], dtype=bool))
+    return sentence.restricted_to(np.array([bool(word) for word in sentence.words], dtype=bool))

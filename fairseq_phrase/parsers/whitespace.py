@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairseq_phrase.parsers.base import LineParser
+from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
@@ -17,8 +17,8 @@ class WhitespaceParser(LineParser):
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines at white space."""
-        return [ParsedSentence(words, [True] * len(words)) for words in map(str.split, lines)]
+        return [cut_at_white_space(line) for line in lines]
 
-    def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines at white space."""
-        return self.parse(lines)
+    def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
+        """Take words as they are, with a space between any two."""
+        return [ParsedSentence(list(words), [True] * len(words)) for words in sentences]
