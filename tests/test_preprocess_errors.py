@@ -142,7 +142,7 @@ CONLLU = [
     (DOG.format(0, 0), "line 2", "more than one root"),
     (DOG.format(0, 9), "line 2", "word 2 has head 9"),
     (DOG.format(0, 1).replace("\t", " "), "line 1", "expected 10 columns"),
-    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "not line 1 of the text"),
+    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "not what line 1 of the text has"),
     (DOG.format(0, 1), "conllu", "fewer sentences than its text has lines"),
     (DOG.format(0, 1) * 3, "line 7", "more sentences here than lines"),
     (DOG.format(0, 1).encode("utf-16"), "line 1", "not UTF-8"),
@@ -172,7 +172,7 @@ def test_a_missing_file_of_parses_is_named(workplace, fails):
 
 
 def test_an_unknown_parser_is_named_with_those_there_are(fails):
-    assert "expected spacy:MODEL, stanza:LANG[@DIR], conllu, ptb or none" in fails(
+    assert "expected spacy:MODEL, stanza:LANG[@DIR], conllu[:surface], ptb or none" in fails(
         "--parser", "stanford"
     )
 
