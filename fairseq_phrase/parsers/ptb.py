@@ -7,21 +7,24 @@ from itertools import zip_longest
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers.base import FileParser, Unparsed
+from fairseq_phrase.parsers.base import FileParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
-#: How the Penn Treebank writes quotation marks, and what text may hold in their place.
-_QUOTES = {"``": ('"', "“", "„", "«"), "''": ('"', "”", "“", "»"), "`": ("'", "‘"), "'": ("’",)}
+#: How the Penn Treebank's tokenizers write some marks, and what text may hold in their place.
+_MARKS = {
+    "``": ('"', "“", "„", "«"), "''": ('"', "”", "“", "»"), "`": ("'", "‘", "‚"), "'": ("’", "‘"),
+    "--": ("–", "—"), "...": ("…",),
+}  # fmt: skip
 
 
 class BracketFiles(FileParser):
     """``PREF.LANG.ptb`` beside the text ``PREF.LANG``: one line of brackets for each line of text.
 
     A line may hold several trees, which then hang under one extra root. The words are the trees'
-    leaves, spelled as in the text: ``-LRB-`` may stand for ``(``, and the treebank's quotation marks
-    for the text's. A line without text has a line without brackets.
+    leaves, spelled as in the text: ``-LRB-`` may stand for ``(``, and the treebank's quotation marks,
+    dashes and ellipses for the text's. A line without text has a line without brackets.
     """
 
     suffix = "ptb"
@@ -50,22 +53,18 @@ class BracketFiles(FileParser):
                 raise UserError(
                     f"{path} has fewer trees than its text has lines: none is left for line {number}"
                 )
-            yield _parsed(at(path, number), brackets, line)
+            try:
+                yield _parsed(brackets, line)
+            except ValueError as error:
+                yield Unparsed(f"{at(path, number)}: {error}", cut_at_white_space(line))
 
 
-def _parsed(place: str, brackets: str, line: str) -> ParsedSentence | Unparsed:
-    try:
-        tree = parse_brackets(brackets)
-        words, space_before = _spelled(tree.words, line)
-    except ValueError as error:
-        return Unparsed(f"{place}: {error}", words_of(line))
+def _parsed(brackets: str, line: str) -> ParsedSentence:
+    tree = parse_brackets(brackets)
+    if line.strip() and not tree.words:
+        raise ValueError(f"there is no tree for '{line.strip()[:60]}'")
+    words, space_before = _spelled(tree.words, line)
     return ParsedSentence(words, space_before, tags=tree.tags, constituents=tree.tree)
-
-
-def words_of(line: str) -> ParsedSentence:
-    """Cut a line at white space."""
-    words = line.split()
-    return ParsedSentence(words, [True] * len(words))
 
 
 def _spelled(leaves: Sequence[str], line: str) -> tuple[list[str], list[bool]]:
@@ -83,14 +82,17 @@ def _spelled(leaves: Sequence[str], line: str) -> tuple[list[str], list[bool]]:
         start = place
         while place < len(line) and line[place].isspace():
             place += 1
-        spellings = (leaf, unescaped(leaf), *_QUOTES.get(leaf, ()))
-        word = next((text for text in spellings if line.startswith(text, place)), None)
-        if word is None:
-            found = line[place : place + len(leaf) + 10] or "the end of the line"
-            raise ValueError(f"word {number} is '{leaf}', and the text has '{found}' there")
-        words.append(word)
+        spellings = (leaf, unescaped(leaf), *_MARKS.get(leaf, ()))
+        spelling = next((text for text in spellings if line.startswith(text, place)), None)
+        if spelling is None:
+            found = "".join(line[place : place + 60].split(maxsplit=1)[:1])
+            raise ValueError(
+                f"word {number} is '{leaf[:60]}', and the text has "
+                f"{repr(found) if found else 'no more words'} there"
+            )
+        words.append(join_white_space(spelling))
         space_before.append(place > start or place == 0)
-        place += len(word)
-    if line[place:].strip():
-        raise ValueError(f"the text goes on after the last word: '{line[place:].strip()[:60]}'")
+        place += len(spelling)
+    if rest := line[place:].strip():
+        raise ValueError(f"the text goes on after the last of {len(leaves)} words: '{rest[:60]}'")
     return words, space_before

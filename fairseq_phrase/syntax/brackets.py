@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 
 #: The tag of a word that has none of its own.
 NO_TAG = "X"
-_TOKEN = re.compile(r"[()]|[^()\s]+")
+# White space outside ASCII is part of a word: a no-break space in "10 000".
+_TOKEN = re.compile(r"[()]|[^() \t\n\r\f\v]+")
 _EMPTY_ELEMENT = "-NONE-"
 _ESCAPES = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+    r"\/": "/", r"\*": "*",
 }  # fmt: skip
-_ESCAPED = {character: escape for escape, character in _ESCAPES.items()}
+_ESCAPE = re.compile("|".join(map(re.escape, _ESCAPES)))
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,23 @@ class BracketedSentence:
 
 @dataclass
 class _Node:
-    label: str
-    start: int  # its first word
-    column: int  # where its bracket stands in the line, from 1
-    children: int = 0
-    leaves: list[str] = field(default_factory=list)  # words directly below
-    places: list[int] = field(default_factory=list)  # and which they are in the sentence
+    """A bracket that is not closed yet.
+
+    Attributes:
+        column: where it stands in the line, from 1.
+        start: its first word, from 0.
+        label: its label, empty until it comes.
+        leaves: the words directly below it, from 0.
+        is_empty: whether there is nothing below it, not even an empty element.
+        parts: how many of its children have words.
+    """
+
+    column: int
+    start: int
+    label: str = ""
+    leaves: list[int] = field(default_factory=list)
+    is_empty: bool = True
+    parts: int = 0
 
 
 def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSentence:
@@ -51,84 +64,127 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
     over a single word is its preterminal, so its label is the word's tag.
 
     Args:
-        line: brackets and words.
+        line: brackets and words; nothing else makes no tree.
         keep_functions: keep function tags and indices in the labels.
 
     Raises:
-        ValueError: the brackets are not balanced, a tree is empty, a word stands outside all, or an
-            inner node has no label.
+        ValueError: the brackets are not balanced, a tree is empty, a word stands outside all, an
+            inner node has no label, or a label holds white space; with the column.
     """
-    words: list[str] = []
-    tags: list[str] = []
-    spans: list[tuple[int, int]] = []
-    labels: list[str] = []
-    open_nodes: list[_Node] = []
-    trees = 0
-    tokens = list(_tokens(line))
-    for index, (token, column) in enumerate(tokens):
-        if token == "(":
-            if open_nodes:
-                open_nodes[-1].children += 1
-            else:
-                trees += 1
-            open_nodes.append(_Node("", len(words), column))
-        elif token == ")":
-            if not open_nodes:
-                raise ValueError(f"column {column}: a closing bracket without an opening one")
-            node = open_nodes.pop()
-            if not node.children and not node.leaves:
-                raise ValueError(f"column {node.column}: an empty tree, expected words in it")
-            if not node.label:
-                if open_nodes:
-                    raise ValueError(f"column {node.column}: an inner node without a label")
-                continue
-            label = node.label if keep_functions else _without_functions(node.label)
-            if len(node.leaves) == 1 and not node.children:
-                if node.label == _EMPTY_ELEMENT:
-                    words.pop()
-                    tags.pop()
-                else:
-                    tags[node.places[0]] = label
-            elif len(words) > node.start:
-                spans.append((node.start, len(words)))
-                labels.append(label)
-        elif not open_nodes:
-            raise ValueError(f"column {column}: '{token}' stands outside all brackets")
-        elif tokens[index - 1][0] == "(":
-            open_nodes[-1].label = token
-        else:
-            open_nodes[-1].leaves.append(token)
-            open_nodes[-1].places.append(len(words))
-            words.append(token)
-            tags.append(NO_TAG)
-    if open_nodes:
-        raise ValueError(f"column {open_nodes[-1].column}: this bracket is never closed")
-    if trees > 1 and words:
-        spans.append((0, len(words)))
-        labels.append(ROOT_LABEL)
-    return BracketedSentence(words, tags, ConstituencyTree(spans, labels, len(words)))
-
-
-def _tokens(line: str) -> Iterator[tuple[str, int]]:
-    """Yield brackets and what stands between them, each with its column from 1."""
+    reader = _Reader(keep_functions)
+    is_label = False
     for match in _TOKEN.finditer(line):
-        yield match.group(), match.start() + 1
+        token, column = match.group(), match.start() + 1
+        if token == "(":
+            reader.open(column)
+        elif token == ")":
+            reader.close(column)
+        elif is_label:
+            reader.label(token, column)
+        else:
+            reader.word(token, column)
+        is_label = token == "("
+    return reader.finished()
+
+
+class _Reader:
+    """Brackets and words, one after the other, to a sentence."""
+
+    def __init__(self, keep_functions: bool):
+        self._keep_functions = keep_functions
+        self._words: list[str] = []
+        self._tags: list[str] = []
+        self._spans: list[tuple[int, int]] = []
+        self._labels: list[str] = []
+        # The brackets that are open, below one that stands for the line.
+        self._nodes = [_Node(0, 0)]
+
+    def open(self, column: int) -> None:
+        self._nodes.append(_Node(column, len(self._words)))
+
+    def label(self, label: str, column: int) -> None:
+        if label.split() != [label]:
+            raise ValueError(f"column {column}: the label '{label}' holds white space")
+        self._nodes[-1].label = label
+
+    def word(self, word: str, column: int) -> None:
+        if len(self._nodes) == 1:
+            raise ValueError(f"column {column}: '{word}' stands outside all brackets")
+        node = self._nodes[-1]
+        node.leaves.append(len(self._words))
+        node.is_empty = False
+        node.parts += 1
+        self._words.append(word)
+        self._tags.append(NO_TAG)
+
+    def close(self, column: int) -> None:
+        if len(self._nodes) == 1:
+            raise ValueError(f"column {column}: a closing bracket without an opening one")
+        node = self._nodes.pop()
+        parent = self._nodes[-1]
+        if node.is_empty:
+            raise ValueError(f"column {node.column}: an empty tree, expected words in it")
+        parent.is_empty = False
+        if not node.label:
+            if len(self._nodes) > 1:
+                raise ValueError(f"column {node.column}: an inner node without a label")
+            parent.parts += node.parts
+            return
+        if node.label == _EMPTY_ELEMENT and node.parts == len(node.leaves):
+            del self._words[node.start :], self._tags[node.start :]
+        if len(self._words) == node.start:
+            return
+        parent.parts += 1
+        label = node.label if self._keep_functions else _without_functions(node.label)
+        if node.parts == len(node.leaves) == 1:
+            self._tags[node.leaves[0]] = label
+        else:
+            self._spans.append((node.start, len(self._words)))
+            self._labels.append(label)
+
+    def finished(self) -> BracketedSentence:
+        if len(self._nodes) > 1:
+            raise ValueError(f"column {self._nodes[-1].column}: this bracket is never closed")
+        count = len(self._words)
+        if self._nodes[0].parts > 1:
+            self._spans.append((0, count))
+            self._labels.append(ROOT_LABEL)
+        tree = ConstituencyTree(self._spans, self._labels, count)
+        return BracketedSentence(self._words, self._tags, tree)
 
 
 def _without_functions(label: str) -> str:
-    """``NP-SBJ-1`` and ``NP=2`` to ``NP``; ``-LRB-`` and its like stay."""
+    """``NP-SBJ-1``, ``NP=2`` and ``ADVP|PRT`` to their first part; ``-LRB-`` and its like stay."""
     return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0] or label
+
+
+def one_line_each(lines: Iterable[str]) -> Iterator[str]:
+    """Join trees that stand on several lines, as in the Penn Treebank's ``.mrg`` files.
+
+    Args:
+        lines: lines of brackets. A tree starts with a bracket at the start of a line; lines that
+            start with white space go on with it.
+
+    Yields:
+        Each tree on one line.
+    """
+    tree: list[str] = []
+    for line in lines:
+        if line.startswith("(") and tree:
+            yield " ".join(tree)
+            tree = []
+        tree += line.split()
+    if tree:
+        yield " ".join(tree)
 
 
 def unescaped(word: str) -> str:
     r"""Return the text of a leaf: ``-LRB-`` is ``(``, and PTB's ``\/`` and ``\*`` are plain."""
-    return _ESCAPES.get(word, word.replace("\\/", "/").replace("\\*", "*"))
+    return _ESCAPE.sub(lambda escape: _ESCAPES[escape[0]], word)
 
 
 def escaped(word: str) -> str:
-    """Return a word as a leaf: brackets within it become ``-LRB-`` and ``-RRB-``."""
-    if word in _ESCAPED:
-        return _ESCAPED[word]
+    """Return a word or label as it may stand between brackets: its own become ``-LRB-``, ``-RRB-``."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
@@ -145,13 +201,14 @@ def format_brackets(words: Sequence[str], tags: Sequence[str], tree: Constituenc
     """
     if not len(words) == len(tags) == tree.num_words:
         raise ValueError(f"{len(words)} words and {len(tags)} tags for {tree.num_words} leaves")
-    before = [""] * len(words)
-    after = [""] * len(words)
+    opening: list[list[str]] = [[] for _ in words]
+    closing = [""] * len(words)
     for (start, end), label in zip(tree.spans.tolist(), tree.labels, strict=True):
-        before[start] = f"({escaped(label)} {before[start]}"  # parents come later, so outside
-        after[end - 1] += ")"
+        opening[start].append(f"({escaped(label)} ")
+        closing[end - 1] += ")"
     leaves = (
-        f"{opening}({escaped(tag)} {escaped(word)}){closing}"
-        for opening, tag, word, closing in zip(before, tags, words, after, strict=True)
+        # Parents come after their children, so the last of the opening brackets is the outermost.
+        f"{''.join(reversed(brackets))}({escaped(tag)} {escaped(word)}){closed}"
+        for brackets, tag, word, closed in zip(opening, tags, words, closing, strict=True)
     )
     return " ".join(leaves)
