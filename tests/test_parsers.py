@@ -10,8 +10,9 @@ from hostile import SNIPPETS, lines
 from hypothesis import given, settings
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, load_parser, resolve
-from fairseq_phrase.parsers.spacy import SpacyParser
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser, resolve
+from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.spacy import SpacyParser, _unused
 from fairseq_phrase.syntax.sentence import join_white_space
 
 
@@ -109,14 +110,79 @@ def test_lines_together_and_alone_have_the_same_trees(small_parser):
     assert [s.tree.heads.tolist() for s in together] == [s.tree.heads.tolist() for s in alone]
 
 
-def test_a_line_longer_than_spacy_parses_comes_back_without_a_tree(trained_pipeline):
+def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
     adapter = SpacyParser(str(trained_pipeline))
     adapter.parse([])
-    adapter._pipeline.max_length = 20
-    short, long = adapter.parse(["Der Hund schläft.", "Der Hund schläft, und sie wacht."])
-    assert short.tree is not None
-    assert long.tree is None
-    assert long.words == ["Der", "Hund", "schläft,", "und", "sie", "wacht."]
+    adapter.tokenize([])
+    adapter._pipeline.max_length = adapter._tokenizer.max_length = 20
+    long = "Der Hund schläft, und sie wacht."
+    expected = Unparsed(
+        "the line has 32 characters, and this spaCy pipeline parses at most 20",
+        cut_at_white_space(long),
+    )
+    before, unparsed, after = adapter.parse(["Der Hund schläft.", long, "Ja"])
+    assert unparsed == expected
+    assert (len(before.tree), len(after.tree)) == (4, 1)
+    before, unparsed, after = adapter.parse_words([["Der", "Hund"], long.split(), ["Ja"]])
+    assert unparsed == expected
+    assert (len(before.tree), len(after.tree)) == (2, 1)
+    assert adapter.tokenize([long]) == [expected.sentence]
+
+
+def test_given_words_are_kept_exactly(parser):
+    words = [
+        "don't",
+        "A.B.",
+        "a,b",
+        "(x",
+        "👩‍👩‍👧‍👦",
+        "\u200b",
+        "\u200d",
+        "\0",
+        "שלום",
+        "▁",
+        "@-@",
+        "x" * 5000,
+    ]
+    sentence, empty, again = parser.parse_words([words, [], words])
+    assert sentence.words == again.words == words
+    assert sentence.space_before == [True] * len(words)
+    assert_well_formed(sentence, parser.fields)
+    assert (empty.words, len(empty.tree)) == ([], 0)
+
+
+@given(line=lines())
+@settings(max_examples=50)
+def test_any_words_can_be_given(parser, line):
+    (sentence,) = parser.parse_words([line.split()])
+    assert sentence.words == line.split()
+    assert_well_formed(sentence, parser.fields)
+
+
+def test_given_words_and_the_line_that_spells_them_have_the_same_tree(parser):
+    line = "Ein Mann mit Hut kauft das alte Haus"
+    (given_words,), (raw,) = parser.parse_words([line.split()]), parser.parse([line])
+    assert given_words.words == raw.words
+    assert given_words.tree.heads.tolist() == raw.tree.heads.tolist()
+    assert (given_words.deprels, given_words.tags) == (raw.deprels, raw.tags)
+
+
+def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
+    lines = ["Ein Mann kauft das Haus .", "Die Katze schläft ."]
+    parser.parse(lines)
+    whole = spacy.load(spacy_pipeline)
+    assert set(parser._pipeline.pipe_names) <= set(whole.pipe_names)
+    assert _unused(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
+    assert "tagger" not in _unused(["tok2vec", "tagger", "attribute_ruler", "parser"])
+    assert "tagger" not in _unused(["tagger", "morphologizer", "attribute_ruler", "parser"])
+    for sentence, document in zip(parser.parse(lines), whole.pipe(lines), strict=True):
+        assert sentence.tags == [token.pos_ or "X" for token in document]
+        assert sentence.deprels == [token.dep_ for token in document]
+
+
+def test_whatever_spacy_runs_into_is_not_the_users_error(parser):
+    with pytest.raises(UnicodeEncodeError):
+        parser.parse(["Hund \ud83d"])
 
 
 def test_a_pipeline_that_is_not_installed_is_named_with_its_command():
@@ -162,11 +228,25 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
         adapter.parse(["Haus"])
 
 
-@pytest.mark.parametrize(
-    "spec", ["", "spacy", "spacy:", "stanza", "stanza:", "conllu:de", "Conllu", "None"]
-)
+@pytest.mark.parametrize("spec", ["", ":", ":de", "Conllu", "None", "spacy de"])
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
-    with pytest.raises(UserError, match="expected spacy:MODEL, stanza:"):
+    with pytest.raises(UserError, match=r"expected spacy:MODEL, .*conllu\[:surface\], ptb or none"):
+        load_parser(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("spacy", "--parser spacy: expected spacy:MODEL"),
+        ("spacy:", "--parser spacy:: expected spacy:MODEL"),
+        ("stanza", r"--parser stanza: expected stanza:LANG\[@DIR\]"),
+        ("conllu:de", "--parser conllu:de: expected conllu:words or conllu:surface"),
+        ("ptb:x", "--parser ptb:x: expected ptb"),
+        ("none:x", "--parser none:x: expected none"),
+    ],
+)
+def test_an_argument_that_a_parser_does_not_take_is_refused(spec, message):
+    with pytest.raises(UserError, match=message):
         load_parser(spec)
 
 
@@ -183,7 +263,15 @@ def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert resolve("spacy:de_model") == f"spacy:{tmp_path / 'de_model'}"
     assert resolve("spacy:de_core_news_sm") == "spacy:de_core_news_sm"
+    assert resolve("stanza:de@de_model") == f"stanza:de@{tmp_path / 'de_model'}"
+    assert resolve("stanza:de_model") == "stanza:de_model"
     assert resolve("none") == "none"
+    assert resolve("conllu") == "conllu"
+    (tmp_path / "surface").mkdir()
+    assert resolve("conllu:surface") == "conllu:surface"
+    assert resolve("another:de_model") == f"another:{tmp_path / 'de_model'}"
+    assert resolve("another:model") == "another:model"
+    assert resolve("another") == "another"
 
 
 @given(lines())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
@@ -11,42 +15,130 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
+from fairseq_phrase.syntax.store import FIELDS
 
-__all__ = ["FileParser", "LineParser", "Unparsed", "load_parser", "resolve"]
+__all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "resolve"]
+#: The group of entry points in which installed packages offer parsers.
+GROUP = "fairseq_phrase.parsers"
+
+
+@dataclass(frozen=True)
+class _BuiltIn:
+    """A parser of this project.
+
+    Attributes:
+        usage: how to name it.
+        make: what makes it of its argument, if there is one. It imports no library before.
+        folder_after: what a folder follows in its argument; empty where the argument may be one, None
+            where there can be none.
+    """
+
+    usage: str
+    make: Callable[..., LineParser | FileParser]
+    folder_after: str | None = None
+
+
+_BUILT_IN = {
+    "spacy": _BuiltIn("spacy:MODEL", SpacyParser, folder_after=""),
+    "stanza": _BuiltIn("stanza:LANG[@DIR]", StanzaParser, folder_after="@"),
+    "conllu": _BuiltIn("conllu[:surface]", ConlluFiles),
+    "ptb": _BuiltIn("ptb", BracketFiles),
+    "none": _BuiltIn("none", WhitespaceParser),
+}
 
 
 def load_parser(spec: str) -> LineParser | FileParser:
     """Make the parser that ``--parser`` names.
 
     Args:
-        spec: ``spacy:MODEL`` (a package's name or a folder), ``stanza:LANG[@DIR]`` (a language's
-            code, and a folder of Stanza's models), ``conllu`` or ``ptb`` (files beside the text), or
-            ``none`` (words at white space, no trees).
+        spec: ``NAME`` or ``NAME:ARGUMENT``: one of this project's own parsers (``spacy:MODEL``, an
+            installed pipeline's name or its folder; ``stanza:LANG[@DIR]``, a language's code and a
+            folder of Stanza's models; ``conllu[:surface]`` or ``ptb``, files beside the text; ``none``,
+            words at white space and no trees), or else the name of an entry point of the group
+            :data:`GROUP`, whose object is called with the argument, if there is one.
 
     Raises:
-        UserError: there is no such parser, or what it needs is not installed.
+        UserError: there is no such parser, what it needs is not installed, or it is none.
     """
-    kind, _, argument = spec.partition(":")
-    if kind == "spacy" and argument:
-        return SpacyParser(argument)
-    if kind == "stanza" and argument:
-        return StanzaParser(argument)
-    if spec == "conllu":
-        return ConlluFiles()
-    if spec == "ptb":
-        return BracketFiles()
-    if spec == "none":
-        return WhitespaceParser()
-    raise UserError(
-        f"unknown parser '{spec}': expected spacy:MODEL, stanza:LANG[@DIR], conllu, ptb or none"
-    )
+    name = spec.partition(":")[0]
+    if name in _BUILT_IN:
+        return _made(spec, _BUILT_IN[name].make, _BUILT_IN[name].usage)
+    installed = entry_points(group=GROUP)
+    named = {entry.value: entry for entry in installed if entry.name == name}
+    if not named:
+        there = [built_in.usage for built_in in _BUILT_IN.values()]
+        *others, last = there + sorted({entry.name for entry in installed})
+        raise UserError(f"unknown parser '{spec}': expected {', '.join(others)} or {last}")
+    if len(named) > 1:
+        raise UserError(
+            f"--parser {name} is ambiguous: {' and '.join(map(_origin, named.values()))} have "
+            "a parser of this name"
+        )
+    (entry,) = named.values()
+    try:
+        make = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"{_origin(entry)}, which has --parser {name}, is broken: {error}"
+        ) from error
+    return _checked(spec, _made(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
+
+
+def _made(spec: str, make: Callable[..., LineParser | FileParser], usage: str):
+    """Call what makes a parser with its argument, if there is one.
+
+    Raises:
+        UserError: it takes none, or cannot do without.
+    """
+    argument = spec.partition(":")[2]
+    arguments = [argument] if argument else []
+    try:
+        inspect.signature(make).bind(*arguments)
+    except TypeError as error:
+        raise UserError(f"--parser {spec}: expected {usage} ({error})") from None
+    return make(*arguments)
+
+
+def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
+    """Return an installed package's parser if it is one.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not isinstance(parser, LineParser | FileParser):
+        raise UserError(
+            f"--parser {spec}: {origin} made a {type(parser).__name__}, which is no LineParser and "
+            "no FileParser"
+        )
+    missing = [name for name in ("version", "fields") if not hasattr(parser, name)]
+    if isinstance(parser, FileParser) and not hasattr(parser, "suffix"):
+        missing.append("suffix")
+    if missing:
+        raise UserError(f"--parser {spec}: the parser of {origin} has no {', '.join(missing)}")
+    unknown = set(parser.fields) - set(FIELDS)
+    if unknown or "words" not in parser.fields:
+        raise UserError(
+            f"--parser {spec}: the parser of {origin} has the fields {', '.join(parser.fields)}: "
+            f"expected words, and others of {', '.join(FIELDS)}"
+        )
+    return parser
+
+
+def _origin(entry: EntryPoint) -> str:
+    """Name the package that an entry point is from."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
 
 
 def resolve(spec: str) -> str:
-    """Return a parser's name that still holds in another working directory."""
-    kind, _, argument = spec.partition(":")
-    # Stanza's folder comes after the language.
-    language, at, folder = argument.partition("@") if kind == "stanza" else ("", "", argument)
+    """Return a parser's name that still holds in another working directory.
+
+    A folder in its argument becomes absolute.
+    """
+    name, _, argument = spec.partition(":")
+    folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
+    if folder_after is None:
+        return spec
+    before, mark, folder = argument.partition(folder_after) if folder_after else ("", "", argument)
     if folder and Path(folder).is_dir():
-        return f"{kind}:{language}{at}{Path(folder).resolve()}"
+        return f"{name}:{before}{mark}{Path(folder).resolve()}"
     return spec
