@@ -147,7 +147,8 @@ def moses(tmp_path_factory):
     for language in ("de", "en"):
         if wmt is not None:
             with gzip.open(wmt / f"slice10k.{language}.gz", "rt", encoding="utf-8") as stream:
-                lines = list(islice(stream, 400))
+                # The English side of the fifth is empty, and its pair would be left out.
+                lines = list(islice(stream, 5, 400))
         else:
             lines = ["Das ist Peter &apos;s Haus @-@ Boot &amp; &quot; mehr &quot; .\n"] * 400
         (folder / f"train.{language}").write_text("".join(lines), encoding="utf-8")
