@@ -43,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     syntax.add_argument(
         "--parser", default="none",
         help="spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's models, "
-        "in a folder of Stanza's), conllu or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), or none "
-        "(words at white space, for models that need no tree)",
+        "in a folder), conllu[:surface] or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), none (words at "
+        "white space, for models that need no tree), or another package's parser (docs/parsers.md)",
     )  # fmt: skip
     syntax.add_argument(
         "--parse", choices=("source", "target", "both"), default="source",
