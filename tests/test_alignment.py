@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.alignment import check_words, subwords_of_word, words_of_subwords
+from fairseq_phrase.syntax.alignment import (
+    check_words,
+    ends_in_text,
+    subwords_of_word,
+    words_of_subwords,
+)
 
 counts_of_subwords = st.lists(st.integers(1, 6), max_size=30)
 
@@ -61,3 +66,40 @@ def test_the_first_subword_out_of_order_is_named(words, message):
 def test_a_word_without_subwords_is_named(count):
     with pytest.raises(ValueError, match="word 2 has no subword"):
         words_of_subwords([1, 3, count, 1])
+
+
+texts = st.text(st.sampled_from("abß▁🇩\u0301 \t\u2028\u00a0"), max_size=30)
+
+
+@given(texts, st.lists(st.integers(1, 4), max_size=30))
+def test_words_are_found_where_they_stand_in_the_text(text, lengths):
+    # Cut the text into words of these lengths, or up to the next space.
+    words, ends = [], []
+    place = 0
+    for length in [*lengths, *[len(text)] * len(text)]:
+        while place < len(text) and text[place].isspace():
+            place += 1
+        word = text[place : place + length].split()[:1]
+        if word:
+            words += word
+            ends.append(place := place + len(word[0]))
+    assert ends_in_text(words, text) == ends
+
+
+def test_a_word_with_a_space_in_it_is_found():
+    assert ends_in_text(["a", "b▁c", "▁", "d"], "a  b \tc▁ d") == [1, 7, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (["a", "bc"], "a bd e", "word 2 is 'bc', and the text has 'bd e' there"),
+        (["a", "b"], " a ", "word 2 is 'b', and the text has 'the end of the line' there"),
+        (["a"], "a b", "the text goes on after the last word: 'b'"),
+        (["a▁b"], "ab", "word 1 is 'a▁b', and the text has 'ab' there"),
+        ([], "a", "the text goes on after the last word: 'a'"),
+    ],
+)
+def test_the_first_word_that_is_not_in_the_text_is_named(words, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ends_in_text(words, text)

@@ -9,7 +9,8 @@ from typing import Any
 from fairseq_phrase.errors import UserError
 
 _SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
-_JOIN = "@@"
+#: What stands at the end of a subword that the next one belongs to.
+JOIN = "@@"
 
 
 class SubwordNmtSegmenter:
@@ -61,7 +62,7 @@ class SubwordNmtSegmenter:
         # A piece that fairseq would take for a token of its own, or that holds what Python takes for
         # white space, is cut into characters.
         text = [character for character in word if not character.isspace()]
-        return [character + _JOIN for character in text[:-1]] + text[-1:]
+        return [character + JOIN for character in text[:-1]] + text[-1:]
 
 
 class _NoCache(dict):

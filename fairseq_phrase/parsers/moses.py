@@ -34,3 +34,23 @@ def unescape_moses(word: str) -> str:
     if (split := _SPLIT.fullmatch(word)) is not None:
         return split[1]
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[0]], word) if "&" in word else word
+
+
+def unescaped_offsets(word: str) -> list[int]:
+    """Find each character of an escaped word in what :func:`unescape_moses` makes of it.
+
+    Args:
+        word: one word of Moses-tokenized text.
+
+    Returns:
+        For each of its characters, and for its end, the offset there; the characters of an escape share
+        the offset of what it stands for.
+    """
+    if _SPLIT.fullmatch(word) is not None:
+        return [0] * len(word) + [1]
+    offsets = list(range(len(word) + 1))
+    for entity in _ENTITY.finditer(word):
+        start, end = entity.span()
+        offsets[start:end] = [offsets[start]] * (end - start)
+        offsets[end:] = range(offsets[start] + 1, offsets[start] + 2 + len(word) - end)
+    return offsets

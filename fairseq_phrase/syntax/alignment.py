@@ -57,3 +57,49 @@ def subwords_of_word(words: np.ndarray, count: int) -> list[range]:
     """
     starts = np.searchsorted(words, np.arange(count + 1))
     return [range(int(start), int(end)) for start, end in pairwise(starts)]
+
+
+def ends_in_text(words: Sequence[str], text: str) -> list[int]:
+    """Find words in the text that they spell, white space aside.
+
+    Args:
+        words: the words; ``▁`` in one may stand for white space within it.
+        text: the text.
+
+    Returns:
+        Where each word ends: the offset after its last character.
+
+    Raises:
+        ValueError: the words do not spell the text.
+    """
+    ends = []
+    place = 0
+    for number, word in enumerate(words, start=1):
+        place = _after_space(text, place)
+        end = place + len(word) if text.startswith(word, place) else _end(word, text, place)
+        if end is None:
+            found = text[place : place + len(word) + 10] or "the end of the line"
+            raise ValueError(f"word {number} is '{word}', and the text has '{found}' there")
+        ends.append(place := end)
+    if _after_space(text, place) < len(text):
+        rest = text[place:].strip()[:60]
+        raise ValueError(f"the text goes on after the last word: '{rest}'")
+    return ends
+
+
+def _end(word: str, text: str, place: int) -> int | None:
+    """Find the end of a word that holds white space; None if it is not there."""
+    for character in word:
+        if text.startswith(character, place):
+            place += 1
+        elif character == "▁" and place < (after := _after_space(text, place)):
+            place = after
+        else:
+            return None
+    return place
+
+
+def _after_space(text: str, place: int) -> int:
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place
