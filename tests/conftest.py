@@ -8,6 +8,7 @@ pytest's header says so.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,65 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
 def spacy_pipeline(request) -> Path:
     """A spaCy pipeline's folder: the shared one, or one trained here."""
     return shared_pipeline() or request.getfixturevalue("trained_pipeline")
+
+
+# Text that stock tools cut and binarize. Not to be changed.
+
+
+@pytest.fixture(scope="session")
+def gold_corpus(synthetic_corpus, tmp_path_factory) -> Path:
+    """The first lines of the synthetic corpus: 200, 20, 30 pairs, with .conllu and .ptb."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("gold")
+    attaching.shorten(synthetic_corpus, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bpe_corpus(gold_corpus, tmp_path_factory) -> Path:
+    """Its tokens, cut by subword-nmt."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("bpe")
+    attaching.cut_tokens(gold_corpus, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stock_bpe_data(bpe_corpus, tmp_path_factory) -> Path:
+    """Those in fairseq's format; rare subwords are unknown."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("stock_bpe") / "data"
+    return attaching.binarize(bpe_corpus, folder, "--joined-dictionary", "--thresholdsrc", "4")
+
+
+@pytest.fixture(scope="session")
+def attached_data(stock_bpe_data, bpe_corpus, tmp_path_factory) -> Path:
+    """And with their gold trees."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("attached") / "data"
+    shutil.copytree(stock_bpe_data, folder)
+    codes = bpe_corpus / "codes.de"
+    return attaching.attach(folder, bpe_corpus, *attaching.GOLD, "--bpe-codes", codes)
+
+
+@pytest.fixture(scope="session")
+def sp_corpus(gold_corpus, tmp_path_factory) -> Path:
+    """Its raw lines, cut by SentencePiece."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("sp")
+    attaching.cut_lines(gold_corpus, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stock_sp_data(sp_corpus, tmp_path_factory) -> Path:
+    """Those in fairseq's format."""
+    import attaching
+
+    folder = tmp_path_factory.mktemp("stock_sp") / "data"
+    return attaching.binarize(sp_corpus, folder, "--joined-dictionary")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.data.engines import ENGINES, EngineOptions
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 
 
 def positive(text: str) -> int:
@@ -15,6 +17,20 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
     return number
+
+
+def add_parser(group: Any) -> None:
+    """Add ``--parser`` and ``--constituents`` to a parser or a group of it."""
+    group.add_argument(
+        "--parser", default="none",
+        help="spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's models, "
+        "in a folder), conllu[:surface] or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), none (words at "
+        "white space, for models that need no tree), or another package's parser (docs/parsers.md)",
+    )  # fmt: skip
+    group.add_argument(
+        "--constituents", choices=CONSTITUENTS, default="parser",
+        help="where constituents are from: the parser, if it makes any; its dependency trees; or none",
+    )  # fmt: skip
 
 
 def add_engine(group: Any) -> None:
@@ -44,3 +60,32 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     if options.ray_address is not None and options.name != "ray":
         raise UserError("--ray-address goes with --engine ray")
     return options
+
+
+#: The option that names the subword model, by ``--bpe``.
+_MODELS = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}
+
+
+def add_models(group: Any, sentencepiece: str, codes: str) -> None:
+    """Add ``--sentencepiece-model`` and ``--bpe-codes`` to a parser or a group of it.
+
+    Args:
+        group: the parser or group.
+        sentencepiece: the help of the one.
+        codes: the help of the other.
+    """
+    for option, text in (("--sentencepiece-model", sentencepiece), ("--bpe-codes", codes)):
+        group.add_argument(option, type=Path, metavar="FILE", help=text)
+
+
+def model_of(args: dict[str, Any]) -> Path | None:
+    """Take the subword model out of the arguments; ``bpe`` stays.
+
+    Raises:
+        UserError: it is of another kind than ``--bpe`` says.
+    """
+    given = {bpe: args.pop(option[2:].replace("-", "_")) for bpe, option in _MODELS.items()}
+    for bpe, model in given.items():
+        if model is not None and bpe != args["bpe"]:
+            raise UserError(f"{_MODELS[bpe]} goes with --bpe {bpe}")
+    return given[args["bpe"]]

@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.cli import run
-from fairseq_phrase.cli.arguments import add_engine, engine_of, positive
+from fairseq_phrase.cli.arguments import (
+    add_engine,
+    add_models,
+    add_parser,
+    engine_of,
+    model_of,
+    positive,
+)
 from fairseq_phrase.data.corpus import ON_ERROR
 from fairseq_phrase.data.segmenter import SEGMENTERS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.pipeline import CONSTITUENTS, ParsingOptions
+from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.options import Options, SplitCounts
@@ -40,12 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         "--strict", action="store_true", help="stop at an empty or too long pair instead"
     )
     syntax = parser.add_argument_group("syntax")
-    syntax.add_argument(
-        "--parser", default="none",
-        help="spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's models, "
-        "in a folder), conllu[:surface] or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), none (words at "
-        "white space, for models that need no tree), or another package's parser (docs/parsers.md)",
-    )  # fmt: skip
+    add_parser(syntax)
     syntax.add_argument(
         "--parse", choices=("source", "target", "both"), default="source",
         help="which side to parse",
@@ -53,10 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     syntax.add_argument(
         "--target-parser", metavar="PARSER", help="the target's, by default the same as --parser"
     )
-    syntax.add_argument(
-        "--constituents", choices=CONSTITUENTS, default="parser",
-        help="where constituents are from: the parser, if it makes any; its dependency trees; or none",
-    )  # fmt: skip
     syntax.add_argument(
         "--source-tokenized", action="store_true",
         help="the source is cut into words at white space already; Moses' escapes (&apos; @-@) stay in "
@@ -70,14 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", choices=list(SEGMENTERS), default="sentencepiece")
-    subwords.add_argument(
-        "--sentencepiece-model", type=Path, metavar="FILE",
-        help="use this model; without it, one is trained on both sides of the training text",
-    )  # fmt: skip
-    subwords.add_argument(
-        "--bpe-codes", type=Path, metavar="FILE",
-        help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
-    )  # fmt: skip
+    add_models(
+        subwords,
+        "use this model; without it, one is trained on both sides of the training text",
+        "subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
+    )
     subwords.add_argument("--vocab-size", type=positive, default=8000, metavar="N")
     subwords.add_argument(
         "--joined-dictionary", action="store_true", help="one dictionary for both languages"
@@ -96,18 +91,12 @@ def _body(argv: Sequence[str] | None) -> None:
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
     parsing = _parsing(args)
-    models = {"sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes"}
-    given = {bpe: args.pop(name) for bpe, name in models.items()}
-    for bpe, model in given.items():
-        if model is not None and bpe != args["bpe"]:
-            raise UserError(f"--{models[bpe].replace('_', '-')} goes with --bpe {bpe}")
-    engine = engine_of(args)
+    bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and needs no fairseq.
     from fairseq_phrase.data.options import Options, splits_of
     from fairseq_phrase.data.preprocess import preprocess
 
     splits = dict(splits_of(*prefixes))
-    bpe_model = given[args["bpe"]]
     options = Options(splits=splits, parsing=parsing, bpe_model=bpe_model, engine=engine, **args)
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")

@@ -39,12 +39,14 @@ class Corpus:
         path: the file it comes from, for messages and to find files of parses beside it.
         lines: the number of its lines.
         fingerprint: tells it from other texts.
+        can_skip: whether lines without a parse may be left out.
     """
 
     name: str
     path: Path
     lines: int
     fingerprint: str
+    can_skip: bool = True
 
 
 def parse_corpus(
@@ -115,20 +117,20 @@ def _finish(
             shards.write(done.job.number, done.shard)
             progress.update(len(done.job.lines))
             if done.problem is not None and on_error == "stop":
-                raise unparsed_error(corpus.path, *done.problem)
+                raise unparsed_error(corpus, *done.problem)
 
 
-def unparsed_error(text: Path, line: int, reason: str) -> UserError:
+def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
     """Make the error of ``--on-error stop``.
 
     Args:
-        text: the text.
+        corpus: the text.
         line: the line without a parse, from 1.
         reason: what is wrong with it.
     """
+    skip = "--on-error skip leaves such lines out and counts them, " if corpus.can_skip else ""
     return UserError(
-        f"{at(text, line)}: {reason} (--on-error skip leaves such lines out and counts them, "
-        "--on-error flat gives them flat trees)"
+        f"{at(corpus.path, line)}: {reason} ({skip}--on-error flat gives them flat trees)"
     )
 
 

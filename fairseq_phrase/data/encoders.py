@@ -76,9 +76,12 @@ class SyntaxBPE:
         manifest = Manifest.load(directory, language)
         self._segmenter = segmenter_of(directory, manifest)
         self._joins = manifest.bpe == "subword_nmt"
+        self._whole_lines = manifest.whole_lines
 
     def encode(self, x: str) -> str:
-        """Words to subwords, a space between them."""
+        """Words, or a whole line where the data's were cut so, to subwords, a space between them."""
+        if self._whole_lines:
+            return " ".join(self._segmenter.line_pieces(x))
         return " ".join(
             piece for word in x.split(" ") for piece in self._segmenter.word_pieces(word)
         )

@@ -17,11 +17,19 @@ _SPECIAL = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
 
 
 class LabelTable:
-    """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first."""
+    """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first.
 
-    def __init__(self):
+    Args:
+        known: a dictionary to go on with, whose labels keep their numbers.
+        may_grow: give labels that ``known`` lacks new numbers after the others; without, they are
+            unknown, as words are that a text's dictionary lacks.
+    """
+
+    def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
         self._numbers: dict[str, int] = {}
         self._counts: list[int] = []
+        self._known, self._may_grow = known, may_grow
+        self._known_labels = None if known is None else len(known)
         self._dictionary: Dictionary | None = None
 
     def numbers(self, labels: Sequence[str]) -> np.ndarray:
@@ -41,11 +49,24 @@ class LabelTable:
     def dictionary(self) -> Dictionary:
         """Return the dictionary of all labels seen until it is first asked for."""
         if self._dictionary is None:
-            self._dictionary = Dictionary()
-            for label, number in sorted(self._numbers.items()):
-                self._dictionary.add_symbol(label, self._counts[number])
-            self._dictionary.finalize(padding_factor=1)
+            self._dictionary = Dictionary() if self._known is None else self._known
+            if self._may_grow:
+                for label, number in sorted(self._numbers.items()):
+                    if label not in self._dictionary:
+                        self._dictionary.add_symbol(label, self._counts[number])
+            if self._known is None:
+                self._dictionary.finalize(padding_factor=1)
         return self._dictionary
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the dictionary has labels that ``known`` had not."""
+        return self._known_labels is None or len(self.dictionary()) > self._known_labels
+
+    def unknown(self) -> list[str]:
+        """Return the labels that have no number of their own."""
+        dictionary = self.dictionary()
+        return sorted(label for label in self._numbers if label not in dictionary)
 
     def mapping(self) -> np.ndarray:
         """Return each provisional number's index in the dictionary. Shape: ``(labels,)``."""

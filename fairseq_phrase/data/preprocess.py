@@ -236,7 +236,7 @@ def _wanted(options: Options, split: _Split, number: int, pair: tuple[SideLine, 
     is_test = split.name.startswith("test")
     for side, line in zip(split.sides, pair, strict=True):
         if line.problem is not None and options.on_error == "stop":
-            raise unparsed_error(side.corpus.path, number, line.problem)
+            raise unparsed_error(side.corpus, number, line.problem)
     lengths = [len(line.pieces) for line in pair]
     if is_test:
         return True

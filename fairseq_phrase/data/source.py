@@ -14,10 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.data.bpe import SubwordNmtSegmenter
+from fairseq_phrase.data.cut_text import CutLine, MisspeltError
 from fairseq_phrase.data.segmenter import Segmenter, load_segmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -53,14 +56,22 @@ class EncodedSentence:
 
 
 def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
-    """Cut a sentence's words into subwords.
+    """Cut a sentence's words into subwords (:func:`encode_words`)."""
+    return encode_words(sentence, [segmenter.word_pieces(word) for word in sentence.marked_words()])
+
+
+def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
+    """Encode a sentence whose words are cut into subwords.
 
     Unary chains of constituents are collapsed, and a word of several subwords becomes a constituent
     of its own, labelled with its part of speech, below those that are over it alone
     (``spec/tree_attention.md``, "Trees"). Words of which the subword model leaves nothing (a
     zero-width space alone) leave the trees, so that every word has a subword.
+
+    Args:
+        sentence: the sentence.
+        cut: the subwords of each word.
     """
-    cut = [segmenter.word_pieces(word) for word in sentence.marked_words()]
     if not all(cut):
         sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
         cut = [pieces for pieces in cut if pieces]
@@ -76,6 +87,31 @@ def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSe
         None if constituents is None else constituents.spans,
         [] if constituents is None else constituents.labels,
     )
+
+
+def encode_line(
+    parse: Parse, line: CutLine, pipeline: ParsingPipeline
+) -> tuple[EncodedSentence, str | None]:
+    """Encode a line that was cut into subwords before it was parsed.
+
+    Args:
+        parse: its parse.
+        line: its subwords and the text that they spell.
+        pipeline: what parsed it.
+
+    Returns:
+        The sentence; and what is wrong with its parse, or None. Instead of a parse that does not spell
+        the line it has flat trees over the words between white space.
+    """
+    if isinstance(parse, Unparsed):
+        problem = parse.reason
+    else:
+        try:
+            return encode_words(parse, line.pieces_of(parse.words)), None
+        except MisspeltError as error:
+            problem = f"its parse is not one of this text: {error}"
+    flat = pipeline.flat(Unparsed(problem, cut_at_white_space(line.text)))
+    return encode_words(flat, line.pieces_of(flat.words)), problem
 
 
 def _with_split_words(
@@ -107,10 +143,14 @@ class SourceEncoder:
     Args:
         pipeline: the parser, with all that stands around it.
         segmenter: the subword model.
+        whole_lines: cut whole lines with SentencePiece and find the words in them, as
+            :class:`~fairseq_phrase.syntax.store.Manifest` says.
     """
 
-    def __init__(self, pipeline: ParsingPipeline, segmenter: Segmenter):
-        self.pipeline, self.segmenter = pipeline, segmenter
+    def __init__(
+        self, pipeline: ParsingPipeline, segmenter: Segmenter, *, whole_lines: bool = False
+    ):
+        self.pipeline, self.segmenter, self.whole_lines = pipeline, segmenter, whole_lines
 
     @classmethod
     def of_data(
@@ -143,10 +183,13 @@ class SourceEncoder:
                 "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
                 "the model needs no tree)"
             )
-        return cls(pipeline, segmenter_of(directory, manifest))
+        segmenter = segmenter_of(directory, manifest)
+        return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
 
     def parse(self, lines: Sequence[str]) -> list[EncodedSentence]:
         """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""
+        if self.whole_lines:
+            return self._parse_whole(lines)
         encoded = []
         for sentence in self.pipeline.parse(lines):
             if isinstance(sentence, Unparsed):
@@ -155,6 +198,27 @@ class SourceEncoder:
             encoded.append(encode_sentence(sentence, self.segmenter))
         return encoded
 
+    def _parse_whole(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        cut = [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        encoded = []
+        for parse, line in zip(self.pipeline.parse([line.text for line in cut]), cut, strict=True):
+            sentence, problem = encode_line(parse, line, self.pipeline)
+            if problem is not None:
+                logger.warning("%s: going on without its parse", problem)
+            encoded.append(sentence)
+        return encoded
+
     def tokenize(self, line: str) -> list[str]:
-        """Cut a line into words, ``▁`` in front of those that white space precedes."""
+        """Cut a line into words, ``▁`` in front of those that white space precedes.
+
+        A line whose subwords are cut from the whole of it comes back as one.
+        """
+        if self.whole_lines:
+            return [line]
         return self.pipeline.tokenize(line).marked_words()
+
+    def text_of(self, pieces: list[str]) -> str:
+        """Spell the subwords of a line."""
+        if isinstance(self.segmenter, SubwordNmtSegmenter):
+            return CutLine.of_subword_nmt(pieces).text
+        return CutLine.of_sentencepiece(pieces).text

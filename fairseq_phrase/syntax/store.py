@@ -108,6 +108,8 @@ class Manifest:
         bpe: how words were cut into subwords, ``sentencepiece`` or ``subword_nmt``.
         bpe_model: the subword model's file name in the data directory; empty where it is not known.
         dictionary: fingerprint of the language's fairseq dictionary.
+        whole_lines: whether SentencePiece cut whole lines, in which words were then found by their
+            characters (``fairseq-phrase-attach``); otherwise each word was cut on its own.
         splits: the splits, by names such as ``train.de-en``.
         format: the version of this format.
     """
@@ -121,6 +123,7 @@ class Manifest:
     bpe: str
     bpe_model: str
     dictionary: str
+    whole_lines: bool = False
     splits: dict[str, SplitRecord] = field(default_factory=dict)
     format: int = FORMAT_VERSION
 
@@ -158,7 +161,8 @@ class Manifest:
             raise UserError(
                 f"{path} is missing: {directory} holds no parses of '{language}'. Make them with "
                 f"fairseq-phrase-preprocess --source-lang {language} --parser spacy:MODEL "
-                f"--destdir {directory} … (see fairseq-phrase-preprocess --help)"
+                f"--destdir {directory} … or, for text that is binarized already, with "
+                "fairseq-phrase-attach (see their --help)"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
@@ -200,7 +204,7 @@ class ParseStore:
         if split not in manifest.splits:
             raise UserError(
                 f"{Manifest.path(directory, language)} knows no split {split}: run "
-                "fairseq-phrase-preprocess for it"
+                "fairseq-phrase-preprocess or fairseq-phrase-attach for it"
             )
         self._check(manifest)
         prefix = f"{split}.{language}"
@@ -229,7 +233,8 @@ class ParseStore:
             if fingerprint(path) != expected:
                 raise UserError(
                     f"{path}{self._first_difference()} has changed since the parses were made, so "
-                    "they may not belong to it: run fairseq-phrase-preprocess again"
+                    "they may not belong to it: run fairseq-phrase-preprocess again (or "
+                    "fairseq-phrase-attach, if it made them)"
                 )
 
     def _first_difference(self) -> str:

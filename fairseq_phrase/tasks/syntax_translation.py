@@ -176,11 +176,15 @@ class SyntaxTranslationTask(TranslationTask):
         Raises:
             UserError: the parser that made the data is not installed, or cannot parse raw text.
         """
+        return self._encoder.parse(lines)
+
+    @property
+    def _encoder(self) -> SourceEncoder:
         if self._source_encoder is None:
             self._source_encoder = SourceEncoder.of_data(
                 self._directory, self.cfg.source_lang, self.cfg.source_parser
             )
-        return self._source_encoder.parse(lines)
+        return self._source_encoder
 
     def _indices(self, sentence: EncodedSentence) -> tuple[int, ...]:
         dictionary = self.source_dictionary
@@ -206,8 +210,8 @@ class SyntaxTranslationTask(TranslationTask):
             UserError: the text cannot be had back from the indices (it holds unknown subwords).
         """
         if ids not in self._raw_parses:
-            pieces = (self.source_dictionary[index] for index in ids[:-1])
-            (sentence,) = self.encode_lines(["".join(pieces).replace("▁", " ").strip()])
+            pieces = [self.source_dictionary[index] for index in ids[:-1]]
+            (sentence,) = self.encode_lines([self._encoder.text_of(pieces)])
             if self._indices(sentence) != ids:
                 raise UserError(
                     "a sentence came without its parse, and its text cannot be had back from its "

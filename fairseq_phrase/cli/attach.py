@@ -1,0 +1,113 @@
+"""``fairseq-phrase-attach``: parses for a data directory that fairseq-preprocess made."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_phrase.cli import run
+from fairseq_phrase.cli.arguments import add_engine, add_models, add_parser, engine_of, model_of
+from fairseq_phrase.data.corpus import ON_ERROR
+from fairseq_phrase.data.segmenter import SEGMENTERS
+from fairseq_phrase.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_phrase.data.attach import AttachedSplit
+
+# No line can be left out of text that is binarized already.
+_ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-phrase-attach",
+        description="Add parses to a data directory that fairseq-preprocess made, from the text of "
+        "subwords that it was made from. Nothing that is there is changed.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
+    text = parser.add_argument_group("text")
+    text.add_argument("-s", "--source-lang", required=True, metavar="LANG")
+    text.add_argument("-t", "--target-lang", required=True, metavar="LANG")
+    text.add_argument("--lang", metavar="LANG", help="the language to parse, by default the source")
+    text.add_argument(
+        "--trainpref", metavar="PREF",
+        help="text of subwords that was binarized, PREF.LANG or PREF.LANG.gz",
+    )  # fmt: skip
+    text.add_argument("--validpref", metavar="PREF", help="validation texts, commas between them")
+    text.add_argument("--testpref", metavar="PREF", help="test texts, commas between them")
+    subwords = parser.add_argument_group("subwords")
+    subwords.add_argument(
+        "--bpe", choices=list(SEGMENTERS), required=True,
+        help="what cut the text: subword-nmt (or fastBPE), words at white space and @@ between their "
+        "subwords; or SentencePiece, whole lines with ▁ for spaces",
+    )  # fmt: skip
+    add_models(
+        subwords,
+        "the model that cut the text: copied into DATA, to cut new lines in fairseq-interactive",
+        "the codes that cut it, likewise",
+    )
+    syntax = parser.add_argument_group("syntax")
+    add_parser(syntax)
+    syntax.add_argument(
+        "--on-error", choices=_ON_ERROR, default="stop",
+        help="a line without a parse: stop there, or give it a flat tree and count it",
+    )  # fmt: skip
+    add_engine(parser.add_argument_group("work"))
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = vars(_parser().parse_args(argv))
+    prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
+    if not any(prefixes):
+        raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
+    directory, language = args.pop("data"), args.pop("lang") or args["source_lang"]
+    if language not in (args["source_lang"], args["target_lang"]):
+        raise UserError(f"--lang {language} is neither the source language nor the target language")
+    bpe_model, engine = model_of(args), engine_of(args)
+    # Imported here, because each parsing process imports this file and needs no fairseq.
+    from fairseq_phrase.data.attach import AttachOptions, attach
+    from fairseq_phrase.data.options import splits_of
+
+    attached = attach(
+        AttachOptions(
+            directory=directory,
+            language=language,
+            splits=dict(splits_of(*prefixes)),
+            bpe_model=bpe_model,
+            engine=engine,
+            **args,
+        )
+    )
+    for split in attached.splits:
+        print(f"{split.name}: {_report(split, language)}")
+    for name, labels in attached.unknown_labels.items():
+        print(f"{name} that other splits do not have, unknown here: {', '.join(labels)}")
+    if attached.without_parses:
+        print(f"without parses: {', '.join(attached.without_parses)}")
+    print(f"added parses of {language} to {directory}")
+
+
+def _report(split: AttachedSplit, language: str) -> str:
+    """Say in one line what became of a split."""
+    said = [
+        f"{split.corpus.lines} sentences",
+        f"{split.words} words and {split.subwords} subwords of {language}",
+    ]
+    if split.swallowed:
+        said.append(f"{split.swallowed} words left out, whose subwords are another word's too")
+    if split.flat:
+        said.append(f"{split.flat} flat trees for lines without a parse")
+    return "; ".join(said)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-attach", _body, argv)
+
+
+if __name__ == "__main__":
+    main()
