@@ -8,7 +8,6 @@ import sacrebleu
 from fairseq_phrase.analysis.scores import (
     markdown_table,
     read_hypotheses,
-    read_training_log,
     score_run,
 )
 from fairseq_phrase.cli.score import main
@@ -57,17 +56,6 @@ def test_an_output_of_another_test_set_is_refused(tmp_path):
     path = write_output(tmp_path / "generate.txt", HYPOTHESES[:2])
     with pytest.raises(UserError, match="2 translations and the reference 3 lines"):
         score_run("x", path, REFERENCES, None)
-
-
-def test_size_and_time_come_from_the_training_log(tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text(
-        "x | INFO | fairseq_cli.train | num. shared model params: 1,234,567 (num. trained: 5)\n"
-        "x | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)\n"
-        "x | INFO | train | epoch 001 | loss 5.1 | wps 3 | train_wall 50 | wall 60\n"
-        "x | INFO | train | epoch 002 | loss 4.1 | wps 3 | train_wall 50 | wall 150\n"
-    )
-    assert read_training_log(log) == (1234567, 2.5)
 
 
 def test_the_table_has_a_row_for_each_run_and_each_signature_once(tmp_path):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from fairseq_phrase.analysis.generation import read_generation
+from fairseq_phrase.analysis.training_log import TrainingLog, read_training_log
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import read_lines
-
-_HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)")
 
 
 @dataclass(frozen=True)
@@ -45,36 +43,7 @@ def read_hypotheses(path: Path) -> list[str]:
     Raises:
         UserError: the output is missing or not whole.
     """
-    best: dict[int, str] = {}
-    finished = False
-    for line in read_lines(path):
-        if match := _HYPOTHESIS.fullmatch(line):
-            best.setdefault(int(match[1]), match[2])
-        finished = finished or line.startswith("Generate ") or "| Translated " in line
-    if not finished or sorted(best) != list(range(len(best))):
-        raise UserError(
-            f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
-        )
-    return [best[index] for index in range(len(best))]
-
-
-def read_training_log(path: Path) -> tuple[int | None, float | None]:
-    """Read a model's size and training time from the log of ``fairseq-train``.
-
-    Args:
-        path: the log, in the ``simple`` format; a resumed training's may hold several runs.
-
-    Returns:
-        The number of parameters, and the minutes it took.
-    """
-    parameters = minutes = None
-    for line in read_lines(path):
-        if match := re.search(r"num\. (?:shared )?model params: ([\d,]+)", line):
-            parameters = int(match[1].replace(",", "")) or parameters
-        # fairseq counts the time before a resumption in.
-        if match := re.search(r"\| train \|.*\| wall (\d+)", line):
-            minutes = int(match[1]) / 60
-    return parameters, minutes
+    return read_generation(path).hypotheses
 
 
 def score_run(name: str, output: Path, references: Sequence[str], log: Path | None) -> RunScores:
@@ -97,9 +66,10 @@ def score_run(name: str, output: Path, references: Sequence[str], log: Path | No
         )
     bleu, chrf = BLEU(), CHRF()
     scores = [metric.corpus_score(hypotheses, [list(references)]).score for metric in (bleu, chrf)]
-    parameters, minutes = read_training_log(log) if log is not None else (None, None)
+    training = read_training_log(log) if log is not None else TrainingLog()
+    minutes = None if training.seconds is None else training.seconds / 60
     signatures = (str(bleu.get_signature()), str(chrf.get_signature()))
-    return RunScores(name, scores[0], scores[1], signatures, parameters, minutes)
+    return RunScores(name, scores[0], scores[1], signatures, training.parameters, minutes)
 
 
 def markdown_table(rows: Sequence[RunScores]) -> str:

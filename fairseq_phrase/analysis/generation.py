@@ -1,0 +1,139 @@
+"""What ``fairseq-generate`` and ``fairseq-interactive`` printed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import read_lines
+
+_SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
+_END = re.compile(r"Generate (\S+) with beam=(\d+): ")
+_SPEED = re.compile(r"(?:\| |:)Translated ([\d,]+) sentences .*\(([\d.]+) sentences/s")
+_TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
+# What fairseq logs, in the middle of a line: its stdout and stderr went to one file.
+_MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A translated test set, in its own order.
+
+    Attributes:
+        hypotheses: the best translation of each sentence, detokenized.
+        sources: the sentences, as fairseq knows them; empty texts where it printed none.
+        targets: the references, as fairseq knows them; empty where it printed none.
+        subset: the test set's name, ``test``, ``test1``, ``valid``; None where fairseq did not say.
+        beam: the beam's size; None where fairseq did not say.
+        speed: sentences per second, without parsing; None where the log is not at hand.
+    """
+
+    hypotheses: list[str]
+    sources: list[str]
+    targets: list[str]
+    subset: str | None
+    beam: int | None
+    speed: float | None
+
+
+def logs_of(path: Path) -> list[Path]:
+    """Find where a command logged: in its output, or beside it in a file of that name and ``.log``."""
+    return [place for place in (path, path.with_suffix(".log")) if place.is_file()]
+
+
+def read_generation(path: Path) -> Generation:
+    """Read what ``fairseq-generate`` printed.
+
+    fairseq 0.12.3 prints translations to stdout and logs to stderr, its speed included. The log is
+    looked for in PATH and in the file beside it that ends in ``.log``.
+
+    Args:
+        path: its output, made with ``--bpe`` or ``--remove-bpe``, so that ``D-`` lines are text.
+
+    Raises:
+        UserError: the output is missing or not whole, is of two translations, or holds subwords.
+    """
+    texts: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
+    ends = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if match := _SENTENCE.fullmatch(line):
+            kind, index, text = match.groups()
+            if _MIXED.search(text):
+                raise UserError(
+                    f"{at(path, number)}: fairseq's log is in the middle of a sentence: translate again, "
+                    "with 2>FILE.log to keep the log apart"
+                )
+            # The best of --nbest comes first.
+            texts[kind].setdefault(int(index), text.split("\t", 1)[-1] if kind == "D" else text)
+        elif match := _END.match(line):
+            ends.append(match)
+    if len(ends) > 1:
+        raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
+    speed, translated = _speed(path)
+    best = texts["D"]
+    whole = bool(ends) or translated is not None
+    if not whole or not best or sorted(best) != list(range(len(best))):
+        raise UserError(
+            f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
+        )
+    hypotheses = _in_order(best, len(best))
+    _check_subwords(path, hypotheses)
+    return Generation(
+        hypotheses,
+        _in_order(texts["S"], len(best)),
+        _in_order(texts["T"], len(best)),
+        ends[0][1] if ends else None,
+        int(ends[0][2]) if ends else None,
+        speed,
+    )
+
+
+def _in_order(texts: dict[int, str], count: int) -> list[str]:
+    return [texts.get(index, "") for index in range(count)]
+
+
+def _check_subwords(path: Path, hypotheses: list[str]) -> None:
+    """Refuse translations that are still in subwords.
+
+    Raises:
+        UserError: most of them are.
+    """
+    marked = sum(1 for text in hypotheses if re.search(r"▁|@@(?: |$)", text))
+    if 2 * marked > len(hypotheses):
+        raise UserError(
+            f"{path} holds subwords, not text: translate with --bpe, or with --remove-bpe sentencepiece"
+        )
+
+
+def _speed(path: Path) -> tuple[float | None, int | None]:
+    """Read sentences per second, and the number of sentences, from the log of fairseq-generate."""
+    found: tuple[float | None, int | None] = (None, None)
+    for place in logs_of(path):
+        for line in read_lines(place):
+            if match := _SPEED.search(line):
+                found = float(match[2]), int(match[1].replace(",", ""))
+    return found
+
+
+def read_interactive_speed(path: Path) -> float | None:
+    """Read how fast ``fairseq-interactive`` took raw sentences to translations, parsing included.
+
+    Args:
+        path: what it printed; its log is there or beside it, as for :func:`read_generation`.
+
+    Returns:
+        Sentences over the total time that it logged, which the loading of the model and of the parser is
+        part of; None if it was stopped before its end.
+
+    Raises:
+        UserError: the output is not text.
+    """
+    sentences = sum(1 for line in read_lines(path) if re.match(r"S-\d+\t", line))
+    seconds = None
+    for place in logs_of(path):
+        for line in read_lines(place):
+            if match := _TOTAL.search(line):
+                seconds = float(match[1])
+    return sentences / seconds if sentences and seconds else None

@@ -1,0 +1,251 @@
+"""What ``fairseq-train`` and ``fairseq-hydra-train`` wrote into their logs."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_phrase.text import read_lines
+
+# "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
+# hydra's, and "level:logger:message" is what fairseq-generate logs in.
+_LINES = [
+    re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| \w+ \| (?P<logger>\S+) \| (?P<text>.*)"),
+    re.compile(
+        r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+\]\[(?P<logger>[^\]]+)\]\[\w+\] - (?P<text>.*)"
+    ),
+    re.compile(r"(?P<time>)(?:DEBUG|INFO|WARNING|ERROR):(?P<logger>[\w.]+):(?P<text>.*)"),
+]  # fmt: skip
+_PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
+_DEVICES = re.compile(r"training on (\d+) devices")
+_GPUS = re.compile(r"CUDA enviro\w+ for all (\d+) workers")  # the misspelling is fairseq's
+_GPU_NAME = re.compile(r"rank +\d+: capabilities.*name = (.*\S)")
+_RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
+_EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+_NUMBER = r"(-?\d[\d.]*(?:e[+-]?\d+)?)"
+
+
+class LogLine(NamedTuple):
+    """A line of a log.
+
+    Attributes:
+        time: when it was written; None where the format does not say.
+        logger: who wrote it, such as ``fairseq_cli.train`` or ``train_inner``.
+        text: the message.
+    """
+
+    time: datetime | None
+    logger: str
+    text: str
+
+
+class Validation(NamedTuple):
+    """One validation.
+
+    Attributes:
+        update: the number of updates before it.
+        loss: the criterion's, in fairseq's base 2.
+        ppl: perplexity of subwords.
+        bleu: fairseq's BLEU, where training had ``--eval-bleu``.
+    """
+
+    update: int
+    loss: float | None
+    ppl: float | None
+    bleu: float | None
+
+
+@dataclass
+class TrainingLog:
+    """A training, which may have been stopped and resumed.
+
+    Attributes:
+        parameters: the model's.
+        seed: fairseq's ``--seed``.
+        updates: the last one that was logged.
+        words_per_second: median of fairseq's ``wps`` over the training: target subwords per second,
+            over all devices.
+        seconds: how long its processes ran, all sessions and validations included. fairseq's own ``wall``
+            is not used: it starts from 0 at each resumption.
+        devices: processes, each with a GPU if there were any.
+        gpu: the GPUs' name; None if it trained on CPUs.
+        finished: whether the last session came to its end.
+        failure: the exception it ended with.
+        validations: of the first validation set, by update.
+    """
+
+    parameters: int | None = None
+    seed: int | None = None
+    updates: int | None = None
+    words_per_second: float | None = None
+    seconds: float | None = None
+    devices: int = 1
+    gpu: str | None = None
+    finished: bool = False
+    failure: str | None = None
+    validations: list[Validation] = field(default_factory=list)
+
+    @property
+    def hours(self) -> float | None:
+        """Device hours: the time it ran times its devices, each whole even where others shared it."""
+        return None if self.seconds is None else self.seconds / 3600 * self.devices
+
+
+def log_line(line: str) -> LogLine | None:
+    """Take a line of a log apart; None if it is no line of a log, such as a part of a traceback."""
+    for pattern in _LINES:
+        if match := pattern.fullmatch(line):
+            time = match["time"]
+            moment = datetime.strptime(time, "%Y-%m-%d %H:%M:%S") if time else None
+            return LogLine(moment, match["logger"], match["text"])
+    return None
+
+
+def statistics_of(logger: str, text: str) -> dict[str, float]:
+    """Read the numbers of a progress message.
+
+    Args:
+        logger: ``train_inner``, ``train``, or the name of a validation set.
+        text: in fairseq's formats ``simple`` or ``json``.
+
+    Returns:
+        The numbers by name, ``wps``, ``num_updates``, …; those that are not numbers are left out.
+    """
+    if text.startswith("{"):
+        try:
+            found = {
+                name.removeprefix(f"{logger}_"): str(value)
+                for name, value in json.loads(text).items()
+            }
+        except (ValueError, AttributeError):
+            return {}
+        pairs = [pair for pair in found.items() if re.fullmatch(_NUMBER, pair[1])]
+    elif logger == "train_inner":
+        pairs = re.findall(rf"\b(\w+)={_NUMBER}(?=,|$)", text)
+    else:
+        pairs = re.findall(rf"(?<=\| )(\w+) {_NUMBER}(?= \||$)", text)
+    return {name: float(number) for name, number in pairs}
+
+
+def read_training_log(path: Path) -> TrainingLog:
+    """Read a log of ``fairseq-train``, in any of its formats, of one session or of several in a row.
+
+    A session that starts anew, where no checkpoint was, forgets those before it. One that resumes
+    forgets what came after the checkpoint that it goes on from, but not the time it took.
+
+    Args:
+        path: the log.
+
+    Raises:
+        UserError: it is missing or not text.
+    """
+    reader = _Reader()
+    for line in read_lines(path):
+        reader.read(line)
+    return reader.result()
+
+
+def _is_of_session(logger: str) -> bool:
+    """Tell whether lines of a logger come after the configuration only.
+
+    Others, of modules that are imported and of torch.distributed, also come before it, and would be taken
+    for the end of the session before.
+    """
+    return "." not in logger or logger in (
+        "fairseq_cli.train", "fairseq.trainer", "fairseq.checkpoint_utils"
+    )  # fmt: skip
+
+
+class _Reader:
+    """Follows a log line by line."""
+
+    def __init__(self) -> None:
+        self.log = TrainingLog()
+        self._spans: list[list[datetime]] = []  # first and last time of each session
+        self._walls: list[float] = []  # and fairseq's own clock, for logs without times
+        self._speeds: dict[str, list[float]] = {"train_inner": [], "train": []}
+        self._validations: dict[int, Validation] = {}
+        self._validation_set: str | None = None
+
+    def read(self, line: str) -> None:
+        entry = log_line(line)
+        if entry is None:
+            if _EXCEPTION.fullmatch(line):
+                self.log.failure = line.strip()
+            return
+        if entry.logger == "fairseq_cli.train" and entry.text.startswith("{'_name'"):
+            self._start(entry)
+        if entry.time is not None and self._spans and _is_of_session(entry.logger):
+            span = self._spans[-1]
+            span[:] = [span[0], entry.time] if span else [entry.time, entry.time]
+        if entry.logger.startswith(("fairseq_cli", "fairseq.")):
+            self._read_event(entry.text)
+        else:
+            self._read_statistics(entry)
+
+    def _start(self, entry: LogLine) -> None:
+        """Begin a session: fairseq logs its configuration first."""
+        self.log.finished, self.log.failure = False, None
+        self._spans.append([])
+        self._walls.append(0.0)
+        if match := re.search(r"'seed': (\d+)", entry.text):
+            self.log.seed = int(match[1])
+
+    def _read_event(self, text: str) -> None:
+        if match := _PARAMETERS.match(text):
+            self.log.parameters = int(match[1].replace(",", ""))
+        elif match := _GPUS.search(text):
+            self.log.gpu = self.log.gpu or "GPU"
+        elif match := _GPU_NAME.match(text):
+            self.log.gpu = match[1]
+        elif match := _DEVICES.match(text):
+            self.log.devices = int(match[1])
+        elif text.startswith("No existing checkpoint found"):
+            self._forget_sessions()
+        elif match := _RESUMED.match(text):
+            self._forget_after(int(match[1]))
+        elif text.startswith("done training in"):
+            self.log.finished = True
+
+    def _forget_sessions(self) -> None:
+        del self._spans[:-1], self._walls[:-1]
+        self._speeds = {"train_inner": [], "train": []}
+        self._forget_after(0)
+
+    def _forget_after(self, update: int) -> None:
+        self.log.updates = update or None
+        self._validations = {at: one for at, one in self._validations.items() if at <= update}
+
+    def _read_statistics(self, entry: LogLine) -> None:
+        numbers = statistics_of(entry.logger, entry.text)
+        if "num_updates" not in numbers:
+            return
+        update = int(numbers["num_updates"])
+        self.log.updates = max(update, self.log.updates or 0)
+        if entry.logger in self._speeds:
+            if numbers.get("wps"):
+                self._speeds[entry.logger].append(numbers["wps"])
+            if self._walls:
+                self._walls[-1] = max(self._walls[-1], numbers.get("wall", 0.0))
+        elif self._validation_set in (None, entry.logger):
+            self._validation_set = entry.logger
+            self._validations[update] = Validation(
+                update, numbers.get("loss"), numbers.get("ppl"), numbers.get("bleu")
+            )
+
+    def result(self) -> TrainingLog:
+        # With a progress bar on a terminal, fairseq logs whole epochs alone.
+        speeds = self._speeds["train_inner"] or self._speeds["train"]
+        self.log.words_per_second = statistics.median(speeds) if speeds else None
+        if any(self._spans):
+            spans = [span for span in self._spans if span]
+            self.log.seconds = sum((end - start).total_seconds() for start, end in spans)
+        else:
+            self.log.seconds = sum(self._walls) or None
+        self.log.validations = [self._validations[update] for update in sorted(self._validations)]
+        return self.log
