@@ -15,7 +15,16 @@ RAY = ["ray>=2.9"]
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
-COMMANDS = ("attach", "average", "inspect", "plot", "preprocess", "score", "synthetic")
+COMMANDS = (
+    "attach",
+    "average",
+    "inspect",
+    "plot",
+    "preprocess",
+    "report",
+    "score",
+    "synthetic",
+)
 
 setup(
     name="fairseq-phrase",

@@ -1,0 +1,288 @@
+"""From run directories to the rows of one table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairseq_phrase.analysis.row_file import RowTitle
+from fairseq_phrase.analysis.runs import Run, RunFolder, check_alike, read_run
+from fairseq_phrase.analysis.same_text import check_same_sources
+from fairseq_phrase.analysis.significance import LEVEL, TESTS, Comparison, Metrics, summarize
+from fairseq_phrase.errors import UserError
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report is to be made of.
+
+    Attributes:
+        baseline: the row that the others are compared with; None for no comparison.
+        subset: the test set's name in fairseq.
+        test: ``bs``, ``ar`` or ``none``.
+        trials: of the test; 0 for sacrebleu's default.
+        lowercase: add lower-cased BLEU.
+        partial: leave out runs that have not come to their end, and say so.
+        titles: titles and papers' numbers by row, in the table's order.
+        caption: the table's title.
+    """
+
+    baseline: str | None = None
+    subset: str = "test"
+    test: str = "bs"
+    trials: int = 0
+    lowercase: bool = False
+    partial: bool = False
+    titles: Mapping[str, RowTitle] = field(default_factory=dict)
+    caption: str = "Results"
+
+
+@dataclass
+class Row:
+    """A row of the table.
+
+    Attributes:
+        name: its name, that of the run folder.
+        title: how it is shown.
+        paper: the paper's number.
+        runs: its runs, by seed.
+        left_out: runs that have not come to their end.
+        scores: for each run, its scores by metric.
+        comparisons: by metric; empty for the baseline and without a test.
+    """
+
+    name: str
+    title: str
+    paper: str | None
+    runs: list[Run]
+    left_out: list[RunFolder]
+    scores: list[dict[str, float]] = field(default_factory=list)
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+
+    def mean(self, metric: str) -> float | None:
+        """Return the mean of a metric over the seeds."""
+        return statistics.fmean(one[metric] for one in self.scores) if self.scores else None
+
+    def deviation(self, metric: str) -> float | None:
+        """Return the standard deviation over the seeds (n - 1); None with fewer than two."""
+        if len(self.scores) < 2:
+            return None
+        return statistics.stdev(one[metric] for one in self.scores)
+
+    def median(self, name: str) -> float | None:
+        """Return the median over the runs of an attribute of their training logs."""
+        values = [getattr(run.training, name) for run in self.runs]
+        found = [value for value in values if value is not None]
+        return statistics.median(found) if found else None
+
+    def speed(self, parsed: bool) -> float | None:
+        """Return the median over the runs of sentences translated per second."""
+        values = [run.parsed_speed if parsed else run.generation.speed for run in self.runs]
+        found = [value for value in values if value is not None]
+        return statistics.median(found) if found else None
+
+    @property
+    def hardware(self) -> str | None:
+        """What it was trained on, ``1 x NVIDIA H200`` or ``CPU``; None without runs."""
+        kinds = {
+            f"{run.training.devices} x {run.training.gpu}" if run.training.gpu else "CPU"
+            for run in self.runs
+        }
+        return " and ".join(sorted(kinds)) or None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table and what stands under it.
+
+    Attributes:
+        caption: its title, with a word of warning if runs were left out.
+        rows: in order.
+        baseline: the baseline's row; None without one.
+        metrics: names of the metrics, in order.
+        references: the raw reference translations.
+        signatures: sacrebleu's, by metric.
+        left_out: what was left out, and why, a line each; not empty only in a partial report.
+        notes: what a reader must know, a sentence each.
+    """
+
+    caption: str
+    rows: list[Row]
+    baseline: Row | None
+    metrics: list[str]
+    references: Sequence[str]
+    signatures: Mapping[str, str]
+    left_out: list[str]
+    notes: list[str]
+
+
+def make_report(
+    folders: Sequence[RunFolder], references: Sequence[str], options: ReportOptions
+) -> Report:
+    """Read runs, score them, and test them against the baseline.
+
+    Args:
+        folders: where the runs lie.
+        references: the raw reference translations.
+        options: what the report is to be made of.
+
+    Raises:
+        UserError: a run has not come to its end or a row of the file of rows has no run (and the report
+            may not be partial), the runs cannot be compared, or the baseline is missing.
+    """
+    names = {folder.row for folder in folders}
+    if options.baseline is not None and options.baseline not in names:
+        raise UserError(
+            f"the baseline '{options.baseline}' is not among the rows: {', '.join(sorted(names))}"
+        )
+    runs, problems = _read_runs(folders, references, options)
+    check_alike(runs)
+    check_same_sources([(run.path, run.generation) for run in runs])
+    rows = _rows(folders, runs, options)
+    baseline = next((row for row in rows if row.name == options.baseline), None)
+    if baseline is not None and not baseline.runs:
+        raise UserError(
+            f"the baseline '{baseline.name}' has no run that came to its end:\n"
+            + "\n".join(problems)
+        )
+    metrics = Metrics(references, options.lowercase)
+    for row in rows:
+        row.scores = [metrics.score(run.generation.hypotheses) for run in row.runs]
+    if baseline is not None and options.test != "none":
+        _compare(rows, baseline, metrics, options)
+    return Report(
+        caption=f"PARTIAL TABLE: {options.caption}" if problems else options.caption,
+        rows=rows,
+        baseline=baseline,
+        metrics=metrics.names,
+        references=references,
+        signatures=metrics.signatures(),
+        left_out=problems,
+        notes=_notes(rows, baseline, options),
+    )
+
+
+def _read_runs(
+    folders: Sequence[RunFolder], references: Sequence[str], options: ReportOptions
+) -> tuple[list[Run], list[str]]:
+    """Read the runs that came to their end.
+
+    Returns:
+        The runs, and what is wrong with the others, in a line each.
+
+    Raises:
+        UserError: something is wrong with one and the report may not be partial, or with all.
+    """
+    runs, problems = [], []
+    for folder in folders:
+        try:
+            runs.append(read_run(folder, references, options.subset))
+        except UserError as error:
+            problems.append(str(error))
+    names = {folder.row for folder in folders}
+    problems += [f"row '{name}' has no run" for name in options.titles if name not in names]
+    if problems and not options.partial:
+        raise UserError(
+            "\n".join([f"{_count(len(problems), 'run')} cannot be reported:", *problems])
+            + "\n--partial leaves them out, and says so in the table"
+        )
+    if not runs:
+        raise UserError("\n".join(["no run can be reported:", *problems]))
+    return runs, problems
+
+
+def _rows(
+    folders: Sequence[RunFolder], runs: Sequence[Run], options: ReportOptions
+) -> list[Row]:  # fmt: skip
+    """Put runs into rows: those of the file of rows first, then as they were named."""
+    read = {run.path for run in runs}
+    rows = []
+    for name in dict.fromkeys([*options.titles, *(folder.row for folder in folders)]):
+        title = options.titles.get(name, RowTitle(name))
+        mine = [run for run in runs if run.row == name]
+        missing = [one for one in folders if one.row == name and one.path not in read]
+        rows.append(Row(name, title.title, title.paper, mine, missing))
+    return rows
+
+
+def _compare(
+    rows: Sequence[Row], baseline: Row, metrics: Metrics, options: ReportOptions
+) -> None:  # fmt: skip
+    """Test each row against the baseline's run of the same seed."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for run, scores in zip(baseline.runs, baseline.scores, strict=True):
+        systems, system_scores = {}, {}
+        for row in rows:
+            for other, other_scores in zip(row.runs, row.scores, strict=True):
+                if row is not baseline and other.seed == run.seed:
+                    systems[row.name] = other.generation.hypotheses
+                    system_scores[row.name] = other_scores
+        if not systems:
+            continue
+        tested = metrics.compare(run.generation.hypotheses, systems, options.test, options.trials)
+        for name, p_values in tested.items():
+            for metric, p in p_values.items():
+                difference = system_scores[name][metric] - scores[metric]
+                found.setdefault(name, {}).setdefault(metric, []).append((p, difference))
+    for row in rows:
+        for metric, pairs in found.get(row.name, {}).items():
+            comparison = summarize(metric, pairs)
+            if comparison is not None:
+                row.comparisons[metric] = comparison
+
+
+def _notes(rows: Sequence[Row], baseline: Row | None, options: ReportOptions) -> list[str]:
+    """Say what the numbers are, and what makes them hard to compare."""
+    full = [row for row in rows if row.runs]
+    notes = []
+    if any(len(row.runs) > 1 for row in full):
+        notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
+    seeds = {len(row.runs) for row in full}
+    if len(seeds) > 1:
+        notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
+    if baseline is not None and options.test != "none":
+        tested = sum(1 for row in rows if row.comparisons)
+        notes.append(
+            f"p: {TESTS[options.test]} of BLEU against {baseline.title} by sacrebleu"
+            + (
+                ", each run against the baseline's of the same seed: the median over the seeds, and how "
+                f"many are better (+) and worse (-) with p < {LEVEL}"
+                if len(baseline.runs) > 1
+                else ""
+            )
+            + (f"; not corrected for there being {tested} comparisons." if tested > 1 else ".")
+        )
+        untested = [row.title for row in full if row is not baseline and not row.comparisons]
+        if untested:
+            notes.append(
+                f"Not tested, for want of a seed of the baseline's: {', '.join(untested)}."
+            )
+    notes += _cost_notes(full)
+    beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
+    if len(beams) > 1:
+        notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
+    return notes
+
+
+def _cost_notes(rows: Sequence[Row]) -> list[str]:
+    """Say what the columns of costs are."""
+    notes = []
+    hardware = sorted({row.hardware for row in rows if row.hardware is not None})
+    if hardware:
+        notes.append(
+            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: target subwords "
+            "per second, the median. Hours are the time its processes ran times the devices, with all "
+            "resumptions and validations."
+        )
+    if any(row.speed(parsed=False) for row in rows):
+        notes.append("Sentences/s: fairseq-generate's own, of data that were parsed before.")
+    if any(row.speed(parsed=True) for row in rows):
+        notes.append(
+            "With parsing: fairseq-interactive's, from raw text; loading the model and the parser counts."
+        )
+    return notes
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

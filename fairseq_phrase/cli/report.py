@@ -1,0 +1,95 @@
+"""``fairseq-phrase-report``: run directories to one table, with significance, pictures and examples."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.cli import run
+from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.errors import UserError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-phrase-report",
+        description="Make one table of trained models: Markdown, CSV, LaTeX, pictures, and an HTML "
+        "page with all of it. A run is a folder ROW/seedN, or ROW, with what fairseq-train printed "
+        "(train.log, in --log-format simple or json) and what fairseq-generate printed, with --bpe or "
+        "--remove-bpe (generate-SUBSET.txt or generate.txt; and for its speed, which goes to stderr, "
+        "generate-SUBSET.log or generate.log). For the speed with parsing, the same two files of "
+        "fairseq-interactive (interactive-SUBSET.txt, interactive-SUBSET.log, or without SUBSET).",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
+    )
+    parser.add_argument("--reference", type=Path, required=True, help="raw text, .gz accepted")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
+    )
+    parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
+    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
+    parser.add_argument(
+        "--test", choices=("bs", "ar", "none"), default="bs",
+        help="sacrebleu's paired bootstrap, or approximate randomization, against the baseline",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trials", type=positive, metavar="N", help="of the test (1,000 for bs, 10,000 for ar)"
+    )
+    parser.add_argument(
+        "--lowercase", action="store_true", help="BLEU of lower-cased text too, as papers report it"
+    )
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE.yaml",
+        help="rows in the table's order, each with a title and the paper's number: "
+        "'ROW: {title: TEXT, paper: 34.61}'",
+    )  # fmt: skip
+    parser.add_argument("--caption", default="Results", help="the table's title")
+    parser.add_argument(
+        "--examples", type=positive, default=5, metavar="N",
+        help="translations to show of each row that are better than the baseline's, and worse",
+    )  # fmt: skip
+    parser.add_argument(
+        "--partial", action="store_true",
+        help="leave out runs that have not come to their end, and say so in the table",
+    )  # fmt: skip
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    from fairseq_phrase.analysis.report import ReportOptions, make_report
+    from fairseq_phrase.analysis.report_files import write_report
+    from fairseq_phrase.analysis.report_tables import markdown
+    from fairseq_phrase.analysis.row_file import read_row_file
+    from fairseq_phrase.analysis.runs import find_runs
+    from fairseq_phrase.text import read_lines
+
+    references = list(read_lines(args.reference))
+    if not references:
+        raise UserError(f"{args.reference} is empty")
+    options = ReportOptions(
+        baseline=args.baseline,
+        subset=args.subset,
+        test=args.test,
+        trials=args.trials or 0,
+        lowercase=args.lowercase,
+        partial=args.partial,
+        titles=read_row_file(args.rows) if args.rows is not None else {},
+        caption=args.caption,
+    )
+    report = make_report(find_runs(args.runs), references, options)
+    written = write_report(report, args.out, args.examples)
+    print(markdown(report))
+    print(f"wrote {', '.join(map(str, written))}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-report", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

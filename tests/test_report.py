@@ -1,0 +1,215 @@
+"""Reports over run folders: their numbers are sacrebleu's, their files whole."""
+
+from __future__ import annotations
+
+import statistics
+from html.parser import HTMLParser
+
+import pytest
+import sacrebleu
+from report_table import (
+    FILES,
+    REFERENCES,
+    SOURCES,
+    TRANSLATIONS,
+    records,
+    report,
+    table_lines,
+    translations,
+    write_table,
+)
+from run_folders import LogWriter, write_generation, write_interactive, write_run
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from fairseq_phrase.analysis.differences import differences, marked_words
+from fairseq_phrase.analysis.report_plots import length_buckets
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two rows of two seeds, and the reference."""
+    return write_table(tmp_path)
+
+
+def test_scores_spread_and_significance_are_sacrebleus(table):
+    report(table, "--baseline", "baseline", "--trials", "200")
+    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
+    scores = {
+        key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
+    }
+    for name, row in rows.items():
+        mine = [scores[name, seed] for seed in (1, 2)]
+        assert float(row["BLEU_mean"]) == pytest.approx(statistics.mean(mine))
+        assert float(row["BLEU_sd"]) == pytest.approx(statistics.stdev(mine))
+    p_values = []
+    for seed in (1, 2):
+        systems = [("a", TRANSLATIONS["baseline", seed]), ("b", TRANSLATIONS["k2", seed])]
+        test = PairedTest(systems, {"BLEU": BLEU()}, [REFERENCES], "bs", 200)
+        p_values.append(test()[1]["BLEU"][1].p_value)
+    assert float(rows["k2"]["BLEU_p"]) == pytest.approx(statistics.median(p_values))
+    assert rows["baseline"]["BLEU_p"] == ""
+    assert int(rows["k2"]["BLEU_better"]) == sum(p < 0.05 for p in p_values) == 2
+    # Less is better in TER.
+    assert float(rows["k2"]["TER_mean"]) < float(rows["baseline"]["TER_mean"])
+    assert (rows["k2"]["TER_better"], rows["k2"]["TER_worse"]) == ("2", "0")
+    for run in records(table / "out" / "runs.csv"):
+        key = (run["row"], int(run["seed"]))
+        assert float(run["BLEU"]) == scores[key]
+        assert float(run["chrF"]) == sacrebleu.corpus_chrf(TRANSLATIONS[key], [REFERENCES]).score
+        assert float(run["TER"]) == sacrebleu.corpus_ter(TRANSLATIONS[key], [REFERENCES]).score
+
+
+def test_approximate_randomization_and_no_test_can_be_had_instead(table):
+    text = report(table, "--baseline", "baseline", "--test", "ar", "--trials", "100")
+    assert "approximate randomization" in text
+    assert "ar:100|seed:" in text
+    text = report(table, "--baseline", "baseline", "--test", "none")
+    assert "| p " not in text
+    assert "ΔBLEU" in text
+
+
+def test_the_table_shows_costs_speeds_signatures_and_the_papers_numbers(table):
+    for name in ("baseline", "k2"):
+        for seed in (1, 2):
+            write_interactive(
+                table / "runs" / name / f"seed{seed}" / "interactive-test.txt", 60, 6.0
+            )
+    rows = table / "rows.yaml"
+    rows.write_text("k2: {title: Phrase | k=2, paper: 34.60}\nbaseline: Transformer\n")
+    text = report(table, "--rows", str(rows), "--lowercase", "--caption", "Multi30k")
+    heading, first, second = table_lines(text)
+    cells = dict(zip(heading, first, strict=True))
+    assert cells["model"] == "Phrase ¦ k=2"
+    assert cells["paper"] == "34.60"
+    assert cells["seeds"] == "2"
+    assert cells["parameters"] == "1,705,216"
+    assert (cells["updates"], cells["words/s"]) == ("20", "3,500")
+    assert cells["training"] == "0.0028 CPU h"
+    assert (cells["sentences/s"], cells["with parsing"]) == ("20.0", "10.0")
+    assert second[:2] == ["Transformer", "-"]
+    assert text.startswith("**Multi30k**\n")
+    for metric in (
+        "BLEU: `nrefs:1|",
+        "chrF: `nrefs:1|",
+        "TER: `nrefs:1|",
+        "BLEU lc: `nrefs:1|case:lc|",
+    ):
+        assert metric in text
+
+
+def test_gpus_are_named_and_their_hours_told_from_those_of_cpus(table):
+    write_run(table / "runs" / "gpu" / "seed1", translations(5), SOURCES, REFERENCES, gpus=2)
+    text = report(table)
+    assert "0.0056 GPU h" in text
+    assert "Trained on 2 x NVIDIA H200; CPU." in text
+    assert "Rows have different numbers of seeds, 1 to 2." in text
+
+
+class _Page(HTMLParser):
+    """Checks that every element is closed and that nothing is fetched."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.sources = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_holds_everything_and_text_is_no_markup(table):
+    report(table, "--baseline", "baseline", "--trials", "50", "--examples", "2")
+    assert {path.name for path in (table / "out").iterdir()} == FILES
+    page = _Page()
+    text = (table / "out" / "report.html").read_text()
+    page.feed(text)
+    assert page.open == []
+    assert len(page.sources) == 2
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in page.sources)
+    assert "<b>" not in text
+    assert any("<b>old</b> & new" in data for data in page.text)
+    assert text.count("<dl>") == 4  # two of each direction
+    for name in ("curves.png", "lengths.png"):
+        assert (table / "out" / name).read_bytes().startswith(b"\x89PNG")
+    latex = (table / "out" / "report.tex").read_text()
+    assert latex.count(r"\\") == 3
+    assert r"$\pm$" in latex
+
+
+def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch, capsys):
+    report(table)
+    (table / "out" / "mine.txt").write_text("mine")
+    before = {path.name: path.read_bytes() for path in (table / "out").iterdir()}
+    from fairseq_phrase.analysis import report_files
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report_files, "latex", full)
+        with pytest.raises(SystemExit):
+            report(table, "--caption", "Another")
+    assert "No space left on device" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (table / "out").iterdir()} == before
+    report(table, "--caption", "Another")
+    assert {path.name for path in (table / "out").iterdir()} == {*FILES, "mine.txt"}
+    assert "Another" in (table / "out" / "report.md").read_text()
+
+
+def test_rows_without_a_seed_of_the_baselines_are_not_tested_and_said_so(table):
+    write_run(table / "runs" / "k3" / "seed7", translations(5), SOURCES, REFERENCES, seed=7)
+    text = report(table, "--baseline", "baseline", "--trials", "50")
+    assert "Not tested, for want of a seed of the baseline's: k3." in text
+
+
+def test_a_training_without_validation_has_no_curves(table):
+    for path in (table / "runs").rglob("train.log"):
+        path.write_text("".join(line for line in path.open() if "| valid |" not in line))
+    report(table)
+    assert {path.name for path in (table / "out").iterdir()} == FILES - {"curves.png"}
+
+
+def test_length_buckets_hold_every_sentence_once_and_are_not_small():
+    buckets = length_buckets(["a " * (i % 13 + 1) for i in range(500)])
+    assert 3 <= len(buckets) <= 6
+    assert sorted(index for bucket in buckets for index in bucket.indices) == list(range(500))
+    assert min(len(bucket.indices) for bucket in buckets) >= 40
+    edges = [edge for bucket in buckets for edge in (bucket.shortest, bucket.longest)]
+    assert edges == sorted(edges)
+    assert len(length_buckets(["one", "two", "three words here"])) == 1
+
+
+def test_differences_leave_out_what_is_alike_and_mark_what_is_not():
+    found = list(
+        differences(["x", "y"], ["a dog", "a cat"], ["a dog", "the cat"], ["a dog", "a cat"])
+    )
+    assert [one.index for one in found] == [1]
+    assert found[0].gain == pytest.approx(
+        100 - sacrebleu.sentence_chrf("the cat", ["a cat"]).score
+    )  # fmt: skip
+    assert marked_words("the old cat", "the cat") == [("the", False), ("old", True), ("cat", False)]
+
+
+def test_a_hydra_log_and_one_run_per_row_will_do(tmp_path):
+    log = LogWriter("hydra")
+    log.head(seed=4)
+    log.train_inner(10, 3000)
+    log.done()
+    for name in ("a", "b"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        log.write(folder / "hydra_train.log")
+        write_generation(folder / "generate.txt", translations(3), SOURCES, REFERENCES)
+    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    _, first, second = table_lines(report(tmp_path, "--baseline", "a", "--trials", "50"))
+    assert first[:4] == ["a", first[1], "-", "-"]
+    # Equal translations differ by chance alone, which sacrebleu's own p-value of 1/51 would deny.
+    assert second[:4] == ["b", first[1], "+0.00", "1.000"]
