@@ -125,6 +125,8 @@ def write_generation(
     if speed is not None:
         count = len(hypotheses)
         path.with_suffix(".log").write_text(
+            "INFO:fairseq_cli.generate:{'_name': None, 'dataset': {'_name': None, 'num_workers': 1, "
+            "'max_tokens': None, 'batch_size': 100, 'required_batch_size_multiple': 8}}\n"
             "INFO:fairseq_cli.generate:NOTE: hypothesis and token scores are output in base 2\n"
             f"INFO:fairseq_cli.generate:Translated {count:,} sentences (10,013 tokens) in "
             f"{count / speed:.1f}s ({speed:.2f} sentences/s, 308.10 tokens/s)\n"

@@ -25,6 +25,7 @@ def test_sentences_come_in_the_test_sets_order_whatever_is_in_them(tmp_path):
 
 def test_the_speed_is_in_the_log_beside_the_output_or_in_the_output_itself(tmp_path):
     path = output(tmp_path, speed=15.38)
+    assert read_generation(path).batch == "100 sentences"
     assert read_generation(path).speed == 15.38
     log = path.with_suffix(".log")
     path.write_text(path.read_text() + log.read_text())

@@ -163,6 +163,12 @@ def test_a_row_that_was_promised_and_never_ran_is_refused_and_shown_as_missing_o
     assert titles == ["model", "Transformer", "Phrase k=3", "Phrase k=2"]
 
 
+def test_two_rows_of_one_title_are_refused(table, capsys):
+    (table / "rows.yaml").write_text("k2: Transformer\nbaseline: Transformer\n")
+    said = refusal(table, capsys, "--rows", str(table / "rows.yaml"))
+    assert "rows 'k2' and 'baseline' have the same title, 'Transformer'" in said
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

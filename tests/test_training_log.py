@@ -108,8 +108,8 @@ def test_a_failed_training_says_why(tmp_path):
 def test_with_a_progress_bar_the_speed_is_that_of_the_epochs(tmp_path):
     log = LogWriter()
     log.head()
-    log.lines.append("epoch 001:  10%|█         | 29/289 [00:05<00:45, loss=9.1]")
     log.epoch(289, wps=3157.6)
+    log.lines[-1] = "\repoch 001:  10%|█    | 29/289 [00:05<00:45, loss=9.1]\r" + log.lines[-1]
     log.done()
     assert read_training_log(log.write(tmp_path / "train.log")).words_per_second == 3157.6
 

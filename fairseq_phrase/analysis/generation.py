@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
 
 _SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
 _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
-_SPEED = re.compile(r"(?:\| |:)Translated ([\d,]+) sentences .*\(([\d.]+) sentences/s")
+_SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
+_BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # What fairseq logs, in the middle of a line: its stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
@@ -27,6 +29,7 @@ class Generation:
         targets: the references, as fairseq knows them; empty where it printed none.
         subset: the test set's name, ``test``, ``test1``, ``valid``; None where fairseq did not say.
         beam: the beam's size; None where fairseq did not say.
+        batch: the batches' size, ``100 sentences``; None where the log is not at hand.
         speed: sentences per second, without parsing; None where the log is not at hand.
     """
 
@@ -35,6 +38,7 @@ class Generation:
     targets: list[str]
     subset: str | None
     beam: int | None
+    batch: str | None
     speed: float | None
 
 
@@ -71,9 +75,9 @@ def read_generation(path: Path) -> Generation:
             ends.append(match)
     if len(ends) > 1:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
-    speed, translated = _speed(path)
+    log = _read_log(path)
     best = texts["D"]
-    whole = bool(ends) or translated is not None
+    whole = bool(ends) or log.speed is not None
     if not whole or not best or sorted(best) != list(range(len(best))):
         raise UserError(
             f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
@@ -86,7 +90,8 @@ def read_generation(path: Path) -> Generation:
         _in_order(texts["T"], len(best)),
         ends[0][1] if ends else None,
         int(ends[0][2]) if ends else None,
-        speed,
+        log.batch,
+        log.speed,
     )
 
 
@@ -107,14 +112,23 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
         )
 
 
-def _speed(path: Path) -> tuple[float | None, int | None]:
-    """Read sentences per second, and the number of sentences, from the log of fairseq-generate."""
-    found: tuple[float | None, int | None] = (None, None)
+class _Log(NamedTuple):
+    """What fairseq-generate logs: the batches' size, and sentences per second."""
+
+    batch: str | None
+    speed: float | None
+
+
+def _read_log(path: Path) -> _Log:
+    batch, speed = None, None
     for place in logs_of(path):
         for line in read_lines(place):
             if match := _SPEED.search(line):
-                found = float(match[2]), int(match[1].replace(",", ""))
-    return found
+                speed = float(match[1])
+            elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
+                tokens, sentences = match.groups()
+                batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
+    return _Log(batch, speed)
 
 
 def read_interactive_speed(path: Path) -> float | None:

@@ -146,6 +146,7 @@ def make_report(
             f"the baseline '{baseline.name}' has no run that came to its end:\n"
             + "\n".join(problems)
         )
+    _check_titles(rows)
     metrics = Metrics(references, options.lowercase)
     for row in rows:
         row.scores = [metrics.score(run.generation.hypotheses) for run in row.runs]
@@ -204,6 +205,21 @@ def _rows(
         missing = [one for one in folders if one.row == name and one.path not in read]
         rows.append(Row(name, title.title, title.paper, mine, missing))
     return rows
+
+
+def _check_titles(rows: Sequence[Row]) -> None:
+    """Refuse a table in which two rows look the same.
+
+    Raises:
+        UserError: two rows have one title.
+    """
+    by_title: dict[str, Row] = {}
+    for row in rows:
+        other = by_title.setdefault(row.title, row)
+        if other is not row:
+            raise UserError(
+                f"rows '{other.name}' and '{row.name}' have the same title, '{row.title}'"
+            )
 
 
 def _compare(
@@ -272,11 +288,19 @@ def _cost_notes(rows: Sequence[Row]) -> list[str]:
     if hardware:
         notes.append(
             f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: target subwords "
-            "per second, the median. Hours are the time its processes ran times the devices, with all "
-            "resumptions and validations."
+            "per second, the median. Hours are the time its processes ran times the devices (shared ones "
+            "count whole), with all resumptions and validations."
         )
     if any(row.speed(parsed=False) for row in rows):
-        notes.append("Sentences/s: fairseq-generate's own, of data that were parsed before.")
+        settings = {
+            f"beam {run.generation.beam or '?'}, batches of {run.generation.batch or 'unknown size'}"
+            for row in rows
+            for run in row.runs
+        }
+        notes.append(
+            f"Sentences/s: fairseq-generate's own ({'; '.join(sorted(settings))}), of data that were "
+            "parsed before."
+        )
     if any(row.speed(parsed=True) for row in rows):
         notes.append(
             "With parsing: fairseq-interactive's, from raw text; loading the model and the parser counts."

@@ -13,11 +13,11 @@ from fairseq_phrase.analysis.report_tables import NONE, table_cells
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --mark: #f5c54266; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 78rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 92rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: .35rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
 tr.baseline td { background: var(--soft); }
 .notes { font-size: .9rem; } code { font-size: .85em; overflow-wrap: anywhere; }

@@ -98,6 +98,7 @@ class TrainingLog:
 
 def log_line(line: str) -> LogLine | None:
     """Take a line of a log apart; None if it is no line of a log, such as a part of a traceback."""
+    line = line.rsplit("\r", 1)[-1]  # a progress bar may stand before it
     for pattern in _LINES:
         if match := pattern.fullmatch(line):
             time = match["time"]
