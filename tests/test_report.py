@@ -64,7 +64,8 @@ def test_approximate_randomization_and_no_test_can_be_had_instead(table):
     text = report(table, "--baseline", "baseline", "--test", "ar", "--trials", "100")
     assert "approximate randomization" in text
     assert "ar:100|seed:" in text
-    text = report(table, "--baseline", "baseline", "--test", "none")
+    text = report(table, "--baseline", "k2", "--test", "none")
+    assert [cells[0] for cells in table_lines(text)] == ["model", "k2", "baseline"]
     assert "| p " not in text
     assert "ΔBLEU" in text
 

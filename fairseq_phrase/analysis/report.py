@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairseq_phrase.analysis.report_notes import table_notes
 from fairseq_phrase.analysis.row_file import RowTitle
 from fairseq_phrase.analysis.runs import Run, RunFolder, check_alike, read_run
 from fairseq_phrase.analysis.same_text import check_same_sources
-from fairseq_phrase.analysis.significance import LEVEL, TESTS, Comparison, Metrics, summarize
+from fairseq_phrase.analysis.significance import Comparison, Metrics, summarize
 from fairseq_phrase.errors import UserError
 
 
@@ -160,7 +161,7 @@ def make_report(
         references=references,
         signatures=metrics.signatures(),
         left_out=problems,
-        notes=_notes(rows, baseline, options),
+        notes=table_notes(rows, baseline, options.test),
     )
 
 
@@ -196,10 +197,11 @@ def _read_runs(
 def _rows(
     folders: Sequence[RunFolder], runs: Sequence[Run], options: ReportOptions
 ) -> list[Row]:  # fmt: skip
-    """Put runs into rows: those of the file of rows first, then as they were named."""
+    """Put runs into rows: those of the file of rows, the baseline, then the others as they were named."""
     read = {run.path for run in runs}
     rows = []
-    for name in dict.fromkeys([*options.titles, *(folder.row for folder in folders)]):
+    baseline = [] if options.baseline is None else [options.baseline]
+    for name in dict.fromkeys([*options.titles, *baseline, *(folder.row for folder in folders)]):
         title = options.titles.get(name, RowTitle(name))
         mine = [run for run in runs if run.row == name]
         missing = [one for one in folders if one.row == name and one.path not in read]
@@ -246,66 +248,6 @@ def _compare(
             comparison = summarize(metric, pairs)
             if comparison is not None:
                 row.comparisons[metric] = comparison
-
-
-def _notes(rows: Sequence[Row], baseline: Row | None, options: ReportOptions) -> list[str]:
-    """Say what the numbers are, and what makes them hard to compare."""
-    full = [row for row in rows if row.runs]
-    notes = []
-    if any(len(row.runs) > 1 for row in full):
-        notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
-    seeds = {len(row.runs) for row in full}
-    if len(seeds) > 1:
-        notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
-    if baseline is not None and options.test != "none":
-        tested = sum(1 for row in rows if row.comparisons)
-        notes.append(
-            f"p: {TESTS[options.test]} of BLEU against {baseline.title} by sacrebleu"
-            + (
-                ", each run against the baseline's of the same seed: the median over the seeds, and how "
-                f"many are better (+) and worse (-) with p < {LEVEL}"
-                if len(baseline.runs) > 1
-                else ""
-            )
-            + (f"; not corrected for there being {tested} comparisons." if tested > 1 else ".")
-        )
-        untested = [row.title for row in full if row is not baseline and not row.comparisons]
-        if untested:
-            notes.append(
-                f"Not tested, for want of a seed of the baseline's: {', '.join(untested)}."
-            )
-    notes += _cost_notes(full)
-    beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
-    if len(beams) > 1:
-        notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
-    return notes
-
-
-def _cost_notes(rows: Sequence[Row]) -> list[str]:
-    """Say what the columns of costs are."""
-    notes = []
-    hardware = sorted({row.hardware for row in rows if row.hardware is not None})
-    if hardware:
-        notes.append(
-            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: target subwords "
-            "per second, the median. Hours are the time its processes ran times the devices (shared ones "
-            "count whole), with all resumptions and validations."
-        )
-    if any(row.speed(parsed=False) for row in rows):
-        settings = {
-            f"beam {run.generation.beam or '?'}, batches of {run.generation.batch or 'unknown size'}"
-            for row in rows
-            for run in row.runs
-        }
-        notes.append(
-            f"Sentences/s: fairseq-generate's own ({'; '.join(sorted(settings))}), of data that were "
-            "parsed before."
-        )
-    if any(row.speed(parsed=True) for row in rows):
-        notes.append(
-            "With parsing: fairseq-interactive's, from raw text; loading the model and the parser counts."
-        )
-    return notes
 
 
 def _count(number: int, noun: str) -> str:

@@ -20,7 +20,6 @@ def _parser() -> argparse.ArgumentParser:
         "--remove-bpe (generate-SUBSET.txt or generate.txt; and for its speed, which goes to stderr, "
         "generate-SUBSET.log or generate.log). For the speed with parsing, the same two files of "
         "fairseq-interactive (interactive-SUBSET.txt, interactive-SUBSET.log, or without SUBSET).",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
         "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
@@ -30,13 +29,18 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
     )
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
-    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
+    parser.add_argument(
+        "--subset", default="test", help="the test set's name in fairseq (default: test)"
+    )
     parser.add_argument(
         "--test", choices=("bs", "ar", "none"), default="bs",
-        help="sacrebleu's paired bootstrap, or approximate randomization, against the baseline",
+        help="sacrebleu's paired bootstrap (default), or approximate randomization, against the baseline",
     )  # fmt: skip
     parser.add_argument(
-        "--trials", type=positive, metavar="N", help="of the test (1,000 for bs, 10,000 for ar)"
+        "--trials",
+        type=positive,
+        metavar="N",
+        help="of the test (default: 1,000 for bs, 10,000 for ar)",
     )
     parser.add_argument(
         "--lowercase", action="store_true", help="BLEU of lower-cased text too, as papers report it"
@@ -46,10 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         help="rows in the table's order, each with a title and the paper's number: "
         "'ROW: {title: TEXT, paper: 34.61}'",
     )  # fmt: skip
-    parser.add_argument("--caption", default="Results", help="the table's title")
+    parser.add_argument("--caption", default="Results", help="the table's title (default: Results)")
     parser.add_argument(
         "--examples", type=positive, default=5, metavar="N",
-        help="translations to show of each row that are better than the baseline's, and worse",
+        help="translations to show of each row, of the most gained and of the most lost (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--partial", action="store_true",
