@@ -149,18 +149,25 @@ def test_a_missing_baseline_is_refused(table, capsys):
     assert "the baseline 'baseline' has no run that came to its end:" in said
 
 
-def test_a_row_that_was_promised_and_never_ran_is_refused_and_shown_as_missing_on_demand(
-    table, capsys
-):
+def test_a_table_of_some_rows_says_so_in_its_caption(table):
     rows = table / "rows.yaml"
     rows.write_text("baseline: Transformer\nk3: {title: Phrase k=3, paper: 35.1}\nk2: Phrase k=2\n")
-    assert "row 'k3' has no run" in refusal(table, capsys, "--rows", str(rows))
-    text = report(
-        table, "--rows", str(rows), "--partial", "--baseline", "baseline", "--trials", "50"
-    )
-    assert text.startswith("**PARTIAL TABLE")
-    titles = [cells[0] for cells in table_lines(text)]
-    assert titles == ["model", "Transformer", "Phrase k=3", "Phrase k=2"]
+    text = report(table, "--rows", str(rows), "--caption", "Multi30k")
+    assert text.startswith("**Multi30k (2 of 3 rows)**\n")
+    assert "Rows that nothing was run for: Phrase k=3." in text
+    assert [cells[0] for cells in table_lines(text)] == ["model", "Transformer", "Phrase k=2"]
+    assert "(2 of 3 rows)" in (table / "out" / "report.html").read_text()
+    runs = {row["row"]: row["runs"] for row in records(table / "out" / "report.csv")}
+    assert runs == {"baseline": "2", "k3": "0", "k2": "2"}
+
+
+def test_a_row_none_of_whose_runs_ended_is_shown_without_numbers(table):
+    for seed in (1, 2):
+        (table / "runs" / "k2" / f"seed{seed}" / "generate-test.txt").unlink()
+    text = report(table, "--partial", "--baseline", "baseline")
+    heading, _, second = table_lines(text)
+    assert second == ["k2", *"-" * (len(heading) - 1)]
+    assert (table / "out" / "report.html").is_file()
 
 
 def test_two_rows_of_one_title_are_refused(table, capsys):

@@ -61,6 +61,11 @@ class Row:
     scores: list[dict[str, float]] = field(default_factory=list)
     comparisons: dict[str, Comparison] = field(default_factory=dict)
 
+    @property
+    def absent(self) -> bool:
+        """Whether nothing was run for it: the file of rows alone knows it."""
+        return not self.runs and not self.left_out
+
     def mean(self, metric: str) -> float | None:
         """Return the mean of a metric over the seeds."""
         return statistics.fmean(one[metric] for one in self.scores) if self.scores else None
@@ -98,8 +103,8 @@ class Report:
     """A table and what stands under it.
 
     Attributes:
-        caption: its title, with a word of warning if runs were left out.
-        rows: in order.
+        caption: its title, with a word of warning if runs were left out or rows are absent.
+        rows: in order; those of the file of rows that nothing was run for, too.
         baseline: the baseline's row; None without one.
         metrics: names of the metrics, in order.
         references: the raw reference translations.
@@ -117,6 +122,11 @@ class Report:
     left_out: list[str]
     notes: list[str]
 
+    @property
+    def shown(self) -> list[Row]:
+        """The rows that something was run for."""
+        return [row for row in self.rows if not row.absent]
+
 
 def make_report(
     folders: Sequence[RunFolder], references: Sequence[str], options: ReportOptions
@@ -129,8 +139,8 @@ def make_report(
         options: what the report is to be made of.
 
     Raises:
-        UserError: a run has not come to its end or a row of the file of rows has no run (and the report
-            may not be partial), the runs cannot be compared, or the baseline is missing.
+        UserError: a run has not come to its end (and the report may not be partial), the runs cannot be
+            compared, or the baseline is missing.
     """
     names = {folder.row for folder in folders}
     if options.baseline is not None and options.baseline not in names:
@@ -154,7 +164,7 @@ def make_report(
     if baseline is not None and options.test != "none":
         _compare(rows, baseline, metrics, options)
     return Report(
-        caption=f"PARTIAL TABLE: {options.caption}" if problems else options.caption,
+        caption=_caption(options.caption, rows, problems),
         rows=rows,
         baseline=baseline,
         metrics=metrics.names,
@@ -182,8 +192,6 @@ def _read_runs(
             runs.append(read_run(folder, references, options.subset))
         except UserError as error:
             problems.append(str(error))
-    names = {folder.row for folder in folders}
-    problems += [f"row '{name}' has no run" for name in options.titles if name not in names]
     if problems and not options.partial:
         raise UserError(
             "\n".join([f"{_count(len(problems), 'run')} cannot be reported:", *problems])
@@ -207,6 +215,14 @@ def _rows(
         missing = [one for one in folders if one.row == name and one.path not in read]
         rows.append(Row(name, title.title, title.paper, mine, missing))
     return rows
+
+
+def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
+    """Say in the caption itself what the table lacks."""
+    there = sum(1 for row in rows if not row.absent)
+    if there < len(rows):
+        caption = f"{caption} ({there} of {len(rows)} rows)"
+    return f"PARTIAL TABLE: {caption}" if problems else caption
 
 
 def _check_titles(rows: Sequence[Row]) -> None:

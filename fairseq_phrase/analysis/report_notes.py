@@ -24,6 +24,9 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
     """
     full = [row for row in rows if row.runs]
     notes = []
+    absent = [row.title for row in rows if row.absent]
+    if absent:
+        notes.append(f"Rows that nothing was run for: {', '.join(absent)}.")
     if any(len(row.runs) > 1 for row in full):
         notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
     seeds = {len(row.runs) for row in full}

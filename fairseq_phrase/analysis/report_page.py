@@ -71,7 +71,7 @@ def _left_out(report: Report) -> str:
 def _table(report: Report) -> str:
     heading, *lines = table_cells(report)
     rows = []
-    for row, line in zip(report.rows, lines, strict=True):
+    for row, line in zip(report.shown, lines, strict=True):
         kind = ' class="baseline"' if row is report.baseline else ""
         rows.append(f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>")
     titles = "".join(f"<th>{escape(cell)}</th>" for cell in heading)

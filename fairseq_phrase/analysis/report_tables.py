@@ -34,13 +34,13 @@ def table_cells(report: Report) -> list[list[str]]:
     kept = [
         (heading, cells)
         for heading, cells in (
-            (heading, [cell(row) for row in report.rows]) for heading, cell in columns
+            (heading, [cell(row) for row in report.shown]) for heading, cell in columns
         )
         if set(cells) != {NONE}
     ]
     return [
         [heading for heading, _ in kept],
-        *([cells[index] for _, cells in kept] for index in range(len(report.rows))),
+        *([cells[index] for _, cells in kept] for index in range(len(report.shown))),
     ]
 
 
@@ -105,14 +105,13 @@ def _left_out(report: Report) -> list[str]:
 def rows_csv(report: Report) -> str:
     """Write a report's rows as CSV, a line each, numbers in full.
 
-    ``left_out`` counts the runs that are missing from a row's numbers, so that this file, too, tells
-    that it is partial.
+    ``left_out`` counts the runs that are missing from a row's numbers, and rows that nothing was run for
+    are here with no runs, so that this file, too, tells what it lacks.
     """
     records = []
     for row in report.rows:
         record: dict[str, object] = {"row": row.name, "title": row.title, "paper": row.paper}
-        # A row that the file of rows promises and that has no folder lacks a run, too.
-        record["runs"], record["left_out"] = len(row.runs), len(row.left_out) or int(not row.runs)
+        record["runs"], record["left_out"] = len(row.runs), len(row.left_out)
         for metric in report.metrics:
             record[f"{metric}_mean"] = row.mean(metric)
             record[f"{metric}_sd"] = row.deviation(metric)
