@@ -26,7 +26,7 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
     notes = []
     absent = [row.title for row in rows if row.absent]
     if absent:
-        notes.append(f"Rows that nothing was run for: {', '.join(absent)}.")
+        notes.append(f"Rows that nothing was run for: {'; '.join(absent)}.")
     if any(len(row.runs) > 1 for row in full):
         notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
     seeds = {len(row.runs) for row in full}
@@ -47,7 +47,7 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
         untested = [row.title for row in full if row is not baseline and not row.comparisons]
         if untested:
             notes.append(
-                f"Not tested, for want of a seed of the baseline's: {', '.join(untested)}."
+                f"Not tested, for want of a seed of the baseline's: {'; '.join(untested)}."
             )
     notes += _cost_notes(full)
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}

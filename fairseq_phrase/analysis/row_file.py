@@ -67,6 +67,7 @@ def _row_title(path: Path, name: str, entry: object) -> RowTitle:
     unknown = set(entry) - {"title", "paper"}
     if unknown:
         raise UserError(
-            f"{path}: row '{name}' has '{min(unknown)}'; what a row can have is title and paper"
+            f"{path}: row '{name}' has '{min(unknown)}'; what a row can have is title and paper (a "
+            "comma within {} must stand between quotation marks)"
         )
     return RowTitle(entry.get("title") or name, entry.get("paper") or None)
