@@ -1,0 +1,307 @@
+"""The constituency trees of a padded batch over its leaves, built on the device without loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+__all__ = ["Paths", "TreeBatch"]
+
+Cached = TypeVar("Cached")
+
+
+class Paths(NamedTuple):
+    """Every way down from a nonterminal to a leaf, node by node, sorted by sentence and leaf.
+
+    For leaf j under D nonterminals these are D (D + 1) / 2 triples (i, t, j) with t on the path from
+    i to j, both ends of it nonterminals and i included. Each tensor has the shape ``(triples,)``.
+
+    Attributes:
+        sentence: index in the batch.
+        top: the nonterminal i at which the path begins.
+        node: the nonterminal t on the path.
+        leaf: the leaf j at which the path ends.
+    """
+
+    sentence: Tensor
+    top: Tensor
+    node: Tensor
+    leaf: Tensor
+
+
+class TreeBatch:
+    """The trees of a padded batch: its n leaves, then its m nonterminals, N nodes in all.
+
+    Leaves are the source tokens, the end of sentence among them, which stands under no nonterminal.
+    Built once per batch and shared by all layers and heads; what depends on the trees alone is made
+    when it is first asked for. Padded nodes are related to nothing.
+
+    Args:
+        leaf_spans: the leaves under each nonterminal, half-open ``[start, end)``, leaf indices from 0;
+            children before parents, so that of two with the same leaves the later is the parent; -1
+            in both at padding.
+            Shape: (batch, nonterminals, 2), int64
+        padding_mask: True at padded leaves.
+            Shape: (batch, leaves), bool
+
+    Raises:
+        ValueError: a tensor has another type or shape; a span is empty, out of range or holds padding;
+            two spans cross; or a parent stands before its child.
+    """
+
+    def __init__(self, *, leaf_spans: Tensor, padding_mask: Tensor) -> None:
+        _check("padding_mask", padding_mask, torch.bool, "(batch, leaves)")
+        _check("leaf_spans", leaf_spans, torch.int64, "(batch, nonterminals, 2)")
+        if leaf_spans.size(2) != 2 or leaf_spans.size(0) != padding_mask.size(0):
+            raise ValueError(
+                f"leaf_spans must have shape ({padding_mask.size(0)}, nonterminals, 2) for a batch "
+                f"of {padding_mask.size(0)}, got {tuple(leaf_spans.shape)}"
+            )
+        self.leaf_spans = leaf_spans
+        self.padding_mask = padding_mask
+        self._cache: dict[Any, Any] = {}
+        self._validate()
+
+    @classmethod
+    def from_words(cls, words: Tensor, spans: Tensor, padding_mask: Tensor) -> TreeBatch:
+        """Make the trees of constituents over words whose subwords are the leaves.
+
+        Args:
+            words: 0-based index of the word each token belongs to, -1 at tokens of no word (end of
+                sentence, padding). A word has one or more tokens, which stand together.
+                Shape: (batch, tokens), int64
+            spans: first word and one past the last of each constituent, children before parents, and
+                whatever else in further columns (its label); -1 at padding.
+                Shape: (batch, constituents, 2 or more), int64
+            padding_mask: True at padding.
+                Shape: (batch, tokens), bool
+
+        Raises:
+            ValueError: a tensor has another type or shape, words are out of order, or a constituent
+                has words that the sentence has not.
+        """
+        _check("words", words, torch.int64, "(batch, tokens)")
+        _check("spans", spans, torch.int64, "(batch, constituents, 2 or more)")
+        is_word = words >= 0
+        tokens = torch.arange(words.size(1), device=words.device)
+        first = is_word.long().argmax(1, keepdim=True)
+        together = (tokens >= first) & (tokens < first + is_word.sum(1, keepdim=True))
+        steps = words.diff(dim=1, prepend=words.new_full((len(words), 1), -1))
+        in_order = torch.where(tokens == first, words == 0, (steps == 0) | (steps == 1))
+        if not bool((is_word == together).all() & (in_order | ~is_word).all()):
+            raise ValueError("the words of a sentence must stand in order, from 0, and together")
+        num_words = int(words.max()) + 1 if words.numel() else 0
+        # bounds[:, k]: the token at which word k begins; one more, where the last word ends.
+        counts = words.new_zeros(len(words), num_words + 1)
+        counts.scatter_add_(1, words.clamp(min=0), is_word.long())
+        bounds = first + pad(counts[:, :num_words].cumsum(1), (1, 0))
+        ends = spans[..., :2]
+        if bool((ends > (words.amax(1) + 1)[:, None, None]).any()):
+            raise ValueError("a constituent has words that its sentence has not")
+        leaf_spans = bounds.gather(1, ends.clamp(min=0).flatten(1)).view(ends.shape)
+        return cls(leaf_spans=torch.where(ends < 0, ends, leaf_spans), padding_mask=padding_mask)
+
+    def _validate(self) -> None:
+        starts, ends = self.leaf_spans.unbind(2)
+        padded, real = (starts == -1) & (ends == -1), self.is_nonterminal
+        fits = (starts >= 0) & (starts < ends) & (ends <= self.num_leaves)
+        holds_padding = (self.membership & self.padding_mask[:, None]).any(2)
+        inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+        apart = (ends[:, :, None] <= starts[:, None]) | (ends[:, None] <= starts[:, :, None])
+        crosses = ~(inside | inside.transpose(1, 2) | apart) & real[:, :, None] & real[:, None]
+        order = torch.arange(self.num_nonterminals, device=self.device)
+        too_early = inside & ~inside.transpose(1, 2) & (order[:, None] < order)
+        too_early &= real[:, :, None] & real[:, None]
+        broken = ~(padded | fits) | holds_padding | crosses.any(2) | too_early.any(2)
+        if not bool(broken.any()):
+            return
+        sentence, node = broken.nonzero()[0].tolist()
+        raise ValueError(
+            f"nonterminal {node} of sentence {sentence} covers the leaves "
+            f"{self.leaf_spans[sentence, node].tolist()} (half-open): expected leaves that are there, "
+            "spans that do not cross, and children before parents"
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Number of sentences."""
+        return self.padding_mask.size(0)
+
+    @property
+    def num_leaves(self) -> int:
+        """Number of leaves n of the padded batch."""
+        return self.padding_mask.size(1)
+
+    @property
+    def num_nonterminals(self) -> int:
+        """Number of nonterminals m of the padded batch."""
+        return self.leaf_spans.size(1)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes N of the padded batch: leaves, then nonterminals."""
+        return self.num_leaves + self.num_nonterminals
+
+    @property
+    def device(self) -> torch.device:
+        """Where the batch lives."""
+        return self.padding_mask.device
+
+    def to(self, device: torch.device | str) -> TreeBatch:
+        """Copy the batch to another device."""
+        return TreeBatch(
+            leaf_spans=self.leaf_spans.to(device), padding_mask=self.padding_mask.to(device)
+        )
+
+    def index_select(self, order: Tensor) -> TreeBatch:
+        """Choose sentences, as ``Tensor.index_select`` does along the batch.
+
+        Args:
+            order: indices of sentences.
+                Shape: (new batch,), int64
+        """
+        return TreeBatch(
+            leaf_spans=self.leaf_spans.index_select(0, order),
+            padding_mask=self.padding_mask.index_select(0, order),
+        )
+
+    def cached(self, key: Any, build: Callable[[], Cached]) -> Cached:
+        """Return what ``build`` made the first time it was asked for under this key."""
+        if key not in self._cache:
+            self._cache[key] = build()
+        return self._cache[key]
+
+    # What the trees are made of
+
+    @property
+    def is_nonterminal(self) -> Tensor:
+        """Which nonterminals are no padding. Shape: (batch, nonterminals), bool."""
+        return self.leaf_spans[..., 0] >= 0
+
+    @property
+    def node_padding_mask(self) -> Tensor:
+        """True at padded nodes. Shape: (batch, nodes), bool."""
+        return self.cached(
+            "node padding", lambda: torch.cat([self.padding_mask, ~self.is_nonterminal], 1)
+        )
+
+    @property
+    def membership(self) -> Tensor:
+        """M: whether leaf j stands under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
+
+        def build() -> Tensor:
+            leaves = torch.arange(self.num_leaves, device=self.device)
+            starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
+            return (starts <= leaves) & (leaves < ends)
+
+        return self.cached("membership", build)
+
+    @property
+    def subtrees(self) -> Tensor:
+        """Sub: whether nonterminal t is in the subtree of i, i itself included.
+
+        Spans nest, so t is below i iff its leaves are among those of i, and, where they are the same
+        leaves, t stands before its ancestor i. Shape: (batch, nonterminals i, nonterminals t), bool.
+        """
+
+        def build() -> Tensor:
+            starts, ends = self.leaf_spans.unbind(2)
+            order = torch.arange(self.num_nonterminals, device=self.device)
+            inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+            real = self.is_nonterminal
+            return inside & (order[:, None] >= order) & real[:, :, None] & real[:, None]
+
+        return self.cached("subtrees", build)
+
+    @property
+    def leaf_counts(self) -> Tensor:
+        """Leaves under each nonterminal, 0 at padding. Shape: (batch, nonterminals), int64."""
+        return self.leaf_spans[..., 1] - self.leaf_spans[..., 0]
+
+    @property
+    def leaf_depths(self) -> Tensor:
+        """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
+        return self.cached("leaf depths", lambda: self.membership.sum(1))
+
+    @property
+    def depths(self) -> Tensor:
+        """Nonterminals above each one, 0 at the top and padding. Shape: (batch, nonterminals), int64."""
+        return self.cached("depths", lambda: (self.subtrees.sum(1) - 1).clamp(min=0))
+
+    @property
+    def max_depth(self) -> int:
+        """Most nonterminals above a leaf."""
+        return self.cached("max depth", lambda: _maximum(self.leaf_depths))
+
+    @property
+    def max_span(self) -> int:
+        """Most leaves under a nonterminal."""
+        return self.cached("max span", lambda: _maximum(self.leaf_counts))
+
+    def paths(self) -> Paths:
+        """List the triples (i, t on the path from i to j, j)."""
+        sentence, leaf, node = self.membership.transpose(1, 2).nonzero(as_tuple=True)
+        # The tops of the paths through a node are its ancestors and itself; listed node by node.
+        _, _, tops = self.subtrees.transpose(1, 2).nonzero(as_tuple=True)
+        num_tops = self.subtrees.sum(1).flatten()
+        first = num_tops.cumsum(0) - num_tops
+        flat = sentence * self.num_nonterminals + node
+        repeats = num_tops[flat]
+        pair = torch.repeat_interleave(repeats)
+        place = torch.arange(len(pair), device=self.device) - (repeats.cumsum(0) - repeats)[pair]
+        return Paths(sentence[pair], tops[first[flat[pair]] + place], node[pair], leaf[pair])
+
+    # Who attends to whom
+
+    def key_mask(self) -> Tensor:
+        """Return which nodes may be attended to: all that are no padding.
+
+        A sentence that is all padding may be attended to: its states are never read, but a NaN among
+        them would reach the gradients.
+
+        Returns:
+            Shape: (batch, 1, 1, nodes), bool
+        """
+
+        def build() -> Tensor:
+            padding = self.node_padding_mask
+            return (~padding | padding.all(1, keepdim=True))[:, None, None]
+
+        return self.cached("key mask", build)
+
+    def subtree_mask(self) -> Tensor:
+        """Return "subtree masking": who attends to whom in the encoder.
+
+        A leaf attends to the leaves, a nonterminal to the leaves and nonterminals of its subtree.
+        Every node attends to itself, padded ones too, so that no softmax is empty.
+
+        Returns:
+            Shape: (batch, 1, nodes that attend, nodes attended to), bool
+        """
+
+        def build() -> Tensor:
+            leaves, nonterminals = self.num_leaves, self.num_nonterminals
+            from_leaves = pad(~self.padding_mask[:, None], (0, nonterminals)).expand(-1, leaves, -1)
+            from_nonterminals = torch.cat([self.membership, self.subtrees], 2)
+            mask = torch.cat([from_leaves, from_nonterminals], 1)
+            itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
+            return (mask | itself).unsqueeze(1)
+
+        return self.cached("subtree mask", build)
+
+
+def _maximum(counts: Tensor) -> int:
+    return int(counts.max()) if counts.numel() else 0
+
+
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: str) -> None:
+    """Raise ``ValueError`` unless a tensor has this type and as many dimensions."""
+    if tensor.dtype != dtype or tensor.dim() != shape.count(",") + 1:
+        raise ValueError(
+            f"{name} must be a {dtype} tensor of shape {shape}, "
+            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
