@@ -32,21 +32,31 @@ class SyntaxTransformerModel(TransformerModelBase):
         raise NotImplementedError
 
     @classmethod
+    def require_parses(cls, cfg: Any, task: Any) -> None:
+        """Ask the task for the parses that the model needs.
+
+        Raises:
+            UserError: the task or its data have no such parses, or the options contradict one another.
+        """
+        needed = cls.needed_parses(cfg)
+        if not needed:
+            return
+        if not hasattr(task, "require_parses"):
+            raise UserError(
+                f"this model needs the source's {' and '.join(needed)}: use --task "
+                "syntax_translation, on data made by fairseq-phrase-preprocess"
+            )
+        task.require_parses(needed)
+
+    @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "SyntaxTransformerModel":
         """Build the model, and ask the task for the parses that it needs.
 
         Raises:
-            UserError: the task or its data have no such parses.
+            UserError: see :meth:`require_parses`.
         """
         cfg = nested_config(cfg)
-        needed = cls.needed_parses(cfg)
-        if needed:
-            if not hasattr(task, "require_parses"):
-                raise UserError(
-                    f"this model needs the source's {' and '.join(needed)}: use --task "
-                    "syntax_translation, on data made by fairseq-phrase-preprocess"
-                )
-            task.require_parses(needed)
+        cls.require_parses(cfg, task)
         return super().build_model(cfg, task)
 
     def forward(

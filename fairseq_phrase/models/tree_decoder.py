@@ -1,0 +1,196 @@
+"""The tree Transformer's decoder: cross-attention over a source tree, with accumulated values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_phrase.models.tree_beams import regroup
+from fairseq_phrase.models.tree_encoder import build_accumulation, wrap_layer
+from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.tree_attention import attend
+from fairseq_phrase.modules.tree_batch import TreeBatch
+
+IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+class TreeCrossAttention(MultiheadAttention):
+    """fairseq's cross-attention over all nodes of the source, nonterminals' values accumulated.
+
+    Keys and accumulated values are computed once per sentence, however many rows of a beam attend to
+    it, and kept in fairseq's incremental state while decoding.
+
+    Args:
+        accumulation: accumulates the values; None leaves them as they are.
+        **options: those of fairseq's ``MultiheadAttention``.
+    """
+
+    def __init__(self, accumulation: HierarchicalAccumulation | None, **options: Any):
+        super().__init__(encoder_decoder_attention=True, **options)
+        self.accumulation = accumulation
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: TreeBatch,
+        incremental_state: IncrementalState | None = None,
+        need_weights: bool = False,
+        static_kv: bool = True,
+        attn_mask: None = None,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend to the source. Time-first, as fairseq's decoder layer calls it.
+
+        Args:
+            query: target states, a sentence's rows side by side.
+                Shape: (target tokens, sentences * beams, width)
+            key: node states of the source, leaves first; not looked at where the incremental state
+                holds what was made of them.
+                Shape: (nodes, sentences, encoder width)
+            value: not used, as in fairseq: the same as ``key``.
+            key_padding_mask: the trees, which fairseq hands on under this name.
+            incremental_state: see fairseq.
+            need_weights: also return the weights' mean over the heads.
+            static_kv: not used: the source never changes.
+            attn_mask: not used.
+            need_head_weights: return every head's weights instead.
+
+        Returns:
+            The attended states, of shape (target tokens, sentences * beams, width), and the weights
+            before dropout: None, or of shape (sentences * beams, target tokens, nodes), for every
+            head (heads, sentences * beams, target tokens, nodes).
+        """
+        source = self._get_input_buffer(incremental_state)
+        if "prev_key" not in source:
+            source = self._encoded(key, key_padding_mask)
+        sentences = source["prev_key"].size(0)
+        length, rows, _ = query.shape
+        beams = rows // sentences
+        if incremental_state is not None:
+            source["beams"] = torch.tensor(beams)
+            self._set_input_buffer(incremental_state, source)
+        # The rows of a sentence attend to the same nodes: they are further queries.
+        # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
+        query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
+        drops = self.training or self.dropout_module.apply_during_inference
+        attended, weights = attend(
+            query.permute(1, 3, 2, 0, 4).flatten(2, 3),
+            source["prev_key"],
+            source["prev_value"],
+            ~source["prev_key_padding_mask"],
+            self.dropout_module.p if drops else 0.0,
+            need_weights or need_head_weights,
+        )
+        attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
+        output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
+        if weights is None:
+            return output, None
+        # -> (heads, sentences * beams, length, nodes)
+        weights = weights.unflatten(2, (beams, length)).permute(1, 0, 2, 3, 4).flatten(1, 2)
+        return output, weights if need_head_weights else weights.mean(0)
+
+    def _encoded(self, states: Tensor, tree: TreeBatch) -> dict[str, Any]:
+        """Make the keys, the accumulated values and the mask that cross-attention needs.
+
+        Returns:
+            ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
+            ``prev_key_padding_mask``, of shape (sentences, 1, 1, nodes): fairseq's names.
+        """
+        keys, values = (
+            projection(states).unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
+            for projection in (self.k_proj, self.v_proj)
+        )
+        if self.accumulation is not None:
+            values = self.accumulation(values, tree)
+        return {
+            "prev_key": keys.transpose(1, 2),
+            "prev_value": values.transpose(1, 2),
+            "prev_key_padding_mask": ~tree.key_mask(),
+        }
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState | None, new_order: Tensor
+    ) -> IncrementalState | None:
+        """Reorder what is kept of the source, as beam search wants its rows.
+
+        Args:
+            incremental_state: see fairseq.
+            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
+        """
+        source = self._get_input_buffer(incremental_state)
+        if "prev_key" in source:
+            chosen, beams = regroup(new_order, source["prev_key"].size(0), int(source.pop("beams")))
+            if chosen is not None:
+                source = {name: kept.index_select(0, chosen) for name, kept in source.items()}
+            source["beams"] = torch.tensor(beams)
+            self._set_input_buffer(incremental_state, source)
+        return incremental_state
+
+
+class TreeDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer whose cross-attention accumulates with its own parameters."""
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> TreeCrossAttention:
+        """Build the cross-attention."""
+        heads = cfg.decoder.attention_heads
+        return TreeCrossAttention(
+            None if cfg.tree_encoder_only else build_accumulation(cfg, embed_dim, heads),
+            embed_dim=embed_dim,
+            num_heads=heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+class TreeDecoder(TransformerDecoderBase):
+    """fairseq's Transformer decoder that attends to the nodes of source trees."""
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        """Build a layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(TreeDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def extract_features(  # type: ignore[override]
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Any]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, list[Any]]]:
+        """Decode without the output projection.
+
+        fairseq's function hands what stands under ``encoder_padding_mask`` on to the layers' cross-
+        attention and looks at it nowhere else: here that is the :class:`TreeBatch`.
+
+        Args:
+            prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
+            encoder_out: from :class:`fairseq_phrase.models.tree_encoder.TreeEncoder`.
+            *args: see fairseq.
+            **kwargs: see fairseq.
+
+        Returns:
+            What fairseq returns. ``attn`` is over the leaves alone, as its users (alignments, unknown
+            words, ensembles) expect one column for each source token; ``node_attn`` is over all nodes.
+            Shapes: ``(rows, target tokens, leaves)`` and ``(rows, target tokens, nodes)``.
+        """
+        (tree,) = encoder_out["tree"]
+        features, extra = super().extract_features(
+            prev_output_tokens, {**encoder_out, "encoder_padding_mask": [tree]}, *args, **kwargs
+        )
+        extra["node_attn"] = extra["attn"]
+        extra["attn"] = [
+            weights if weights is None else weights[..., : tree.num_leaves]
+            for weights in extra["attn"]
+        ]
+        return features, extra
