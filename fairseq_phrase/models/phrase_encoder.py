@@ -129,7 +129,11 @@ class PhraseEncoder(TransformerEncoderBase):
         )
 
     def phrases(
-        self, src_tokens: Tensor, src_words: Tensor | None = None, src_heads: Tensor | None = None
+        self,
+        src_tokens: Tensor,
+        src_words: Tensor | None = None,
+        src_heads: Tensor | None = None,
+        src_spans: Tensor | None = None,
     ) -> PhraseBatch:
         """Find the phrases of a batch.
 
@@ -137,9 +141,11 @@ class PhraseEncoder(TransformerEncoderBase):
             src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
             src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
             src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+            src_spans: first word, one past the last and label of each constituent, -1 at padding.
+                Shape: ``(batch, constituents, 3)``.
 
         Raises:
-            ValueError: the phrases need words or heads and there are none.
+            ValueError: the phrases need words, heads or constituents and there are none.
         """
         padding_mask = src_tokens.eq(self.padding_idx)
         source, longest = self.cfg.phrase_source, self.cfg.phrase_max_length
@@ -155,12 +161,15 @@ class PhraseEncoder(TransformerEncoderBase):
             )
         if src_words is not None and source == "ngram":
             return PhraseBatch.word_ngrams(src_words, padding_mask, longest)
-        if src_words is None or src_heads is None:
+        tree = src_spans if source == "constituency" else src_heads
+        if src_words is None or tree is None:
             raise ValueError(
                 "the batch carries no parse: --task syntax_translation adds it, or pass src_words "
-                "and src_heads"
+                "and src_heads (src_spans for constituents)"
             )
-        return PhraseBatch.dependency(src_words, src_heads, padding_mask, longest)
+        if source == "constituency":
+            return PhraseBatch.constituency(src_words, tree, padding_mask, longest)
+        return PhraseBatch.dependency(src_words, tree, padding_mask, longest)
 
     def forward(  # type: ignore[override]
         self,
@@ -170,6 +179,7 @@ class PhraseEncoder(TransformerEncoderBase):
         token_embeddings: Tensor | None = None,
         src_words: Tensor | None = None,
         src_heads: Tensor | None = None,
+        src_spans: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
         """Encode a batch.
 
@@ -180,12 +190,14 @@ class PhraseEncoder(TransformerEncoderBase):
             token_embeddings: embeddings to use instead of the table's.
             src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
             src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+            src_spans: first word, one past the last and label of each constituent, -1 at padding.
+                Shape: ``(batch, constituents, 3)``.
 
         Returns:
             What fairseq's encoder returns, of the tokens alone and time-first: ``encoder_out`` (shape
             ``(tokens, batch, width)``), ``encoder_padding_mask`` (``(batch, tokens)``) and so on.
         """
-        phrases = self.phrases(src_tokens, src_words, src_heads)
+        phrases = self.phrases(src_tokens, src_words, src_heads, src_spans)
         states, embedding = self._embed(src_tokens, phrases, token_embeddings)
         num_tokens = src_tokens.size(1)
         hidden = [states] if return_all_hiddens else []
@@ -210,7 +222,11 @@ class PhraseEncoder(TransformerEncoderBase):
         }
 
     def attention_maps(
-        self, src_tokens: Tensor, src_words: Tensor | None = None, src_heads: Tensor | None = None
+        self,
+        src_tokens: Tensor,
+        src_words: Tensor | None = None,
+        src_heads: Tensor | None = None,
+        src_spans: Tensor | None = None,
     ) -> tuple[PhraseBatch, list[AttentionMaps]]:
         """Compute the attention weights of both phases in every layer.
 
@@ -218,11 +234,12 @@ class PhraseEncoder(TransformerEncoderBase):
             src_tokens: source. Shape: ``(batch, tokens)``.
             src_words: see :meth:`forward`.
             src_heads: see :meth:`forward`.
+            src_spans: see :meth:`forward`.
 
         Returns:
             The nodes, and each layer's weights.
         """
-        phrases = self.phrases(src_tokens, src_words, src_heads)
+        phrases = self.phrases(src_tokens, src_words, src_heads, src_spans)
         states, _ = self._embed(src_tokens, phrases)
         maps = []
         for layer in self.layers:

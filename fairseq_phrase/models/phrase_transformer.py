@@ -17,16 +17,18 @@ from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 class PhraseTransformerConfig(FlatTransformerConfig):  # type: ignore[misc, valid-type]
     """Options of fairseq's Transformer and of phrases (``spec/phrase_transformer.md``)."""
 
-    phrase_source: ChoiceEnum(["ngram", "dependency", "none"]) = field(  # type: ignore[valid-type]
+    phrase_source: ChoiceEnum(  # type: ignore[valid-type]
+        ["ngram", "dependency", "constituency", "none"]
+    ) = field(
         default="ngram",
         metadata={
             "help": "what phrases are: spans of adjacent units; the edges (and chains) of the "
-            "dependency tree; or none, as a control"
+            "dependency tree; the constituents of the constituency tree; or none, as a control"
         },
     )
     phrase_max_length: int = field(
         default=2,
-        metadata={"help": "most units (words, for dependency) in a phrase: the paper's k"},
+        metadata={"help": "most units (words, for trees) in a phrase: the paper's k"},
     )
     phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
         default="token",
@@ -88,6 +90,8 @@ class PhraseTransformerModel(SyntaxTransformerModel):
             )
         if cfg.phrase_source == "dependency":
             return ["words", "heads"]
+        if cfg.phrase_source == "constituency":
+            return ["words", "spans"]
         if cfg.phrase_source == "ngram" and cfg.phrase_unit == "word":
             return ["words"]
         return []

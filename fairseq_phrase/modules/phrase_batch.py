@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.phrase_chains import dependency_chains, word_chains
+from fairseq_phrase.modules.phrase_constituents import constituent_phrases
 from fairseq_phrase.modules.phrase_edges import (
     NgramLevel,
     PhraseEdges,
@@ -34,7 +35,8 @@ class PhraseBatch:
     """The nodes of a padded batch: its n token positions, then slots for phrases, N in all.
 
     Built once per batch by one of the constructors (:meth:`token_ngrams`, :meth:`word_ngrams`,
-    :meth:`dependency`, :meth:`from_members`, :meth:`without_phrases`) and shared by all layers.
+    :meth:`dependency`, :meth:`constituency`, :meth:`from_members`, :meth:`without_phrases`) and
+    shared by all layers.
     Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node,
     padded or not, is adjacent to itself, so that no softmax is empty; padded nodes are adjacent to
     nothing else.
@@ -225,10 +227,34 @@ class PhraseBatch:
         return cls(padding_mask=nodes, num_tokens=words.size(1), edges=edges)
 
     @classmethod
+    def constituency(
+        cls, words: Tensor, spans: Tensor, padding_mask: Tensor, max_length: int
+    ) -> PhraseBatch:
+        """Make every constituent of up to k words a phrase, and every word of several subwords.
+
+        Args:
+            words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+                Shape: (batch, tokens)
+            spans: first word and one past the last of each constituent, children before parents; -1 at
+                padding; further columns are not looked at. Words of several subwords are among them.
+                Shape: (batch, constituents, 2 or more)
+            padding_mask: True at padding.
+                Shape: (batch, tokens)
+            max_length: most words in a phrase, k.
+
+        Raises:
+            ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the constituents
+                are no trees over the sentence's words.
+        """
+        _check_max_length(max_length)
+        nodes, edges = constituent_phrases(words, spans, padding_mask, max_length)
+        return cls(padding_mask=nodes, num_tokens=words.size(1), edges=edges)
+
+    @classmethod
     def from_members(
         cls, members: Sequence[Iterable[Sequence[int]]], padding_mask: Tensor
     ) -> PhraseBatch:
-        """Make phrases of explicit sets of tokens, such as the constituents of a parse.
+        """Make phrases of explicit sets of tokens.
 
         Loops in Python and compares all pairs of a sentence: meant for phrases without structure.
 
