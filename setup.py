@@ -16,6 +16,7 @@ RAY = ["ray>=2.9"]
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
 COMMANDS = (
+    "analyze",
     "attach",
     "average",
     "inspect",

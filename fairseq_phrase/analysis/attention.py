@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairseq_phrase.analysis.pictures import new_figure, save
 from fairseq_phrase.errors import UserError
 
 
@@ -107,19 +108,9 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
     Raises:
         UserError: matplotlib is missing or does not know the format.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("plots need matplotlib: pip install 'fairseq-phrase[plot]'") from None
     nodes = len(picture.labels)
     side = max(4.0, 0.24 * nodes + 1.5)
-    figure = Figure(figsize=(2 * side + 1, side), layout="constrained")
-    formats = FigureCanvasAgg(figure).get_supported_filetypes()
-    if path.suffix.lstrip(".") not in formats:
-        raise UserError(
-            f"cannot draw '{path.name}': its suffix must be one of {', '.join(formats)}"
-        )
+    figure = new_figure(path, (2 * side + 1, side))
     panels = (
         ("attention over all nodes", picture.all_nodes),
         ("attention within phrases", picture.within_phrases),
@@ -133,5 +124,4 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
         axes.set_ylabel("attending")
         figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle(picture.title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    save(figure, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.cli import run
 
@@ -24,36 +25,65 @@ def _parser() -> argparse.ArgumentParser:
         description="Draw a sentence's attention over all nodes and within phrases, with words and "
         "phrases as labels (the paper's figure 3).",
     )
-    attention.add_argument("data", type=Path, help="data directory")
-    attention.add_argument("--path", type=Path, required=True, help="checkpoint")
-    sentence = attention.add_mutually_exclusive_group(required=True)
+    _add_sentence(attention)
+    attention.add_argument("--head", type=_number, help="from 1, or mean (default)")
+    tree = commands.add_parser(
+        "tree",
+        help="a sentence's tree with the attention that the tree Transformer gives each node",
+        description="Draw a sentence's constituents with the attention on each: of the model's own "
+        "translation, or of one word of it.",
+    )
+    _add_sentence(tree)
+    attends = tree.add_mutually_exclusive_group()
+    attends.add_argument(
+        "--word", help="the word of the translation that attends, or its number (default: all)"
+    )
+    attends.add_argument(
+        "--encoder", action="store_true", help="the encoder's attention, not the decoder's"
+    )
+    for command, out in ((attention, "attention.png"), (tree, "tree.png")):
+        command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg, .pdf")
+    return parser
+
+
+def _add_sentence(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path, help="data directory")
+    parser.add_argument("--path", type=Path, required=True, help="checkpoint")
+    sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed as the data were")
     sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
-    attention.add_argument("--subset", default="test", help="default: test")
-    attention.add_argument("--layer", type=_number, help="from 1, or mean (default)")
-    attention.add_argument("--head", type=_number, help="from 1, or mean (default)")
-    attention.add_argument(
+    parser.add_argument("--subset", default="test", help="default: test")
+    parser.add_argument("--layer", type=_number, help="from 1, or mean (default)")
+    parser.add_argument(
         "--source-parser", help="parse --sentence with this, not the parser that made the data"
     )
-    attention.add_argument(
-        "--out", type=Path, default=Path("attention.png"), help=".png, .svg, .pdf"
-    )
-    return parser
+
+
+def _load(args: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
+    from fairseq_phrase.analysis.checkpoints import dataset_input, load_model, model_input
+
+    model, task = load_model(args.path, args.data, args.source_parser)
+    if args.sentence is not None:
+        return model, task, model_input(task.encode_lines([args.sentence])[0], task)
+    return model, task, dataset_input(task, args.subset, args.index)
 
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
-    from fairseq_phrase.analysis.attention import attention_picture, plot_attention
-    from fairseq_phrase.analysis.checkpoints import dataset_input, load_model, model_input
+    model, task, net_input = _load(args)
+    if args.picture == "attention":
+        from fairseq_phrase.analysis.attention import attention_picture, plot_attention
 
-    model, task = load_model(args.path, args.data, args.source_parser)
-    if args.sentence is not None:
-        net_input = model_input(task.encode_lines([args.sentence])[0], task)
+        dictionary = task.source_dictionary
+        plot_attention(
+            attention_picture(model, net_input, dictionary, args.layer, args.head), args.out
+        )
     else:
-        net_input = dataset_input(task, args.subset, args.index)
-    picture = attention_picture(model, net_input, task.source_dictionary, args.layer, args.head)
-    plot_attention(picture, args.out)
+        from fairseq_phrase.analysis.tree_picture import plot_tree, tree_picture
+
+        picture = tree_picture(model, task, net_input, args.layer, args.word, args.encoder)
+        plot_tree(picture, args.out)
     print(args.out)
 
 

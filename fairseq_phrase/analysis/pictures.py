@@ -1,0 +1,38 @@
+"""Figures that are drawn to files, without a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.errors import UserError
+
+
+def new_figure(path: Path, size: tuple[float, float]) -> Any:
+    """Begin a figure.
+
+    Args:
+        path: where it will go; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+        size: width and height in inches.
+
+    Raises:
+        UserError: matplotlib is missing or does not know the format.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("plots need matplotlib: pip install 'fairseq-phrase[plot]'") from None
+    figure = Figure(figsize=size, layout="constrained")
+    formats = FigureCanvasAgg(figure).get_supported_filetypes()
+    if path.suffix.lstrip(".") not in formats:
+        raise UserError(
+            f"cannot draw '{path.name}': its suffix must be one of {', '.join(formats)}"
+        )
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure to its file, in a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,57 @@
+"""``fairseq-phrase-analyze``: what a model does over a whole data set, as tables."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.cli import run
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-phrase-analyze", description="What a model does over a whole data set."
+    )
+    commands = parser.add_subparsers(dest="table", required=True)
+    attention = commands.add_parser(
+        "attention",
+        help="the tree Transformer's attention on constituents, against their share of the nodes",
+        description="Measure the share of attention that constituents get, in each layer's cross- and "
+        "self-attention, against their share of the nodes that may be attended to.",
+    )
+    attention.add_argument("data", type=Path, help="data directory")
+    attention.add_argument("--path", type=Path, required=True, help="checkpoint")
+    attention.add_argument("--subset", default="test", help="default: test")
+    attention.add_argument("--max-tokens", type=int, default=4000, help="in a batch")
+    attention.add_argument("--out", type=Path, help="also write the table here")
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
+    from fairseq_phrase.analysis.checkpoints import dataset_batches, load_model
+    from fairseq_phrase.analysis.tree_attention import (
+        nonterminal_shares,
+        require_tree_transformer,
+        shares_table,
+    )
+
+    model, task = load_model(args.path, args.data)
+    require_tree_transformer(model)
+    table = shares_table(
+        nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
+    )
+    if args.out is not None:
+        args.out.write_text(table + "\n", encoding="utf-8")
+    print(table)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-analyze", _body, argv)
+
+
+if __name__ == "__main__":
+    main()
