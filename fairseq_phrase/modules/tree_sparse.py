@@ -15,9 +15,9 @@ class _Rows:
     """The entries row by row: for each row a bag of weighted columns."""
 
     def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, num_rows: int) -> None:
-        self.columns, self.values = columns.int(), values
-        row_numbers = torch.arange(num_rows, device=rows.device)
-        self.offsets = torch.searchsorted(rows, row_numbers).int()
+        self.columns, self.values = columns, values
+        counts = columns.new_zeros(num_rows).scatter_add_(0, rows, torch.ones_like(columns))
+        self.offsets = counts.cumsum(0, dtype=counts.dtype) - counts
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         return embedding_bag(
@@ -46,9 +46,11 @@ class ConstantSparseMatrix:
         self, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]
     ) -> None:
         self.shape = shape
-        order = rows.argsort(stable=True)
-        self._by_rows = _Rows(rows[order], columns[order], values[order], shape[0])
-        self._by_columns = _Rows(columns, rows, values, shape[1])
+        # Small integers where they suffice: these are read in every layer, forward and backward.
+        index_type = torch.int32 if max(*shape, len(rows)) < 2**31 else torch.int64
+        order = rows.to(index_type).argsort(stable=True)
+        self._by_rows = _Rows(rows, columns.to(index_type)[order], values[order], shape[0])
+        self._by_columns = _Rows(columns, rows.to(index_type), values, shape[1])
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         """Multiply.
