@@ -26,9 +26,10 @@ def test_every_file_that_the_readme_links_to_is_there():
 
 def test_every_command_of_the_readme_is_installed_and_every_option_is_known():
     """Ask each command for its help, and look the README's options up in it."""
-    from fairseq_phrase.cli import average, plot, preprocess, score
+    from fairseq_phrase.cli import analyze, average, plot, preprocess, score
 
     parsers = {"preprocess": preprocess, "score": score, "average": average, "plot": plot}
+    parsers["analyze"] = analyze
     joined = README.replace("\\\n", " ")
     found = re.findall(r"^fairseq-phrase-(\w+) (.*)$", joined, re.MULTILINE)
     assert {name for name, _ in found} == set(parsers)

@@ -14,6 +14,10 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 from test_end_to_end import SIZES, TRAINING, losses, run, train
 
+# Importing these registers the task and the models, as --user-dir does in fairseq's commands.
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.tree_transformer
+import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
 
@@ -41,11 +45,28 @@ def trained(tree_data, tmp_path_factory) -> tuple[Path, str]:
     return save, train(tree_data, save, *TREE, "--max-epoch", "1")
 
 
+@pytest.fixture
+def in_process(monkeypatch, capsys, caplog):
+    """Run a fairseq command in this process: starting one takes longer than the training here."""
+
+    def run_here(command, *arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["fairseq", *map(str, arguments)])
+        caplog.clear()
+        logging.disable(logging.NOTSET)
+        with caplog.at_level(logging.INFO):
+            command.cli_main()
+        return capsys.readouterr().out + caplog.text
+
+    return run_here
+
+
 def translations(printed: str) -> dict[str, str]:
     return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
 
 
-def test_it_trains_translates_batches_as_single_sentences_and_aligns(trained, tree_data):
+def test_it_trains_translates_batches_as_single_sentences_and_aligns(
+    trained, tree_data, in_process
+):
     after = losses(trained[1])
     assert len(after) > 10
     assert after[max(after)] < 0.85 * after[1]
@@ -55,7 +76,9 @@ def test_it_trains_translates_batches_as_single_sentences_and_aligns(trained, tr
         "--remove-bpe", "sentencepiece",
     ]  # fmt: skip
     together = run("fairseq-generate", *arguments, "--batch-size", "20", "--print-alignment")
-    alone = run("fairseq-generate", *arguments, "--batch-size", "1")
+    arguments.remove("--user-dir")
+    arguments.remove("fairseq_phrase")  # imported here already
+    alone = in_process(fairseq_generate, *arguments, "--batch-size", "1")
     assert len(translations(together)) == 20
     assert translations(together) == translations(alone)
     assert len(re.findall(r"^A-\d+\t\d+-\d+", together, re.MULTILINE)) == 20
@@ -81,28 +104,12 @@ def test_pictures_and_tables_are_made_of_the_checkpoint(trained, tree_data, tmp_
         assert message in capsys.readouterr().err
 
 
-@pytest.fixture
-def in_process(monkeypatch, capsys, caplog):
-    """Run a fairseq command in this process: starting one takes longer than the training here."""
-
-    def run_here(command, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["fairseq", *map(str, arguments)])
-        caplog.clear()
-        logging.disable(logging.NOTSET)
-        with caplog.at_level(logging.INFO):
-            command.cli_main()
-        return capsys.readouterr().out + caplog.text
-
-    return run_here
-
-
 ABLATIONS = [
     ["--no-hierarchical-embeddings"],
     ["--no-subtree-masking"],
     ["--no-hierarchical-embeddings", "--no-subtree-masking"],
-    ["--tree-encoder-only"],
+    ["--tree-encoder-only", "--tree-one-label", "--checkpoint-activations"],
     ["--tree-convention", "released", "--tree-max-vertical", "3", "--tree-max-horizontal", "4"],
-    ["--tree-one-label", "--checkpoint-activations"],
 ]
 
 
@@ -110,7 +117,8 @@ ABLATIONS = [
 def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, in_process, options):
     task = [tree_data, "--task", "syntax_translation"]
     in_process(
-        fairseq_train, *task, *TRAINING, *TREE, *options, "--save-dir", tmp_path, "--max-update", "2"
+        fairseq_train, *task, *TRAINING, *TREE, *options, "--save-dir", tmp_path, "--max-update", "2",
+        "--disable-validation",
     )  # fmt: skip
     path = tmp_path / "checkpoint_last.pt"
     state = torch.load(path, weights_only=True)
@@ -134,7 +142,7 @@ def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, i
 def test_constituents_from_dependencies_serve_too(data_directory, tmp_path, in_process):
     in_process(
         fairseq_train, data_directory, "--task", "syntax_translation", *TRAINING, *TREE,
-        "--save-dir", tmp_path, "--max-update", "2",
+        "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
     )  # fmt: skip
     assert (tmp_path / "checkpoint_last.pt").is_file()
 
@@ -144,7 +152,7 @@ def test_constituents_serve_as_phrases(tree_data, tmp_path, in_process):
     options = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]
     in_process(
         fairseq_train, *arguments, *TRAINING, *options, "--phrase-source", "constituency",
-        "--phrase-max-length", "5", "--save-dir", tmp_path, "--max-update", "2",
+        "--phrase-max-length", "5", "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
     )  # fmt: skip
     path = tmp_path / "checkpoint_last.pt"
     printed = in_process(

@@ -573,3 +573,17 @@ def test_parses_that_only_other_models_of_an_ensemble_need_are_ignored(dictionar
 def test_one_label_shares_one_embedding(dictionary):  # noqa: F811
     assert build(dictionary).encoder.embed_labels.weight.shape == (7, 8)
     assert build(dictionary, tree_one_label=True).encoder.embed_labels.weight.shape == (1, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_deep_trees_stay_finite_in_half_precision(dictionary, dtype):  # noqa: F811
+    forest = [chain(60), flat(200), unary(60, 1)]
+    inputs = batch(dictionary, forest)
+    previous = torch.randint(4, 20, (len(forest), 5))
+    model = build(dictionary).train()
+    exact = model(**inputs, src_lengths=None, prev_output_tokens=previous)[0]
+    model = model.to(dtype)
+    output = model(**inputs, src_lengths=None, prev_output_tokens=previous)[0]
+    torch.testing.assert_close(output.double(), exact, rtol=0.1, atol=0.1)
+    output.float().square().mean().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
