@@ -50,7 +50,7 @@ def attention_picture(
     Raises:
         UserError: the model has no such layer or head, or no phrases.
     """
-    if not hasattr(model.encoder, "attention_maps"):
+    if not hasattr(model.encoder, "phrases"):
         raise UserError("this model is no PhraseTransformer: it has no attention over phrases")
     with torch.no_grad():
         phrases, maps = model.encoder.attention_maps(**net_input)
