@@ -122,8 +122,7 @@ class HierarchicalAccumulation(nn.Module):
         expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
         if values.shape != expected:
             raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
-        leaves = values[:, : tree.num_leaves]
-        nonterminals = values[:, tree.num_leaves :].transpose(1, 2)
+        leaves, nonterminals = values.split([tree.num_leaves, tree.num_nonterminals], 1)
         # w, shape (batch, leaves, heads)
         weights = (leaves * self.leaf_weight).sum(-1)
         if self.leaf_bias is not None:
@@ -133,7 +132,7 @@ class HierarchicalAccumulation(nn.Module):
         from_leaves = self._branches(tree, values.dtype) @ weighted
         # The rest, shape (batch, heads, nonterminals, head width)
         node, vertical, horizontal = self._coefficients(weights, tree, values.dtype)
-        accumulated = node @ nonterminals
+        accumulated = node @ nonterminals.transpose(1, 2)
         if self.embeddings:
             embedded = (
                 vertical @ self.vertical[: vertical.size(-1)],
