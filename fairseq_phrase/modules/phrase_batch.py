@@ -235,16 +235,15 @@ class PhraseBatch:
         Args:
             words: 0-based index of the word each token belongs to, -1 at tokens of no word.
                 Shape: (batch, tokens)
-            spans: first word and one past the last of each constituent, children before parents; -1 at
-                padding; further columns are not looked at. Words of several subwords are among them.
+            spans: first word and one past the last of each constituent, children before parents,
+                among them the words of several subwords; -1 at padding.
                 Shape: (batch, constituents, 2 or more)
             padding_mask: True at padding.
                 Shape: (batch, tokens)
             max_length: most words in a phrase, k.
 
         Raises:
-            ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the constituents
-                are no trees over the sentence's words.
+            ValueError: if ``max_length < 2``, or the constituents are no trees over the words.
         """
         _check_max_length(max_length)
         nodes, edges = constituent_phrases(words, spans, padding_mask, max_length)
