@@ -18,7 +18,7 @@ from fairseq_phrase.data.bpe import SubwordNmtSegmenter
 from fairseq_phrase.data.cut_text import CutLine, MisspeltError
 from fairseq_phrase.data.segmenter import Segmenter, load_segmenter
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, Unparsed
+from fairseq_phrase.parsers import LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import words_of_subwords
@@ -168,11 +168,14 @@ class SourceEncoder:
         """
         manifest = Manifest.load(directory, language)
         constituents = manifest.constituents
-        if parser and constituents == "none":
-            constituents = "parser"
-        options = ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
         try:
-            pipeline = ParsingPipeline(options)
+            if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
+                constituents = (
+                    "parser"  # whatever this one makes; the model says if it is too little
+                )
+            pipeline = ParsingPipeline(
+                ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
+            )
         except UserError as error:
             raise UserError(
                 f"{error} ({directory} names this parser; --source-parser names another)"
