@@ -7,10 +7,11 @@ import re
 from conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+MODELS = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
 
 
 def test_the_python_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", MODELS, re.DOTALL)
     names: dict = {}
     exec(example, names)
     assert names["output"].shape == (2, 13, 64)
@@ -26,10 +27,19 @@ def test_every_file_that_the_readme_links_to_is_there():
 
 def test_every_command_of_the_readme_is_installed_and_every_option_is_known():
     """Ask each command for its help, and look the README's options up in it."""
-    from fairseq_phrase.cli import analyze, average, plot, preprocess, score
+    from fairseq_phrase.cli import (
+        analyze,
+        attach,
+        average,
+        inspect,
+        plot,
+        preprocess,
+        report,
+        score,
+    )
 
     parsers = {"preprocess": preprocess, "score": score, "average": average, "plot": plot}
-    parsers["analyze"] = analyze
+    parsers |= {"analyze": analyze, "attach": attach, "inspect": inspect, "report": report}
     joined = README.replace("\\\n", " ")
     found = re.findall(r"^fairseq-phrase-(\w+) (.*)$", joined, re.MULTILINE)
     assert {name for name, _ in found} == set(parsers)
