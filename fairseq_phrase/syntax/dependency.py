@@ -1,4 +1,4 @@
-"""Dependency trees over the words of one sentence."""
+"""Dependency trees over the words of one sentence, and the words' positions in them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+#: How the relation of two words in the tree is turned into a relative position.
+RELATIONS = ("edge", "path", "distance")
 
 
 class DependencyTree:
@@ -80,6 +83,60 @@ class DependencyTree:
         """Edges from every word up to the root. Shape: ``(words,)``, int64; 0 at the root."""
         return self._depths
 
+    def distances(self) -> np.ndarray:
+        """Count the edges between every two words.
+
+        Returns:
+            Shape: ``(words, words)``, int64; symmetric, 0 on the diagonal.
+        """
+        distances = np.zeros((len(self), len(self)), dtype=np.int64)
+        by_depth = np.argsort(self._depths, kind="stable")
+        ends = np.cumsum(np.bincount(self._depths, minlength=1))
+        # A word is one edge further from all words not below it than its head is. Level by level,
+        # its head's distances are known to all words above, whose own to this level follow by
+        # symmetry; with those, the distances between the words of the level are known, too.
+        for level in np.split(by_depth, ends[:-1])[1:]:
+            heads = self.heads[level]
+            distances[:, level] = distances[heads].T + 1
+            distances[level] = distances[heads] + 1
+            distances[level, level] = 0
+        return distances
+
+    def relative_positions(self, relation: str = "edge") -> np.ndarray:
+        """Number the words as seen from each other, in O(n²).
+
+        Source: *Self-Attention with Structural Position Representations*, section 3.1, eq. 6;
+        ``spec/structural_positions.md``. With ``f`` the sign of ``i - j``:
+
+        - ``edge``: the difference of depths for two words of one edge, else ``f`` times their sum,
+          which is the length of the path through the root (eq. 6 to the letter);
+        - ``path``: the difference of depths for all words one of which is above the other;
+        - ``distance``: ``f`` times the number of edges between the two.
+
+        Args:
+            relation: ``"edge"``, ``"path"`` or ``"distance"``.
+
+        Returns:
+            ``rel(i, j)`` for query word i and key word j, not clipped. Shape: ``(words, words)``,
+            int64; antisymmetric.
+
+        Raises:
+            ValueError: the relation is unknown.
+        """
+        check_relation(relation)
+        words = np.arange(len(self))
+        sign = np.sign(words[:, None] - words)
+        if relation == "distance":
+            return sign * self.distances()
+        difference = self._depths[:, None] - self._depths
+        if relation == "path":
+            in_line = self.distances() == abs(difference)
+        else:
+            is_head = self.heads[:, None] == words
+            in_line = is_head | is_head.T
+        through_root = sign * (self._depths[:, None] + self._depths)
+        return np.where(in_line, difference, through_root)
+
     def restricted_to(self, keep: np.ndarray) -> DependencyTree:
         """Leave words out: their dependents hang off the nearest ancestor that stays.
 
@@ -100,3 +157,13 @@ class DependencyTree:
         kept = np.flatnonzero(keep)
         heads = np.where(keep[heads], heads, np.arange(len(self)))[kept]
         return DependencyTree(np.searchsorted(kept, heads))
+
+
+def check_relation(relation: str) -> None:
+    """Check the name of a relation.
+
+    Raises:
+        ValueError: it is not one of :data:`RELATIONS`.
+    """
+    if relation not in RELATIONS:
+        raise ValueError(f"unknown relation {relation!r}, expected one of {', '.join(RELATIONS)}")

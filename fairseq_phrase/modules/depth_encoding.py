@@ -1,0 +1,97 @@
+"""Absolute positions of tokens in their tree, alone or with those in the sentence (eq. 3, 5, 7).
+
+Source: *Self-Attention with Structural Position Representations*, section 3;
+``spec/structural_positions.md``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, pad
+
+__all__ = ["FUSIONS", "DepthEncoding", "sinusoids"]
+
+FUSIONS = ("tanh", "add")
+
+
+def sinusoids(count: int, width: int) -> Tensor:
+    """Encode the positions 0, 1, ... (eq. 3), first all sines and then all cosines as fairseq does.
+
+    Args:
+        count: how many positions.
+        width: of an encoding; the last column of an odd width is 0.
+
+    Returns:
+        Shape: (count, width), float32
+    """
+    half = width // 2
+    # Wavelengths from 2π to 10000 · 2π.
+    rates = torch.exp(torch.arange(half) * (-math.log(10000) / max(half - 1, 1)))
+    angles = torch.arange(count)[:, None] * rates
+    return pad(torch.cat([angles.sin(), angles.cos()], dim=1), (0, width - 2 * half))
+
+
+class DepthEncoding(nn.Module):
+    """The encoding of tree depths, fused with that of places in the sentence where it is given.
+
+    Args:
+        width: model width d.
+        max_depth: largest depth to prepare for; deeper ones are no error.
+        fusion: ``"tanh"`` for ``tanh(W_seq PE(seq) + W_stru PE(stru) + b)`` (eq. 7), or ``"add"``
+            for ``PE(seq) + PE(stru)``, without parameters; None where there will be no places.
+
+    Raises:
+        ValueError: if the fusion is unknown.
+    """
+
+    table: Tensor
+
+    def __init__(self, width: int, max_depth: int = 256, fusion: str | None = None) -> None:
+        super().__init__()
+        if fusion not in (None, *FUSIONS):
+            raise ValueError(f"unknown fusion {fusion!r}, expected one of {', '.join(FUSIONS)}")
+        self.sequential: nn.Linear | None = None
+        self.structural: nn.Linear | None = None
+        if fusion == "tanh":
+            self.sequential = nn.Linear(width, width, bias=False)
+            self.structural = nn.Linear(width, width)
+            nn.init.xavier_uniform_(self.sequential.weight)
+            nn.init.xavier_uniform_(self.structural.weight)
+            nn.init.zeros_(self.structural.bias)
+        self.register_buffer("table", sinusoids(max_depth + 1, width), persistent=False)
+
+    def forward(
+        self, depths: Tensor, places: Tensor | None = None, place_encodings: Tensor | None = None
+    ) -> Tensor:
+        """Encode depths, and places in the sentence if given.
+
+        There are far fewer depths and places than tokens: these are projected, then looked up.
+
+        Args:
+            depths: tree depth of each token, less than ``tokens + 1``.
+                Shape: (batch, tokens), int64
+            places: the token's place in its sentence, an index of ``place_encodings``.
+                Shape: (batch, tokens), int64
+            place_encodings: PE(seq), of each place.
+                Shape: (places, width)
+
+        Returns:
+            Shape: (batch, tokens, width)
+        """
+        encodings = self._depth_encodings(depths.size(1) + 1)
+        if self.structural is not None:
+            encodings = self.structural(encodings)
+        encoded = embedding(depths, encodings)
+        if places is not None and place_encodings is not None:
+            if self.sequential is not None:
+                place_encodings = self.sequential(place_encodings)
+            encoded = encoded + embedding(places, place_encodings)
+        return encoded.tanh() if self.structural is not None else encoded
+
+    def _depth_encodings(self, count: int) -> Tensor:
+        if count > len(self.table):
+            self.table = sinusoids(count, self.table.size(1)).to(self.table)
+        return self.table[:count]

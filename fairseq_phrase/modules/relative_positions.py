@@ -1,0 +1,165 @@
+"""The relative positions of all pairs of a batch, and the two ways between pairs and positions.
+
+A kind of relative position (sequential, structural) has a table of 2·clip + 1 rows; the tables of all
+kinds stand below one another as one of R rows, and every pair has one row of each kind.
+:func:`spread` goes from (n, R) to (n, n), :func:`collect` back. They are transposes of one another,
+and so each is the other's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["RelativePositions", "collect", "sequential_positions", "spread"]
+
+
+def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
+    """Number the tokens as seen from each other by their order: i - j (eq. 4).
+
+    The sign is that of eq. 6. Shaw et al. count j - i, which numbers a table's rows the other way.
+
+    Args:
+        num_tokens: length n of the padded batch. Padding on the left moves all tokens alike.
+        device: where to make them.
+
+    Returns:
+        Shape: (1, tokens, tokens), int64
+    """
+    order = torch.arange(num_tokens, device=device)
+    return (order[:, None] - order)[None]
+
+
+@dataclass(frozen=True)
+class RelativePositions:
+    """All pairs of a padded batch with their table rows. Made once per batch, shared by all layers.
+
+    Attributes:
+        rows: for each kind of relative position, the row of each pair in the kinds' tables put below
+            one another.
+            Shape of each: (batch or 1, queries, keys), int64
+        num_rows: number of rows R of all tables.
+        masked_keys: True at keys that get no weight; None where all get some.
+            Shape: (batch, keys)
+    """
+
+    rows: tuple[Tensor, ...]
+    num_rows: int
+    masked_keys: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        relative: Mapping[str, Tensor],
+        clips: Mapping[str, int],
+        padding_mask: Tensor | None = None,
+    ) -> RelativePositions:
+        """Look up the table rows of relative positions.
+
+        Args:
+            relative: by kind, relative positions rel(i, j), clipped or not.
+                Shape of each: (batch or 1, tokens, tokens), int64
+            clips: by kind, the largest size c of a relative position: the table has 2c + 1 rows, the
+                first for -c. Its order is that of the tables.
+            padding_mask: True at padded tokens. A sentence that is all padding attends to itself, so
+                that no NaN reaches the gradients.
+                Shape: (batch, tokens)
+
+        Raises:
+            ValueError: if there is no kind or the kinds differ, or a tensor has a wrong type or shape.
+        """
+        if not clips or set(relative) != set(clips):
+            raise ValueError(f"relative positions {[*relative]} do not fit tables {[*clips]}")
+        rows, first = [], 0
+        for kind, clip in clips.items():
+            position = relative[kind]
+            if position.dtype != torch.int64 or position.dim() != 3:
+                raise ValueError(
+                    f"{kind} positions must be an int64 tensor of shape (batch, tokens, tokens), "
+                    f"got {position.dtype} of shape {tuple(position.shape)}"
+                )
+            rows.append(position.clamp(-clip, clip) + (first + clip))
+            first += 2 * clip + 1
+        masked = None
+        if padding_mask is not None:
+            if padding_mask.dtype != torch.bool or padding_mask.dim() != 2:
+                raise ValueError(
+                    "padding_mask must be a boolean tensor of shape (batch, tokens), "
+                    f"got {padding_mask.dtype} of shape {tuple(padding_mask.shape)}"
+                )
+            if bool(padding_mask.any()):
+                masked = padding_mask & ~padding_mask.all(1, keepdim=True)
+        return cls(tuple(rows), first, masked)
+
+    def of_heads(self, like: Tensor) -> list[Tensor]:
+        """View the rows as indices for all heads. Shape of each: (batch, heads, queries, keys)."""
+        batch, heads = like.shape[:2]
+        return [rows[:, None].expand(batch, heads, -1, -1) for rows in self.rows]
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, per_row: Tensor, positions: RelativePositions, masked: bool) -> Tensor:
+        ctx.positions = positions
+        first, *others = positions.of_heads(per_row)
+        pairs = per_row.gather(-1, first)
+        for index in others:
+            pairs += per_row.gather(-1, index)
+        if masked and positions.masked_keys is not None:
+            pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
+        return pairs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+        # The softmax of a mask has left no gradient at masked keys.
+        return collect(gradients[0], ctx.positions), None, None
+
+
+class _Collect(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pairs: Tensor, positions: RelativePositions) -> Tensor:
+        ctx.positions = positions
+        # Half precision is too coarse to add up in.
+        exact = pairs if pairs.dtype == torch.float64 else pairs.float()
+        sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
+        for index in positions.of_heads(pairs):
+            sums.scatter_add_(-1, index, exact)
+        return sums.to(pairs.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return spread(gradients[0], ctx.positions), None
+
+
+def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
+    """Give every pair the sum of its table rows' values.
+
+    Args:
+        per_row: a value of each query and table row.
+            Shape: (batch, heads, queries, R)
+        positions: the pairs' rows.
+        masked: put -inf at masked keys: a bias for a softmax, and nothing else.
+
+    Returns:
+        Shape: (batch, heads, queries, keys)
+    """
+    return _Spread.apply(per_row, positions, masked)
+
+
+def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
+    """Sum a value of every pair over the keys of each table row; the transpose of :func:`spread`.
+
+    Args:
+        pairs: a value of each pair. Half precision is added up in single.
+            Shape: (batch, heads, queries, keys)
+        positions: the pairs' rows.
+
+    Returns:
+        Shape: (batch, heads, queries, R)
+    """
+    return _Collect.apply(pairs, positions)
