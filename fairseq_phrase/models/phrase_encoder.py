@@ -119,9 +119,11 @@ class PhraseEncoder(TransformerEncoderBase):
         embed_tokens: the source embeddings.
     """
 
+    layer_class = PhraseEncoderLayer
+
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
-        layer: nn.Module = PhraseEncoderLayer(cfg)
+        layer: nn.Module = self.layer_class(cfg)
         if cfg.checkpoint_activations:
             layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
         return fsdp_wrap(

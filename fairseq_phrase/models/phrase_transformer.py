@@ -8,14 +8,21 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, register_presets, size
+from fairseq_phrase.models.config import PRESETS, register_presets, size
 from fairseq_phrase.models.phrase_encoder import PhraseEncoder
+from fairseq_phrase.models.structural_options import (
+    StructuralPositionConfig,
+    check_positions,
+    needs_tree,
+    relative_clips,
+)
+from fairseq_phrase.models.structural_phrase_encoder import StructuralPhraseEncoder
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 
 @dataclass
-class PhraseTransformerConfig(FlatTransformerConfig):  # type: ignore[misc, valid-type]
-    """Options of fairseq's Transformer and of phrases (``spec/phrase_transformer.md``)."""
+class PhraseTransformerConfig(StructuralPositionConfig):
+    """Options of fairseq's Transformer, of positions and of phrases (``spec/phrase_transformer.md``)."""
 
     phrase_source: ChoiceEnum(  # type: ignore[valid-type]
         ["ngram", "dependency", "constituency", "none"]
@@ -73,12 +80,13 @@ class PhraseTransformerModel(SyntaxTransformerModel):
 
     @classmethod
     def needed_parses(cls, cfg: Any) -> list[str]:
-        """Name the fields of a parse that the phrases are made from.
+        """Name the fields of a parse that phrases and positions are made from.
 
         Raises:
             UserError: phrases of fewer than two units, or of more than any sentence has, were asked
-                for.
+                for; or an option of positions makes no sense.
         """
+        check_positions(cfg)
         if cfg.phrase_max_length < 2:
             raise UserError(
                 f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
@@ -88,7 +96,7 @@ class PhraseTransformerModel(SyntaxTransformerModel):
                 f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
                 f"--max-source-positions is {cfg.max_source_positions}"
             )
-        if cfg.phrase_source == "dependency":
+        if cfg.phrase_source == "dependency" or needs_tree(cfg):
             return ["words", "heads"]
         if cfg.phrase_source == "constituency":
             return ["words", "spans"]
@@ -101,4 +109,6 @@ class PhraseTransformerModel(SyntaxTransformerModel):
         cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: torch.nn.Embedding
     ) -> PhraseEncoder:
         """Build the encoder."""
-        return PhraseEncoder(cfg, src_dict, embed_tokens)
+        has_positions = needs_tree(cfg) or relative_clips(cfg) or cfg.no_sequential_absolute
+        encoder = StructuralPhraseEncoder if has_positions else PhraseEncoder
+        return encoder(cfg, src_dict, embed_tokens)

@@ -64,15 +64,20 @@ class DepthEncoding(nn.Module):
         self.register_buffer("table", sinusoids(max_depth + 1, width), persistent=False)
 
     def forward(
-        self, depths: Tensor, places: Tensor | None = None, place_encodings: Tensor | None = None
+        self,
+        depths: Tensor,
+        max_depth: int,
+        places: Tensor | None = None,
+        place_encodings: Tensor | None = None,
     ) -> Tensor:
         """Encode depths, and places in the sentence if given.
 
         There are far fewer depths and places than tokens: these are projected, then looked up.
 
         Args:
-            depths: tree depth of each token, less than ``tokens + 1``.
+            depths: tree depth of each token.
                 Shape: (batch, tokens), int64
+            max_depth: no depth is larger; the number of tokens will do.
             places: the token's place in its sentence, an index of ``place_encodings``.
                 Shape: (batch, tokens), int64
             place_encodings: PE(seq), of each place.
@@ -81,7 +86,7 @@ class DepthEncoding(nn.Module):
         Returns:
             Shape: (batch, tokens, width)
         """
-        encodings = self._depth_encodings(depths.size(1) + 1)
+        encodings = self._depth_encodings(max_depth + 1)
         if self.structural is not None:
             encodings = self.structural(encodings)
         encoded = embedding(depths, encodings)

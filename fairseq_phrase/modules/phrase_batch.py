@@ -343,7 +343,7 @@ class PhraseBatch:
             return pad(states, (0, 0, 0, num_phrases))
         if init != "mean":
             raise ValueError(f"unknown initial phrase state {init!r}, expected 'zero' or 'mean'")
-        query, key = self.cached("contained tokens", self._contained_tokens)
+        query, key = self.contained_tokens()
         # Half precision is too coarse to add up in.
         tokens = states.reshape(-1, width).index_select(0, key)
         tokens = tokens if states.dtype == torch.float64 else tokens.float()
@@ -352,8 +352,11 @@ class PhraseBatch:
         means = (sums / sizes[:, None]).view(batch, num_phrases, width)
         return torch.cat([states, means.to(states.dtype)], dim=1)
 
-    def _contained_tokens(self) -> tuple[Tensor, Tensor]:
+    def contained_tokens(self) -> tuple[Tensor, Tensor]:
         """Return flat indices (phrase of all slots, token of all positions) of each membership."""
+        return self.cached("contained tokens", self._list_contained_tokens)
+
+    def _list_contained_tokens(self) -> tuple[Tensor, Tensor]:
         query, key = self.edges()
         num_nodes, num_tokens = self.num_nodes, self.num_tokens
         keep = (query % num_nodes >= num_tokens) & (key % num_nodes < num_tokens)
@@ -374,7 +377,7 @@ class PhraseBatch:
             for row in is_node
         ]
         num_phrases = self.num_nodes - self.num_tokens
-        phrases, contained = self._contained_tokens()
+        phrases, contained = self.contained_tokens()
         for phrase, token in zip(phrases.tolist(), contained.tolist(), strict=True):
             sentence, slot = divmod(phrase, num_phrases)
             tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)

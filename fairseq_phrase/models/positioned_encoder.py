@@ -1,0 +1,134 @@
+"""What encoders with structural and relative positions share: where tokens stand, and embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+from fairseq_phrase.models.structural_options import needs_tree, relative_clips
+from fairseq_phrase.modules.depth_encoding import DepthEncoding
+from fairseq_phrase.modules.relative_attention import RelativeAttention
+from fairseq_phrase.modules.relative_positions import sequential_positions
+from fairseq_phrase.modules.tree_positions import TreePositions
+
+
+def build_relative_attention(
+    kind: type[RelativeAttention], embed_dim: int, cfg: TransformerConfig
+) -> RelativeAttention:
+    """Build a layer's attention with relative positions from fairseq's options and ours."""
+    attention = kind(
+        embed_dim=embed_dim,
+        num_heads=cfg.encoder.attention_heads,
+        clips=relative_clips(cfg),
+        dropout=cfg.attention_dropout,
+        use_values=not cfg.relative_keys_only,
+    )
+    for projection in attention.children():
+        if isinstance(projection, nn.Linear):
+            quant_noise(projection, cfg.quant_noise.pq, cfg.quant_noise.pq_block_size)
+    return attention
+
+
+class PositionedEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder that knows where its tokens stand in their dependency trees.
+
+    Args:
+        cfg: fairseq's options with those of positions.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+    """
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens)
+        if cfg.no_sequential_absolute:
+            self.embed_positions = None
+        self.depth_encoding: DepthEncoding | None = None
+        if cfg.structural_absolute:
+            self.depth_encoding = DepthEncoding(
+                embed_tokens.embedding_dim,
+                cfg.max_source_positions,
+                fusion=None if self.embed_positions is None else cfg.structural_fusion,
+            )
+
+    def find_tree(
+        self, src_tokens: Tensor, src_words: Tensor | None, src_heads: Tensor | None
+    ) -> TreePositions | None:
+        """Place the tokens in their trees, if the options ask for it.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
+            src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+
+        Raises:
+            ValueError: the batch has no trees, or they are none.
+        """
+        if not needs_tree(self.cfg):
+            return None
+        if src_words is None or src_heads is None:
+            raise ValueError(
+                "the batch carries no parse: --task syntax_translation adds it, or pass src_words "
+                "and src_heads"
+            )
+        return TreePositions(src_words, src_heads, src_tokens.eq(self.padding_idx))
+
+    def relative_positions(
+        self, tree: TreePositions | None, num_tokens: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Compute the relative positions that the options ask for.
+
+        Args:
+            tree: where the tokens stand in their trees, from :meth:`find_tree`.
+            num_tokens: length of the padded batch.
+            device: where to compute them.
+
+        Returns:
+            By kind, not clipped. Shape of each: ``(batch or 1, tokens, tokens)``, int64.
+        """
+        relative = {}
+        if self.cfg.sequential_relative:
+            relative["sequential"] = sequential_positions(num_tokens, device)
+        if self.cfg.structural_relative and tree is not None:
+            relative["structural"] = tree.relative(self.cfg.structural_relation)
+        return relative
+
+    def forward_embedding(
+        self,
+        src_tokens: Tensor,
+        token_embedding: Tensor | None = None,
+        depths: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Embed tokens, and add their absolute positions (eq. 7).
+
+        Args:
+            src_tokens: source. Shape: ``(batch, tokens)``.
+            token_embedding: embeddings to use instead of the table's.
+            depths: of each token in its tree, if its encoding is to be added.
+                Shape: ``(batch, tokens)``.
+
+        Returns:
+            The first states and the scaled embeddings. Shape of each: ``(batch, tokens, width)``.
+        """
+        if self.depth_encoding is None or depths is None:
+            return super().forward_embedding(src_tokens, token_embedding)
+        if token_embedding is None:
+            token_embedding = self.embed_tokens(src_tokens)
+        embedded = self.embed_scale * token_embedding
+        places = encodings = None
+        if self.embed_positions is not None:
+            # PE(seq) of all places that there are, by a sentence that fills the batch's length.
+            longest = min(src_tokens.size(1), self.embed_positions.max_positions)
+            filled = src_tokens.new_full((1, longest), self.padding_idx + 1)
+            encodings = self.embed_positions(filled)[0]
+            places = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
+        states = embedded + self.depth_encoding(depths, depths.size(1), places, encodings)
+        if self.layernorm_embedding is not None:
+            states = self.layernorm_embedding(states)
+        states = self.dropout_module(states)
+        if self.quant_noise is not None:
+            states = self.quant_noise(states)
+        return states, embedded
