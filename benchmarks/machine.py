@@ -1,4 +1,4 @@
-"""What the benchmarks share: a description of the machine, and clocks that wait for the device."""
+"""What the benchmarks share: a description of the machine, clocks that wait for the device, memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 
 def describe_machine(device: str) -> str:
@@ -40,3 +41,28 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
     run()
     synchronize(device)
     return time.perf_counter() - begin
+
+
+def peak_memory(run: Callable[[], object], device: torch.device) -> int:
+    """Return the most bytes one call holds at a time beyond what was there before.
+
+    On CUDA it is what the caching allocator counts; on a CPU it is the running sum of the allocations
+    and releases the profiler records, which is exact for tensors but does not see scratch space
+    inside kernels.
+    """
+    if device.type == "cuda":
+        synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        run()
+    events = record.profiler.kineto_results.events()
+    changes = [event for event in events if event.name() == "[memory]"]
+    held = most = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        most = max(most, held)
+    return most

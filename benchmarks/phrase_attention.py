@@ -27,14 +27,12 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from machine import describe_machine, seconds, synchronize
+from machine import describe_machine, peak_memory, seconds
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 from fairseq_phrase.modules.ngram_blocks import block_adjacency
@@ -98,26 +96,6 @@ def make_phrases(
     heads = (index - distance).clamp(min=0).to(device)
     heads = heads.masked_fill(index.to(device) > words.max(1, keepdim=True).values, -1)
     return PhraseBatch.dependency(words, heads, padding_mask, max_length)
-
-
-def peak_memory(run: Callable[[], object], device: torch.device) -> int:
-    """Return the most bytes one call holds at a time beyond what was there before."""
-    if device.type == "cuda":
-        synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        run()
-    events = record.profiler.kineto_results.events()
-    changes = [event for event in events if event.name() == "[memory]"]
-    held = most = 0
-    for change in sorted(changes, key=lambda event: event.start_ns()):
-        held += change.nbytes()
-        most = max(most, held)
-    return most
 
 
 def measure(kind: str, mask: str, max_length: int, tokens: int, options: argparse.Namespace) -> Row:
