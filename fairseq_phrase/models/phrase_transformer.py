@@ -83,10 +83,20 @@ class PhraseTransformerModel(SyntaxTransformerModel):
         """Name the fields of a parse that phrases and positions are made from.
 
         Raises:
-            UserError: phrases of fewer than two units, or of more than any sentence has, were asked
-                for; or an option of positions makes no sense.
+            UserError: an option of phrases or positions makes no sense.
         """
         check_positions(cfg)
+        needed = cls._needed_for_phrases(cfg)
+        return [*dict.fromkeys([*needed, "words", "heads"])] if needs_tree(cfg) else needed
+
+    @classmethod
+    def _needed_for_phrases(cls, cfg: Any) -> list[str]:
+        """Name the fields of a parse that the phrases are made from.
+
+        Raises:
+            UserError: phrases of fewer than two units, or of more than any sentence has, were asked
+                for.
+        """
         if cfg.phrase_max_length < 2:
             raise UserError(
                 f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
@@ -96,7 +106,7 @@ class PhraseTransformerModel(SyntaxTransformerModel):
                 f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
                 f"--max-source-positions is {cfg.max_source_positions}"
             )
-        if cfg.phrase_source == "dependency" or needs_tree(cfg):
+        if cfg.phrase_source == "dependency":
             return ["words", "heads"]
         if cfg.phrase_source == "constituency":
             return ["words", "spans"]

@@ -66,7 +66,11 @@ class StructuralPhraseEncoder(PhraseEncoder, PositionedEncoder):
     layer_class = StructuralPhraseEncoderLayer
 
     def phrases(
-        self, src_tokens: Tensor, src_words: Tensor | None = None, src_heads: Tensor | None = None
+        self,
+        src_tokens: Tensor,
+        src_words: Tensor | None = None,
+        src_heads: Tensor | None = None,
+        *others: Tensor | None,
     ) -> PositionedPhrases:
         """Find the phrases of a batch, and where they stand.
 
@@ -74,11 +78,12 @@ class StructuralPhraseEncoder(PhraseEncoder, PositionedEncoder):
             src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
             src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
             src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+            *others: what else phrases may be made from.
 
         Raises:
             ValueError: phrases or positions need a parse and there is none.
         """
-        phrases = super().phrases(src_tokens, src_words, src_heads)
+        phrases = super().phrases(src_tokens, src_words, src_heads, *others)
         tree = self.find_tree(src_tokens, src_words, src_heads)
         depths = torch.zeros_like(src_tokens) if tree is None else tree.depths
         relative = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
