@@ -31,78 +31,47 @@ import argparse
 import logging
 import statistics
 import sys
-import tempfile
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq import options as fairseq_options
 from fairseq import utils
-from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import FP16Optimizer, build_optimizer
-from fairseq.tasks import setup_task
 from machine import describe_machine, peak_memory, seconds
+from models import Built, add_arguments, build_models, load_dataset
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
-# Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.tasks.syntax_translation  # noqa: F401
-from fairseq_phrase.data.syntax_dataset import SyntaxDataset
-
-# Width, feed-forward width, heads, layers; the paper's sizes for Multi30k are those of the base
-# Transformer where it gives them, and so are the presets'.
-SIZES = {
-    "tiny": (128, 256, 4, 3),
-    "multi30k": (512, 2048, 8, 6),
-    "base": (512, 2048, 8, 6),
-}
-VOCABULARY = 8000
-
-#: The rows, by name. A further architecture is a further row; the first is what all are compared to.
-MODELS = {
-    "transformer": "--arch transformer",
-    "phrase, k = 2": "--arch phrase_transformer --phrase-max-length 2",
-    "phrase, k = 3": "--arch phrase_transformer --phrase-max-length 3",
-    "structural absolute": "--arch structural_transformer --structural-absolute",
-    "structural absolute and relative": "--arch structural_transformer --structural-absolute "
-    "--structural-relative",
-    "structural, both relative": "--arch structural_transformer --structural-absolute "
-    "--structural-relative --sequential-relative",
-    "structural, both relative, keys only": "--arch structural_transformer --structural-absolute "
-    "--structural-relative --sequential-relative --relative-keys-only",
-}
-
 
 @dataclass
 class Trained:
-    """A model in training: its task, criterion and optimizer, and what was measured of it."""
+    """A model in training: its criterion and optimizer, and what was measured of it."""
 
-    name: str
-    task: Any
-    model: Any
+    built: Built
     criterion: Any
     optimizer: Any
-    parses: set[str] = field(default_factory=set)
     flops: int = 0
     memory: int = 0
 
-    def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Leave the parses that the model has not asked for out of a batch."""
-        wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
-        net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
-        return {**sample, "net_input": net_input}
+    @classmethod
+    def of(cls, built: Built) -> Trained:
+        """Prepare a model for training, as fairseq-train does."""
+        built.model.train()
+        parameters = [p for p in built.model.parameters() if p.requires_grad]
+        if built.cfg.common.bf16:
+            optimizer = FP16Optimizer.build_optimizer(built.cfg, parameters)
+        else:
+            optimizer = build_optimizer(built.cfg.optimizer, parameters)
+        return cls(built, built.task.build_criterion(built.cfg.criterion), optimizer)
 
     def forward_backward(self, sample: dict[str, Any], update: int) -> int:
         """Compute the gradients of one batch, and return its sample size."""
-        _, sample_size, _ = self.task.train_step(
-            self.own_inputs(sample), self.model, self.criterion, self.optimizer, update
+        own = self.built.own_inputs(sample)
+        _, sample_size, _ = self.built.task.train_step(
+            own, self.built.model, self.criterion, self.optimizer, update
         )
         return sample_size
 
@@ -114,98 +83,15 @@ class Trained:
         self.optimizer.step()
 
 
-def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Trained:
-    """Build a model as fairseq-train does, from its flags."""
-    width, ffn, heads, layers = SIZES[options.size]
-    arguments = [data, "--task", "syntax_translation", "--source-lang", options.source_lang]
-    arguments += ["--target-lang", options.target_lang, *flags, "--dropout", "0.1"]
-    for side in ("encoder", "decoder"):
-        arguments += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
-        arguments += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
-    arguments += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-    arguments += ["--optimizer", "adam", "--lr", "1e-4"]
-    arguments += [] if options.device.startswith("cuda") else ["--cpu"]
-    arguments += ["--bf16"] if options.dtype == "bfloat16" else []
-    parser = fairseq_options.get_training_parser(default_task="syntax_translation")
-    cfg = convert_namespace_to_omegaconf(
-        fairseq_options.parse_args_and_arch(parser, input_args=arguments)
+def load_batches(models: list[Built], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Draw the batches as an epoch of fairseq-train does."""
+    batches = models[0].task.get_batch_iterator(
+        load_dataset(models, options.subset, options),
+        max_tokens=options.max_tokens,
+        seed=1,
+        required_batch_size_multiple=8,
     )
-    task = setup_task(cfg.task)
-    parses: set[str] = set()
-    task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
-    model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if options.dtype == "bfloat16":
-        optimizer = FP16Optimizer.build_optimizer(cfg, parameters)
-    else:
-        optimizer = build_optimizer(cfg.optimizer, parameters)
-    criterion = task.build_criterion(cfg.criterion)
-    return Trained(name, task, model.train(), criterion, optimizer, parses)
-
-
-def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
-    """Make what a data directory needs for models to be built: two dictionaries."""
-    dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
-        dictionary.add_symbol(f"word{index}")
-    for language in (options.source_lang, options.target_lang):
-        dictionary.save(str(Path(directory) / f"dict.{language}.txt"))
-
-
-def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
-    """Make sentences of random words in random trees.
-
-    Args:
-        task: knows the dictionaries.
-        length: of all sentences, with end of sentence; None for Multi30k's: 18 subwords on average.
-        sentences: how many.
-    """
-    generator = np.random.default_rng(1)
-    source = np.exp(generator.normal(2.75, 0.32, sentences)).round().clip(4, 60).astype(np.int64)
-    target = (source + generator.normal(0, 2, sentences).round()).clip(4, 60).astype(np.int64)
-    if length is not None:
-        source[:] = target[:] = length - 1
-
-    def side(lengths: np.ndarray, dictionary: Dictionary) -> ListDataset:
-        rows = [
-            torch.from_numpy(generator.integers(dictionary.nspecial, len(dictionary), length + 1))
-            for length in lengths
-        ]
-        for row in rows:
-            row[-1] = dictionary.eos()
-        return ListDataset(rows, lengths + 1)
-
-    def parse(subwords: int) -> dict[str, np.ndarray]:
-        # Four of five subwords begin a word, whose head is one of the five before it.
-        words = np.r_[0, (generator.random(subwords - 1) < 0.8).cumsum()]
-        index = np.arange(words[-1] + 1)
-        heads = (index - generator.integers(1, 6, len(index))).clip(0)
-        return {"words": words, "heads": heads}
-
-    sources = side(source, task.source_dictionary)
-    targets = side(target, task.target_dictionary)
-    pairs = LanguagePairDataset(
-        sources, source + 1, task.source_dictionary,
-        targets, target + 1, task.target_dictionary,
-        left_pad_source=False,
-    )  # fmt: skip
-    return SyntaxDataset(pairs, [parse(subwords) for subwords in source])
-
-
-def load_batches(models: list[Trained], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Draw the batches as an epoch of fairseq-train does, with all parses that models ask for."""
-    task = models[0].task
-    if options.data:
-        fields = {name.removeprefix("src_") for trained in models for name in trained.parses}
-        if fields:
-            type(task).require_parses(task, sorted(fields))
-        task.load_dataset(options.subset)
-        dataset = task.dataset(options.subset)
-    else:
-        dataset = random_dataset(task, options.length)
-    batches = task.get_batch_iterator(
-        dataset, max_tokens=options.max_tokens, seed=1, required_batch_size_multiple=1
-    ).next_epoch_itr(shuffle=True)
+    batches = batches.next_epoch_itr(shuffle=True)
     chosen = [batch for batch, _ in zip(batches, range(options.batches), strict=False)]
     return utils.move_to_cuda(chosen) if options.device.startswith("cuda") else chosen
 
@@ -257,7 +143,7 @@ def table(models: list[Trained], times: list[list[float]], batches: list[dict[st
         measured = statistics.median(step[0] / step[index] for step in times)
         predicted = models[0].flops / trained.flops
         lines.append(
-            f"| {trained.name} | {speed:.0f} | {statistics.median(own) * 1e3:.0f} "
+            f"| {trained.built.name} | {speed:.0f} | {statistics.median(own) * 1e3:.0f} "
             f"| {trained.flops / len(batches) / 1e9:.1f} | {measured:.3f} | {predicted:.3f} "
             f"| {measured / predicted:.2f} | {trained.memory / 2**20:.0f} "
             f"| {trained.memory / models[0].memory:.2f} |"
@@ -270,29 +156,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "data",
-        metavar="DATA",
-        nargs="?",
-        help="a directory made by fairseq-phrase-preprocess or fairseq-preprocess; without it, "
-        f"random words of {VOCABULARY} in sentences as long as Multi30k's",
-    )
-    parser.add_argument("--source-lang", default="de")
-    parser.add_argument("--target-lang", default="en")
+    add_arguments(parser)
     parser.add_argument("--subset", default="train", help="split of DATA that batches come from")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--size", default="multi30k", choices=list(SIZES))
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        default=[""],
-        metavar="NAME",
-        help=f"compare those alone whose names begin so: {', '.join([*MODELS][1:])}",
-    )
-    parser.add_argument(
-        "--length", type=int, help="of every source and target, with end of sentence, without DATA"
-    )
     parser.add_argument(
         "--max-tokens", type=int, default=4096, help="in a batch, as fairseq counts"
     )
@@ -310,14 +175,9 @@ def main() -> None:
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
-    names = [name for name in MODELS if name.startswith(("transformer", *options.models))]
-    with tempfile.TemporaryDirectory() as made:
-        if not options.data:
-            write_dictionaries(made, options)
-        models = [
-            build(name, MODELS[name].split(), options.data or made, options) for name in names
-        ]
-    batches = load_batches(models, options)
+    built = build_models(options)
+    batches = load_batches(built, options)
+    models = [Trained.of(each) for each in built]
     for trained in models:
         trained.flops = count_flops(trained, batches)
     times = measure(models, batches, options)

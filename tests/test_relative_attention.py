@@ -233,6 +233,16 @@ def test_low_precision_is_as_exact_as_the_naive_form(dtype, with_values):
         assert error(one, truth) <= 2 * error(other, truth)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_many_small_weights_are_added_up_in_single_precision(dtype):
+    # 4096 weights of 2^-12: in half precision a sum stops growing long before it is 1.
+    rows = torch.zeros(1, 1, 4096, dtype=torch.int64)
+    positions = RelativePositions((rows,), num_rows=3)
+    sums = collect(torch.full((1, 1, 1, 4096), 2.0**-12, dtype=dtype), positions)
+    assert sums.dtype == dtype
+    assert sums.tolist() == [[[[1, 0, 0]]]]
+
+
 def test_autocast_trains():
     attention = RelativeAttention(embed_dim=8, num_heads=2, clips=CLIPS)
     positions, states = make_positions(2, 4), torch.randn(4, 2, 8, requires_grad=True)

@@ -84,6 +84,15 @@ def test_later_roots_hang_off_the_first():
         assert several.relative(relation).tolist() == joined.relative(relation).tolist()
 
 
+def test_tokens_of_no_word_are_related_to_one_another_by_rule_2():
+    words, padding = torch.tensor([[-1, 0, 1, -1]]), torch.zeros(1, 4, dtype=torch.bool)
+    positions = TreePositions(words, torch.tensor([[0, 0]]), padding)
+    assert positions.depths.tolist() == [[2, 0, 1, 2]]
+    for relation in RELATIONS:
+        assert positions.relative(relation)[0, 0].tolist() == [0, -2, -3, -4]
+        assert positions.relative(relation)[0, :, 0].tolist() == [0, 2, 3, 4]
+
+
 def test_a_sentence_without_words_is_its_end_alone():
     words, padding = torch.tensor([[-1, -1], [0, -1]]), torch.tensor([[False, True], [False] * 2])
     positions = TreePositions(words, torch.tensor([[-1], [0]]), padding)

@@ -1,0 +1,219 @@
+"""Sentences per second of beam search with our models against fairseq's own transformer.
+
+All models have the same sizes, random weights, and translate the same sentences in turns, so that a
+machine that slows down slows them all. With random weights no hypothesis ends by itself: all have
+--target-length tokens, and so every model takes the same number of steps. The table shows medians over
+the batches:
+
+- ``sentences/s``: of beam search from subwords and, where the model needs them, parses,
+- ``measured``: sentences per second divided by the transformer's, the median of the paired ratios,
+- ``parsing, ms``: cutting a batch of raw lines into words and subwords and, for models that need trees,
+  parsing them, on one thread, as fairseq-interactive does with ``--tokenizer syntax --bpe syntax``,
+- ``with parsing``: sentences per second of both together, and divided by the transformer's without any
+  parsing, which the paper's table 1 does (2.48 / 3.23 = 0.77).
+
+The last two need raw text (--text) in the source language of DATA, and perhaps a parser (--parser).
+
+On a machine that others use too, set OMP_NUM_THREADS=1.
+
+Examples:
+    python benchmarks/decode.py --size tiny --batch-size 16
+    python benchmarks/decode.py DATA --text corpus/test.de --parser spacy:de_core_news_sm
+    python benchmarks/decode.py DATA --device cuda --dtype bfloat16 --batch-size 128
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data.data_utils import collate_tokens
+from fairseq.sequence_generator import SequenceGenerator
+from machine import describe_machine, seconds
+from models import Built, add_arguments, build_models, load_dataset
+from tqdm import tqdm
+
+from fairseq_phrase.data.syntax_dataset import collate_parses
+
+Batch = dict[str, Any]
+
+
+def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch]:
+    """Draw batches of sentences, long ones with long ones, as fairseq-generate does."""
+    batches = models[0].task.get_batch_iterator(
+        load_dataset(models, options.subset, options),
+        max_sentences=options.batch_size,
+        required_batch_size_multiple=1,
+    )
+    batches = list(batches.next_epoch_itr(shuffle=False))
+    step = max(1, len(batches) // options.batches)
+    return batches[::step][: options.batches]
+
+
+def read_lines(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Cut the text into batches, as fairseq-interactive does with ``--buffer-size``."""
+    lines = options.text.read_text(encoding="utf-8").splitlines()
+    for start in range(
+        0, min(len(lines), options.batches * options.batch_size), options.batch_size
+    ):
+        yield lines[start : start + options.batch_size]
+
+
+def encode(built: Built, lines: list[str]) -> Batch:
+    """Cut raw lines into subwords and parse them."""
+    sentences = built.task.encode_lines(lines)
+    dictionary = built.task.source_dictionary
+    rows = [
+        torch.tensor([*map(dictionary.index, sentence.pieces), dictionary.eos()])
+        for sentence in sentences
+    ]
+    tokens = collate_tokens(rows, dictionary.pad())
+    fields = {name.removeprefix("src_") for name in built.parses} | {"words"}
+    parses = [{name: getattr(sentence, name) for name in fields} for sentence in sentences]
+    lengths = torch.tensor([len(row) for row in rows])
+    net_input = {"src_tokens": tokens, "src_lengths": lengths}
+    return {"net_input": net_input | collate_parses(tokens, parses, dictionary)}
+
+
+def measure(
+    models: list[Built], options: argparse.Namespace
+) -> tuple[list[list[float]], list[list[float]], list[int]]:
+    """Translate in turns.
+
+    Returns:
+        For each batch the seconds of beam search and those of encoding raw lines that each model
+        took, and the number of its sentences. Without raw lines the latter are 0.
+    """
+    device = torch.device(options.device)
+    generators = [
+        SequenceGenerator(
+            [built.model.eval()],
+            built.task.target_dictionary,
+            beam_size=options.beam,
+            max_len_a=0,
+            max_len_b=options.target_length,
+        )
+        for built in models
+    ]
+    work: list[Any] = list(read_lines(options)) if options.text else load_batches(models, options)
+    decoding, encoding, counts = [], [], []
+    for number, batch in enumerate(tqdm([work[0], *work], unit="batch", file=sys.stderr)):
+        taken, encoded = [0.0] * len(models), [0.0] * len(models)
+        for turn in range(len(models)):
+            # Each model comes first, second, ... equally often.
+            index = (number + turn) % len(models)
+            own, generator = models[index], generators[index]
+            sample = batch
+            if options.text:
+                made: list[Batch] = []
+                encoded[index] = seconds(
+                    lambda o=own, b=batch, m=made: m.append(encode(o, b)), torch.device("cpu")
+                )
+                sample = made[0]
+            sample = own.own_inputs(sample)
+            sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
+            taken[index] = seconds(
+                lambda g=generator, s=sample, m=own.model: g.generate([m], s), device
+            )
+        if number > 0:
+            decoding.append(taken)
+            encoding.append(encoded)
+            counts.append(len(sample["net_input"]["src_tokens"]))
+    return decoding, encoding, counts
+
+
+def table(
+    models: list[Built],
+    decoding: list[list[float]],
+    encoding: list[list[float]],
+    counts: list[int],
+) -> str:
+    """Format the measurements in Markdown."""
+    has_text = any(any(row) for row in encoding)
+    lines = [
+        "| model | sentences/s | measured |" + " parsing, ms | with parsing | |" * has_text,
+        "|---|--:|--:|" + "--:|--:|--:|" * has_text,
+    ]
+    for index, built in enumerate(models):
+        own = [row[index] for row in decoding]
+        parsing = [row[index] for row in encoding]
+        both = [one + other for one, other in zip(own, parsing, strict=True)]
+        plain = [row[0] for row in decoding]
+
+        def rate(times: list[float]) -> float:
+            return statistics.median(n / time for n, time in zip(counts, times, strict=True))
+
+        def ratio(times: list[float], plain: list[float] = plain) -> float:
+            return statistics.median(one / time for one, time in zip(plain, times, strict=True))
+
+        line = f"| {built.name} | {rate(own):.2f} | {ratio(own):.3f} |"
+        if has_text:
+            milliseconds = statistics.median(parsing) * 1e3
+            line += f" {milliseconds:.0f} | {rate(both):.2f} | {ratio(both):.3f} |"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def use_parsers(models: list[Built], options: argparse.Namespace) -> None:
+    """Give raw lines the parser where a model needs trees, and its tokenizer alone where not."""
+    for built in models:
+        needs_tree = built.parses - {"src_words"}
+        built.task.cfg.source_parser = options.parser if needs_tree else "none"
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--subset", default="test", help="split of DATA that sentences come from")
+    parser.add_argument("--text", type=Path, help="raw lines to translate instead, parsed here")
+    parser.add_argument("--parser", help="of --text; by default the one that made DATA")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument(
+        "--batches", type=int, default=8, help="different batches, each measured once"
+    )
+    parser.add_argument("--target-length", type=int, default=16, help="tokens of every translation")
+    parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
+    options = parser.parse_args(arguments)
+    if options.text and not options.data:
+        parser.error("--text needs DATA: its dictionary, subword model and parser")
+    return options
+
+
+def main() -> None:
+    """Measure all models and print the table."""
+    options = parse_arguments()
+    # fairseq reports every dictionary, and torch its disuse of old names, between the bars.
+    logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(1)
+    models = build_models(options)
+    if options.text:
+        use_parsers(models, options)
+    decoding, encoding, counts = measure(models, options)
+    source = options.text or (options.subset if options.data else "random")
+    conditions = (
+        f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, beam "
+        f"{options.beam}, {len(counts)} batches of {options.batch_size} sentences ({source}), "
+        f"{options.target_length} target tokens, median of the batches, in turns"
+        f"{f', parser {options.parser}' if options.parser else ''}"
+    )
+    report = f"{conditions}\n\n{table(models, decoding, encoding, counts)}\n"
+    print(report)
+    if options.out:
+        options.out.write_text(report)
+
+
+if __name__ == "__main__":
+    main()

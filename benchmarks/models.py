@@ -1,0 +1,196 @@
+"""The models that benchmarks compare, built from fairseq-train's flags, and sentences for them."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import options as fairseq_options
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import setup_task
+
+# Importing these registers the task and the models, as --user-dir does in fairseq's commands.
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.tasks.syntax_translation  # noqa: F401
+from fairseq_phrase.data.syntax_dataset import SyntaxDataset
+
+# Width, feed-forward width, heads, layers; the paper's sizes for Multi30k are those of the base
+# Transformer where it gives them, and so are the presets'.
+SIZES = {
+    "tiny": (128, 256, 4, 3),
+    "multi30k": (512, 2048, 8, 6),
+    "base": (512, 2048, 8, 6),
+}
+VOCABULARY = 8000
+
+#: The rows, by name. A further architecture is a further row; the first is what all are compared to.
+MODELS = {
+    "transformer": "--arch transformer",
+    "phrase, k = 2": "--arch phrase_transformer --phrase-max-length 2",
+    "phrase, k = 3": "--arch phrase_transformer --phrase-max-length 3",
+    "structural absolute": "--arch structural_transformer --structural-absolute",
+    "structural absolute and relative": "--arch structural_transformer --structural-absolute "
+    "--structural-relative",
+    "structural, both relative": "--arch structural_transformer --structural-absolute "
+    "--structural-relative --sequential-relative",
+    "structural, both relative, keys only": "--arch structural_transformer --structural-absolute "
+    "--structural-relative --sequential-relative --relative-keys-only",
+}
+
+
+@dataclass
+class Built:
+    """A model as fairseq-train builds it.
+
+    Attributes:
+        name: its name in :data:`MODELS`.
+        cfg: all of fairseq's options.
+        task: its own task.
+        model: on its device and in its precision.
+        parses: the fields of a batch's ``net_input`` that it asked its task for.
+    """
+
+    name: str
+    cfg: Any
+    task: Any
+    model: Any
+    parses: set[str] = field(default_factory=set)
+
+    def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Leave the parses that the model has not asked for out of a batch."""
+        wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
+        net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
+        return {**sample, "net_input": net_input}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which models are built, and from what."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        nargs="?",
+        help="a directory made by fairseq-phrase-preprocess; without it, random words of "
+        f"{VOCABULARY} in random trees, in sentences as long as Multi30k's",
+    )
+    parser.add_argument("--source-lang", default="de")
+    parser.add_argument("--target-lang", default="en")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--size", default="multi30k", choices=list(SIZES))
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=[""],
+        metavar="NAME",
+        help=f"compare those alone whose names begin so: {', '.join([*MODELS][1:])}",
+    )
+    parser.add_argument(
+        "--length", type=int, help="of every source and target, with end of sentence, without DATA"
+    )
+
+
+def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
+    """Build the chosen models, fairseq's own first.
+
+    Args:
+        options: those of :func:`add_arguments`.
+        *further: more flags for all of them.
+    """
+    names = [name for name in MODELS if name.startswith(("transformer", *options.models))]
+    with tempfile.TemporaryDirectory() as made:
+        if not options.data:
+            write_dictionaries(made, options)
+        data = options.data or made
+        return [build(name, [*MODELS[name].split(), *further], data, options) for name in names]
+
+
+def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
+    """Build a model as fairseq-train does, from its flags."""
+    width, ffn, heads, layers = SIZES[options.size]
+    arguments = [data, "--task", "syntax_translation", "--source-lang", options.source_lang]
+    arguments += ["--target-lang", options.target_lang, *flags, "--dropout", "0.1"]
+    for side in ("encoder", "decoder"):
+        arguments += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
+        arguments += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
+    arguments += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
+    arguments += ["--optimizer", "adam", "--lr", "1e-4"]
+    arguments += [] if options.device.startswith("cuda") else ["--cpu"]
+    arguments += ["--bf16"] if options.dtype == "bfloat16" else []
+    parser = fairseq_options.get_training_parser(default_task="syntax_translation")
+    cfg = convert_namespace_to_omegaconf(
+        fairseq_options.parse_args_and_arch(parser, input_args=arguments)
+    )
+    task = setup_task(cfg.task)
+    parses: set[str] = set()
+    # Random sentences have parses, but no manifest that says so.
+    task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
+    model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
+    return Built(name, cfg, task, model, parses)
+
+
+def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) -> Any:
+    """Load a split with all parses that models ask for, or make random sentences."""
+    task = models[0].task
+    if not options.data:
+        return random_dataset(task, options.length)
+    fields = {name.removeprefix("src_") for built in models for name in built.parses}
+    if fields:
+        type(task).require_parses(task, sorted(fields))
+    task.load_dataset(subset)
+    return task.dataset(subset)
+
+
+def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
+    """Make what a data directory needs for models to be built: two dictionaries."""
+    dictionary = Dictionary()
+    for index in range(VOCABULARY - len(dictionary)):
+        dictionary.add_symbol(f"word{index}")
+    for language in (options.source_lang, options.target_lang):
+        dictionary.save(str(Path(directory) / f"dict.{language}.txt"))
+
+
+def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
+    """Make sentences of random words in random trees.
+
+    Args:
+        task: knows the dictionaries.
+        length: of all sentences, with end of sentence; None for Multi30k's: 18 subwords on average.
+        sentences: how many.
+    """
+    generator = np.random.default_rng(1)
+    source = np.exp(generator.normal(2.75, 0.32, sentences)).round().clip(4, 60).astype(np.int64)
+    target = (source + generator.normal(0, 2, sentences).round()).clip(4, 60).astype(np.int64)
+    if length is not None:
+        source[:] = target[:] = length - 1
+
+    def side(lengths: np.ndarray, dictionary: Dictionary) -> ListDataset:
+        rows = [
+            torch.from_numpy(generator.integers(dictionary.nspecial, len(dictionary), length + 1))
+            for length in lengths
+        ]
+        for row in rows:
+            row[-1] = dictionary.eos()
+        return ListDataset(rows, lengths + 1)
+
+    def parse(subwords: int) -> dict[str, np.ndarray]:
+        # Four of five subwords begin a word, whose head is one of the five before it.
+        words = np.r_[0, (generator.random(subwords - 1) < 0.8).cumsum()]
+        index = np.arange(words[-1] + 1)
+        heads = (index - generator.integers(1, 6, len(index))).clip(0)
+        return {"words": words, "heads": heads}
+
+    sources = side(source, task.source_dictionary)
+    targets = side(target, task.target_dictionary)
+    pairs = LanguagePairDataset(
+        sources, source + 1, task.source_dictionary,
+        targets, target + 1, task.target_dictionary,
+        left_pad_source=False,
+    )  # fmt: skip
+    return SyntaxDataset(pairs, [parse(subwords) for subwords in source])
