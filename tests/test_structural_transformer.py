@@ -275,6 +275,8 @@ def test_checkpointed_activations_and_all_hidden_states_change_nothing(dictionar
         model = build(dictionary, checkpoint_activations=checkpointed, **options).train()
         output = model.encoder(**inputs, return_all_hiddens=True)
         assert len(output["encoder_states"]) == 3
+        wrapped = [hasattr(layer, "precheckpoint_forward") for layer in model.encoder.layers]
+        assert wrapped == [checkpointed] * 2
         output["encoder_out"][0].square().sum().backward()
         found.append([p.grad for p in model.encoder.parameters() if p.grad is not None])
     assert len(found[0]) == len(found[1]) > 20
