@@ -139,7 +139,8 @@ def table(
     """Format the measurements in Markdown."""
     has_text = any(any(row) for row in encoding)
     lines = [
-        "| model | sentences/s | measured |" + " parsing, ms | with parsing | measured |" * has_text,
+        "| model | sentences/s | measured |"
+        + " parsing, ms | with parsing | measured |" * has_text,
         "|---|--:|--:|" + "--:|--:|--:|" * has_text,
     ]
     for index, built in enumerate(models):
