@@ -31,8 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from machine import describe_machine, seconds
-from phrase_attention import peak_memory
+from machine import describe_machine, peak_memory, seconds
 from random_trees import random_spans, stack
 from torch import Tensor
 from tqdm import tqdm

@@ -37,6 +37,7 @@ from fairseq_phrase.modules.depth_encoding import sinusoids
 from fairseq_phrase.modules.positioned_phrases import PositionedPhrases
 from fairseq_phrase.modules.relative_positions import sequential_positions
 from fairseq_phrase.modules.tree_positions import TreePositions
+from fairseq_phrase.syntax.dependency import DependencyTree
 
 ALL = {"sequential_relative": True, "structural_absolute": True, "structural_relative": True}
 KINDS = {
@@ -211,6 +212,21 @@ def test_a_sentence_in_a_batch_is_encoded_as_if_alone_padded_on_either_side(
         alone = encode(model, batch(dictionary, rows=[row]))[0]
         assert_same(together[row, :length], alone)
         assert_same(shifted[row, -length:], alone)
+
+
+def test_constituents_stand_where_their_highest_words_stand(build, dictionary):  # noqa: F811
+    model = build(phrase_source="constituency", phrase_max_length=5, **ALL)
+    inputs = batch(dictionary)
+    # Two constituents in the first sentence, one in the third: words 0-1, 2-4; 1-3.
+    spans = [[[0, 2, 4], [2, 5, 4]], [[-1] * 3] * 2, [[1, 4, 4], [-1] * 3]]
+    inputs["src_spans"] = torch.tensor(spans)
+    phrases = model.encoder.phrases(**inputs)
+    trees = [DependencyTree(heads).depths for heads in HEADS]
+    expected = [[min(trees[0][:2]), min(trees[0][2:5])], [0, 0], [min(trees[2][1:4]), 0]]
+    assert phrases.depths[:, inputs["src_tokens"].size(1) :].tolist() == expected
+    encode(model, inputs).sum().backward()
+    needed = PhraseTransformerModel.needed_parses(_nested(phrase_source="constituency", **ALL))
+    assert sorted(needed) == ["heads", "spans", "words"]
 
 
 def test_activations_can_be_checkpointed(build, dictionary):  # noqa: F811

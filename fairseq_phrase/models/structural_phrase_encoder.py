@@ -70,7 +70,7 @@ class StructuralPhraseEncoder(PhraseEncoder, PositionedEncoder):
         src_tokens: Tensor,
         src_words: Tensor | None = None,
         src_heads: Tensor | None = None,
-        *others: Tensor | None,
+        src_spans: Tensor | None = None,
     ) -> PositionedPhrases:
         """Find the phrases of a batch, and where they stand.
 
@@ -78,12 +78,13 @@ class StructuralPhraseEncoder(PhraseEncoder, PositionedEncoder):
             src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
             src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
             src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
-            *others: what else phrases may be made from.
+            src_spans: first word, one past the last and label of each constituent, -1 at padding.
+                Shape: ``(batch, constituents, 3)``.
 
         Raises:
             ValueError: phrases or positions need a parse and there is none.
         """
-        phrases = super().phrases(src_tokens, src_words, src_heads, *others)
+        phrases = super().phrases(src_tokens, src_words, src_heads, src_spans)
         tree = self.find_tree(src_tokens, src_words, src_heads)
         depths = torch.zeros_like(src_tokens) if tree is None else tree.depths
         relative = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
