@@ -18,8 +18,12 @@ from fairseq.tasks import setup_task
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
 import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.data.syntax_dataset import SyntaxDataset
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.store import LABEL_FILES
 
 # Width, feed-forward width, heads, layers; the paper's sizes for Multi30k are those of the base
 # Transformer where it gives them, and so are the presets'.
@@ -42,7 +46,9 @@ MODELS = {
     "--structural-relative --sequential-relative",
     "structural, both relative, keys only": "--arch structural_transformer --structural-absolute "
     "--structural-relative --sequential-relative --relative-keys-only",
+    "tree": "--arch tree_transformer",
 }
+LABELS = [f"label{index}" for index in range(16)]
 
 
 @dataclass
@@ -148,12 +154,16 @@ def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) 
 
 
 def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
-    """Make what a data directory needs for models to be built: two dictionaries."""
+    """Make what a data directory needs for models to be built: its dictionaries."""
     dictionary = Dictionary()
     for index in range(VOCABULARY - len(dictionary)):
         dictionary.add_symbol(f"word{index}")
     for language in (options.source_lang, options.target_lang):
         dictionary.save(str(Path(directory) / f"dict.{language}.txt"))
+    labels = Dictionary()
+    for label in LABELS:
+        labels.add_symbol(label)
+    labels.save(str(Path(directory) / LABEL_FILES["spans"]))
 
 
 def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
@@ -184,7 +194,12 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
         words = np.r_[0, (generator.random(subwords - 1) < 0.8).cumsum()]
         index = np.arange(words[-1] + 1)
         heads = (index - generator.integers(1, 6, len(index))).clip(0)
-        return {"words": words, "heads": heads}
+        # The constituents of that tree, and one over each word of several subwords.
+        tree = ConstituencyTree.from_dependencies(DependencyTree(heads), ["x"] * len(heads))
+        split = np.flatnonzero(np.bincount(words) > 1)
+        tree = tree.with_lower(split[:, None] + np.array([0, 1]), ["x"] * len(split))
+        labels = generator.integers(4, 4 + len(LABELS), len(tree))
+        return {"words": words, "heads": heads, "spans": np.column_stack([tree.spans, labels])}
 
     sources = side(source, task.source_dictionary)
     targets = side(target, task.target_dictionary)

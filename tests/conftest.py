@@ -7,8 +7,10 @@ pytest's header says so.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,22 @@ def stock_sp_data(sp_corpus, tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("stock_sp") / "data"
     return attaching.binarize(sp_corpus, folder, "--joined-dictionary")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, caplog):
+    """Call one of fairseq's commands in this process; returns what it logged and printed.
+
+    Starting one takes longer than what tests do with it.
+    """
+
+    def called(module, *arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+        monkeypatch.chdir(REPOSITORY)
+        caplog.clear()
+        logging.disable(logging.NOTSET)
+        with caplog.at_level(logging.INFO):
+            module.cli_main()
+        return "\n".join([*caplog.messages, capsys.readouterr().out])
+
+    return called

@@ -23,12 +23,12 @@ from attaching import (
     subwords_of,
     write_lines,
 )
+from commands import PHRASE, SIZES, run, train
 from conftest import shared_data
 from fairseq.data import Dictionary
 from hostile import SNIPPETS
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
-from test_end_to_end import PHRASE, SIZES, run, train
 from test_syntax_translation import make_task
 
 from fairseq_phrase.cli.inspect import main as inspect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -15,10 +15,8 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.encoders import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
-from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.syntax.projectivity import is_projective
 from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
 from fairseq_phrase.text import read_lines
 
@@ -224,41 +222,7 @@ def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, c
         assert not (tmp_path / "out").exists()
 
 
-# Gold treebanks
-
-
-@pytest.fixture(scope="module")
-def parallel_treebank(tmp_path_factory, synthetic_corpus):
-    """A parallel corpus with gold trees on both sides: the PUD treebanks, else the synthetic one."""
-    treebanks = shared_data("treebanks")
-    if treebanks is None:
-        return synthetic_corpus
-    folder = tmp_path_factory.mktemp("pud")
-    for language in ("de", "en"):
-        path = treebanks / "pud" / f"{language}_pud-ud-test.conllu.gz"
-        content = gzip.decompress(path.read_bytes()).decode("utf-8")
-        (folder / f"train.{language}.conllu").write_text(content, encoding="utf-8")
-        text = [x for x in content.split("\n") if x.startswith("# text = ")]
-        lines = [line.removeprefix("# text = ") for line in text]
-        (folder / f"train.{language}").write_text(
-            "".join(f"{x}\n" for x in lines), encoding="utf-8"
-        )
-    return folder
-
-
-def test_a_parallel_treebank_is_read_with_all_its_trees(parallel_treebank, tmp_path):
-    out = preprocess(parallel_treebank, tmp_path / "out", "--parser", "conllu", "--parse", "both",
-                     "--constituents", "from-dependencies", "--joined-dictionary")  # fmt: skip
-    for language in ("de", "en"):
-        text = parallel_treebank / f"train.{language}"
-        gold = ConlluFiles().read(parallel_treebank / f"train.{language}.conllu", read_lines(text))
-        store = store_of(out, language)
-        not_projective = 0
-        for parse, sentence in zip_longest(map(store.__getitem__, range(len(store))), gold):
-            assert parse["heads"].tolist() == sentence.tree.heads.tolist()
-            not_projective += not is_projective(sentence.tree)
-        assert Manifest.load(out, language).splits["train.de-en"].unparsed_flat == 0
-    assert not_projective < len(store)
+# Real text
 
 
 def test_the_shared_pipelines_parse_a_corpus_of_real_text(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sacrebleu
+from commands import PHRASE, run
 from report_table import records, table_lines
-from test_end_to_end import PHRASE, run
 
 from fairseq_phrase.analysis.generation import read_generation
 from fairseq_phrase.cli.report import main

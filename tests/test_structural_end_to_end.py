@@ -6,18 +6,16 @@ importing fairseq eighteen times over would take longer than all the rest.
 
 from __future__ import annotations
 
-import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from commands import SIZES, TRAINING, losses, run
 from conftest import REPOSITORY
 from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
-from test_end_to_end import SIZES, TRAINING, losses, run
 from test_structural_transformer import TABLE_1
 
 # fairseq imports a user directory only where its package is not imported yet.
@@ -52,21 +50,6 @@ def flags(options: dict) -> list[str]:
         flag = "--" + name.replace("_", "-")
         made += {True: [flag], False: []}.get(value, [flag, str(value)])
     return made
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, caplog):
-    """Call a command as its script does; return what it logged and printed."""
-
-    def called(module, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
-        monkeypatch.chdir(REPOSITORY)
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            module.cli_main()
-        return "\n".join([*caplog.messages, capsys.readouterr().out])
-
-    return called
 
 
 def generated(command, data: Path, checkpoint: Path) -> dict[str, str]:

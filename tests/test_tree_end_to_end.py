@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import SIZES, TRAINING, losses, run, train
 from conftest import REPOSITORY
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
-from test_end_to_end import SIZES, TRAINING, losses, run, train
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
 import fairseq_phrase.models.phrase_transformer
@@ -45,28 +43,11 @@ def trained(tree_data, tmp_path_factory) -> tuple[Path, str]:
     return save, train(tree_data, save, *TREE, "--max-epoch", "1")
 
 
-@pytest.fixture
-def in_process(monkeypatch, capsys, caplog):
-    """Run a fairseq command in this process: starting one takes longer than the training here."""
-
-    def run_here(command, *arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["fairseq", *map(str, arguments)])
-        caplog.clear()
-        logging.disable(logging.NOTSET)
-        with caplog.at_level(logging.INFO):
-            command.cli_main()
-        return capsys.readouterr().out + caplog.text
-
-    return run_here
-
-
 def translations(printed: str) -> dict[str, str]:
     return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
 
 
-def test_it_trains_translates_batches_as_single_sentences_and_aligns(
-    trained, tree_data, in_process
-):
+def test_it_trains_translates_batches_as_single_sentences_and_aligns(trained, tree_data, command):
     after = losses(trained[1])
     assert len(after) > 10
     assert after[max(after)] < 0.85 * after[1]
@@ -78,7 +59,7 @@ def test_it_trains_translates_batches_as_single_sentences_and_aligns(
     together = run("fairseq-generate", *arguments, "--batch-size", "20", "--print-alignment")
     arguments.remove("--user-dir")
     arguments.remove("fairseq_phrase")  # imported here already
-    alone = in_process(fairseq_generate, *arguments, "--batch-size", "1")
+    alone = command(fairseq_generate, *arguments, "--batch-size", "1")
     assert len(translations(together)) == 20
     assert translations(together) == translations(alone)
     assert len(re.findall(r"^A-\d+\t\d+-\d+", together, re.MULTILINE)) == 20
@@ -114,9 +95,9 @@ ABLATIONS = [
 
 
 @pytest.mark.parametrize("options", ABLATIONS, ids=lambda options: " ".join(options))
-def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, in_process, options):
+def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, command, options):
     task = [tree_data, "--task", "syntax_translation"]
-    in_process(
+    command(
         fairseq_train, *task, *TRAINING, *TREE, *options, "--save-dir", tmp_path, "--max-update", "2",
         "--disable-validation",
     )  # fmt: skip
@@ -133,29 +114,29 @@ def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, i
     assert any(key.endswith("vertical") for key in accumulations) != (
         "--no-hierarchical-embeddings" in options
     )
-    printed = in_process(
+    printed = command(
         fairseq_generate, *task, "--path", path, "--beam", "2", "--max-len-b", "5", "--cpu"
     )
     assert len(translations(printed)) == 20
 
 
-def test_constituents_from_dependencies_serve_too(data_directory, tmp_path, in_process):
-    in_process(
+def test_constituents_from_dependencies_serve_too(data_directory, tmp_path, command):
+    command(
         fairseq_train, data_directory, "--task", "syntax_translation", *TRAINING, *TREE,
         "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
     )  # fmt: skip
     assert (tmp_path / "checkpoint_last.pt").is_file()
 
 
-def test_constituents_serve_as_phrases(tree_data, tmp_path, in_process):
+def test_constituents_serve_as_phrases(tree_data, tmp_path, command):
     arguments = [tree_data, "--task", "syntax_translation"]
     options = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]
-    in_process(
+    command(
         fairseq_train, *arguments, *TRAINING, *options, "--phrase-source", "constituency",
         "--phrase-max-length", "5", "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
     )  # fmt: skip
     path = tmp_path / "checkpoint_last.pt"
-    printed = in_process(
+    printed = command(
         fairseq_generate, *arguments, "--path", path, "--beam", "2", "--max-len-b", "5", "--cpu"
     )
     assert len(translations(printed)) == 20

@@ -69,6 +69,7 @@ class StructuralEncoder(PositionedEncoder):
         token_embeddings: Tensor | None = None,
         src_words: Tensor | None = None,
         src_heads: Tensor | None = None,
+        **_other_parses: Tensor,
     ) -> dict[str, list[Tensor]]:
         """Encode a batch.
 
@@ -79,6 +80,7 @@ class StructuralEncoder(PositionedEncoder):
             token_embeddings: embeddings to use instead of the table's.
             src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
             src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+            _other_parses: what other models of an ensemble need.
 
         Returns:
             What fairseq's encoder returns, time-first: ``encoder_out`` (shape
