@@ -4,7 +4,7 @@ Four tables, each of one run:
 
 - ``parsing``: a bare ``nlp.pipe``, the corpus driver in this process, and in two, over the same
   lines in turns, each from loading the pipeline to the last parse (for the driver: the last shard on
-  disk, read back). Target: the driver at 0.95 of ``nlp.pipe`` or more, two processes at 1.7 of one.
+  disk). Target: the driver at 0.95 of ``nlp.pipe`` or more, two processes at 1.7 of one.
 - ``the rest``: words, subwords, fairseq's binarizer and the store, of a corpus whose parses are
   finished. Target: 5,000 sentences/s on one core.
 - ``loading``: one sentence's parse from disk, and opening a data directory of 4.5 million sentences
@@ -19,6 +19,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -68,8 +69,8 @@ def corpus_of(text: Path) -> Corpus:
 
 
 def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
-    """Parse a text by the driver, and read all of it back."""
-    parses = parse_corpus(
+    """Parse a text by the driver, up to the last shard on disk."""
+    parse_corpus(
         corpus_of(text),
         read_lines(text),
         ParsingPipeline(parsing),
@@ -77,8 +78,6 @@ def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> No
         EngineOptions(workers=workers),
         "flat",
     )
-    for _ in parses:
-        pass
 
 
 def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
@@ -232,7 +231,9 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="text to parse (.gz too)")
     parser.add_argument("--other", type=Path, required=True, help="its other side")
     parser.add_argument("--pipeline", required=True, help="spaCy pipeline, a package or a folder")
-    parser.add_argument("--lines", type=int, default=29_000, help="take only the first so many")
+    parser.add_argument(
+        "--lines", type=int, default=29_000, help="so many: the first, or all several times"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=4000)
     parser.add_argument("--large", type=int, default=4_500_000, help="sentences to open")
@@ -243,7 +244,7 @@ def main() -> None:
         texts = []
         for path in (options.text, options.other):
             texts.append(Path(folder) / path.name.removesuffix(".gz"))
-            lines = islice(read_lines(path), options.lines)
+            lines = islice(itertools.cycle(read_lines(path)), options.lines)
             texts[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         print(f"{describe_machine('cpu')}, {options.lines:,} lines of {options.text.name}\n")
         parsing_table(texts[0], options.pipeline, options.rounds)

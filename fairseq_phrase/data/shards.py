@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from fairseq_phrase.parsers.base import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -50,7 +52,7 @@ def _parse(record: list) -> ParsedSentence | Unparsed:
     return ParsedSentence(
         words,
         [space == " " for space in spaces],
-        None if heads is None else DependencyTree(heads),
+        None if heads is None else DependencyTree.of_valid(np.array(heads, dtype=np.int64)),
         deprels,
         tags,
         None if spans is None else ConstituencyTree(spans, labels, len(words)),

@@ -13,6 +13,7 @@ from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
+_COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
 #: Lines in a batch of spaCy's.
 BATCH_LINES = 256
 # Components that no parse needs.
@@ -64,6 +65,7 @@ class SpacyParser(LineParser):
         self._load, self._folder = spacy.load, folder
         self.version = f"{meta['lang']}_{meta['name']} {meta['version']}, spaCy {spacy.__version__}"
         self._whole: Any = None
+        self._strings: tuple[_Texts, _Labels, _Labels] | None = None
         self._tokenizer: Any = None
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
@@ -101,7 +103,7 @@ class SpacyParser(LineParser):
         if self._tokenizer is None:
             self._tokenizer = self._loaded(exclude=self._components)
         return [
-            _without_white_space(ParsedSentence(*_words(self._tokenizer.make_doc(line))))
+            _tokens(self._tokenizer.make_doc(line))
             if len(line) <= self._tokenizer.max_length
             else cut_at_white_space(line)
             for line in lines
@@ -121,9 +123,11 @@ class SpacyParser(LineParser):
 
     def _parsed(self, texts: Iterable[Any]) -> list[ParsedSentence]:
         """Parse lines, or documents of words."""
-        deprels, tags = (_Labels(self._pipeline, default) for default in ("dep", "X"))
-        documents = self._pipeline.pipe(texts, batch_size=BATCH_LINES)
-        return [_sentence(document, deprels, tags) for document in documents]
+        pipeline = self._pipeline
+        if self._strings is None:
+            self._strings = _Texts(pipeline), _Labels(pipeline, "dep"), _Labels(pipeline, "X")
+        documents = pipeline.pipe(texts, batch_size=BATCH_LINES)
+        return [_sentence(document, *self._strings) for document in documents]
 
 
 def _unused(components: Collection[str]) -> set[str]:
@@ -134,8 +138,24 @@ def _unused(components: Collection[str]) -> set[str]:
     return _UNUSED | ({"tagger"} if fine_tags else set())
 
 
-class _Labels(dict[int, str]):
-    """The labels of a pipeline by spaCy's numbers, looked up once each.
+class _Texts(dict[int, str]):
+    """The strings of a pipeline by spaCy's numbers (as signed ones), looked up once each.
+
+    Args:
+        pipeline: the pipeline.
+    """
+
+    def __init__(self, pipeline: Any):
+        super().__init__()
+        self._strings = pipeline.vocab.strings
+
+    def __missing__(self, number: int) -> str:
+        self[number] = self._strings[number % (1 << 64)]
+        return self[number]
+
+
+class _Labels(_Texts):
+    """The labels of a pipeline by spaCy's numbers.
 
     Args:
         pipeline: the pipeline.
@@ -143,11 +163,11 @@ class _Labels(dict[int, str]):
     """
 
     def __init__(self, pipeline: Any, default: str):
-        super().__init__()
-        self._strings, self._default = pipeline.vocab.strings, default
+        super().__init__(pipeline)
+        self._default = default
 
     def __missing__(self, number: int) -> str:
-        self[number] = join_white_space(self._strings[number]) or self._default
+        self[number] = join_white_space(super().__missing__(number)) or self._default
         return self[number]
 
 
@@ -164,29 +184,42 @@ def _unless_too_long(
     ]
 
 
-def _words(document: Any) -> tuple[list[str], list[bool]]:
-    """Return the tokens' words, empty where they are white space, and whether a space precedes each."""
-    words = [token.text for token in document]
-    space_before = [True, *(bool(token.whitespace_) for token in document)][: len(words)]
-    if " ".join(words).split() != words:
-        words = [join_white_space(word) for word in words]
-        for place, word in enumerate(words[:-1], start=1):
-            space_before[place] = space_before[place] or not word
+def _words(texts: list[str], spaces: Iterable[bool]) -> tuple[list[str], list[bool]]:
+    """Turn tokens into words.
+
+    Args:
+        texts: the tokens' texts.
+        spaces: whether a space follows each.
+
+    Returns:
+        The tokens' words, empty where they are white space, and whether a space precedes each.
+    """
+    space_before = [True, *spaces][: len(texts)]
+    if " ".join(texts).split() == texts:
+        return texts, space_before
+    words = [join_white_space(text) for text in texts]
+    for place, word in enumerate(words[:-1], start=1):
+        space_before[place] = space_before[place] or not word
     return words, space_before
 
 
-def _sentence(document: Any, deprels: _Labels, tags: _Labels) -> ParsedSentence:
+def _tokens(document: Any) -> ParsedSentence:
+    """Convert a document without a parse."""
+    texts = [token.text for token in document]
+    spaces = (bool(token.whitespace_) for token in document)
+    return _without_white_space(ParsedSentence(*_words(texts, spaces)))
+
+
+def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> ParsedSentence:
     """Convert a parsed document: all at once, because token by token takes longer."""
-    words, space_before = _words(document)
-    table = document.to_array(["HEAD", "DEP", "POS"])
-    # How far away each head is, in an array of unsigned numbers.
-    heads = table[:, 0].astype(np.int64) + np.arange(len(words))
+    table = document.to_array(_COLUMNS).view(np.int64)
+    orths, spaces, heads, deps, parts = table.T.tolist()
+    # spaCy has how far away each head is; what it parsed is a tree, or several.
     sentence = ParsedSentence(
-        words,
-        space_before,
-        DependencyTree(heads),
-        [deprels[number] for number in table[:, 1].tolist()],
-        [tags[number] for number in table[:, 2].tolist()],
+        *_words(list(map(texts.__getitem__, orths)), map(bool, spaces)),
+        DependencyTree.of_valid(table[:, 2] + np.arange(len(heads))),
+        list(map(deprels.__getitem__, deps)),
+        list(map(tags.__getitem__, parts)),
     )
     return _without_white_space(sentence)
 

@@ -38,12 +38,27 @@ class DependencyTree:
                 f"word {word} has head {self.heads[word]}: expected 0 to {len(words) - 1}, "
                 "and a root to be its own head (words count from 0)"
             )
-        roots = words[self.heads == words]
-        self._depths = self._count_edges_to_root()
+        self._join_roots()
+        self._depths: np.ndarray | None = self._count_edges_to_root()
+
+    @classmethod
+    def of_valid(cls, heads: np.ndarray) -> DependencyTree:
+        """Make a tree of heads that are known to be in range and without a cycle.
+
+        Args:
+            heads: the head of every word, a root its own; there may be several roots. It becomes part
+                of the tree. Shape: ``(words,)``, int64, word indices from 0.
+        """
+        tree = object.__new__(cls)
+        tree.heads = heads
+        tree._join_roots()
+        tree._depths = None
+        return tree
+
+    def _join_roots(self) -> None:
+        roots = np.flatnonzero(self.heads == np.arange(len(self.heads)))
         if len(roots) > 1:
-            later = np.isin(self._top, roots[1:])
             self.heads[roots[1:]] = roots[0]
-            self._depths[later] += 1
 
     def _count_edges_to_root(self) -> np.ndarray:
         """Depths by pointer doubling: O(n log n) and no Python loop over words."""
@@ -60,7 +75,6 @@ class DependencyTree:
                 cycle.append(word)
             chain = " -> ".join(map(str, [*cycle, cycle[0]]))
             raise ValueError(f"the heads of words {chain} form a cycle (words count from 0)")
-        self._top = ancestors
         return depths
 
     def __len__(self) -> int:
@@ -81,6 +95,8 @@ class DependencyTree:
     @property
     def depths(self) -> np.ndarray:
         """Edges from every word up to the root. Shape: ``(words,)``, int64; 0 at the root."""
+        if self._depths is None:
+            self._depths = self._count_edges_to_root()
         return self._depths
 
     def distances(self) -> np.ndarray:
@@ -90,8 +106,8 @@ class DependencyTree:
             Shape: ``(words, words)``, int64; symmetric, 0 on the diagonal.
         """
         distances = np.zeros((len(self), len(self)), dtype=np.int64)
-        by_depth = np.argsort(self._depths, kind="stable")
-        ends = np.cumsum(np.bincount(self._depths, minlength=1))
+        by_depth = np.argsort(self.depths, kind="stable")
+        ends = np.cumsum(np.bincount(self.depths, minlength=1))
         # A word is one edge further from all words not below it than its head is. Level by level,
         # its head's distances are known to all words above, whose own to this level follow by
         # symmetry; with those, the distances between the words of the level are known, too.
@@ -128,13 +144,13 @@ class DependencyTree:
         sign = np.sign(words[:, None] - words)
         if relation == "distance":
             return sign * self.distances()
-        difference = self._depths[:, None] - self._depths
+        difference = self.depths[:, None] - self.depths
         if relation == "path":
             in_line = self.distances() == abs(difference)
         else:
             is_head = self.heads[:, None] == words
             in_line = is_head | is_head.T
-        through_root = sign * (self._depths[:, None] + self._depths)
+        through_root = sign * (self.depths[:, None] + self.depths)
         return np.where(in_line, difference, through_root)
 
     def restricted_to(self, keep: np.ndarray) -> DependencyTree:
