@@ -38,11 +38,14 @@ class LineParser(ABC):
         fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` its parses hold.
         is_instant: whether parsing costs nothing, so that nobody need wait for it or keep what it
             finished.
+        sorts_by_length: whether it puts lines of one length together by itself; otherwise they come
+            to it in that order.
     """
 
     version: str
     fields: tuple[str, ...]
     is_instant = False
+    sorts_by_length = False
 
     @abstractmethod
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:

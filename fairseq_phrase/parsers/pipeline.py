@@ -85,11 +85,14 @@ class ParsingPipeline:
     def parse(self, lines: Sequence[str]) -> list[Parse]:
         """Parse lines; those on which the parser fails come back unparsed.
 
-        Lines go to the parser by length, because parsers work on batches.
+        Lines go to the parser by length, because parsers work on batches, unless it sorts by itself.
 
         Raises:
             UserError: the parser cannot be used at all.
         """
+        assert isinstance(self.parser, LineParser)
+        if self.parser.sorts_by_length:
+            return list(map(self._finished, self._parse_robustly(lines)))
         order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
         parsed: dict[int, Parse] = {}
         by_length = self._parse_robustly([lines[index] for index in order])
@@ -164,10 +167,12 @@ def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
         sentence: the parse.
         fields: what its parser says its parses hold.
     """
-    texts = {"words": sentence.words, "deprels": sentence.deprels, "tags": sentence.tags}
-    for name, values in texts.items():
-        if " ".join(values).split() != values:
-            return f"one of its {name} is empty or holds white space: {values}"
+    everything = [*sentence.words, *sentence.deprels, *sentence.tags]
+    if " ".join(everything).split() != everything:
+        for name in ("words", "deprels", "tags"):
+            values = getattr(sentence, name)
+            if " ".join(values).split() != values:
+                return f"one of its {name} is empty or holds white space: {values}"
     count = len(sentence.words)
     tree, constituents = sentence.tree, sentence.constituents
     counts = {

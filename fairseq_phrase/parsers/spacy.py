@@ -35,6 +35,7 @@ class SpacyParser(LineParser):
         UserError: spaCy or the pipeline is not installed, or the pipeline has no parser.
     """
 
+    sorts_by_length = True  # its parser does, batch by batch
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
