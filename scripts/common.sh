@@ -2,6 +2,7 @@
 # Settings, all optional:
 #   PYTHON                  interpreter to build the virtual environment with (python3, 3.10-3.12)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
+#   FAIRSEQ_PHRASE_READY    1: all is installed where PATH finds it; install nothing
 #   TORCH                   what to install where no torch is found (torch==2.13.0)
 #   FAIRSEQ_PHRASE_DATA     folder of data sets, such as multi30k/
 
@@ -12,10 +13,34 @@ TORCH=${TORCH:-torch==2.13.0}
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# run COMMAND...: run it; where DRY is set, print it instead.
+DRY=
+run() {
+    [ -n "$DRY" ] || { "$@"; return; }
+    printf '%q ' "$@"
+    echo
+}
+
+# make_file FILE COMMAND...: write what the command prints to FILE, unless that is there.
+make_file() {
+    local file=$1
+    shift
+    [ ! -e "$file" ] || return 0
+    [ -z "$DRY" ] || { echo "$(run "$@")>$file"; return; }
+    mkdir -p "$(dirname "$file")"
+    "$@" >"$file.partial" && mv "$file.partial" "$file"
+}
+
 # ensure_environment EXTRAS: a virtual environment with this project and fairseq in it. A torch that
 # $PYTHON already has stays in use; otherwise one is installed.
 ensure_environment() {
     local extras=$1 stamp active
+    if [ -n "${FAIRSEQ_PHRASE_READY:-}" ]; then
+        command -v fairseq-train >/dev/null && command -v fairseq-phrase-preprocess >/dev/null ||
+            die "FAIRSEQ_PHRASE_READY is set, but PATH finds no fairseq-train or fairseq-phrase-preprocess"
+        export PYTHONWARNINGS=ignore
+        return
+    fi
     # An active virtual environment that has a torch is used as it is.
     active=$("$PYTHON" -c 'import sys; print(sys.prefix if sys.prefix != sys.base_prefix else "")')
     if [ -n "$active" ] && [ -z "${FAIRSEQ_PHRASE_VENV:-}" ] && "$PYTHON" -c 'import torch' 2>/dev/null; then
@@ -54,37 +79,8 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     export PATH PYTHONWARNINGS=ignore
 }
 
-# download URL FILE SHA256: resumes where it was cut off, and checks what came.
-download() {
-    local url=$1 file=$2 sum=$3
-    if [ ! -e "$file" ]; then
-        mkdir -p "$(dirname "$file")"
-        python - "$url" "$file" "$sum" <<'PYTHON_END'
-import hashlib, os, sys, urllib.error, urllib.request
-from tqdm import tqdm
-
-url, file, expected = sys.argv[1:]
-partial = file + ".partial"
-have = os.path.getsize(partial) if os.path.exists(partial) else 0
-request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-try:
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        mode = "ab" if answer.status == 206 else "wb"
-        size = answer.length
-        with open(partial, mode) as out, tqdm(total=size, unit="B", unit_scale=True, desc=os.path.basename(file)) as bar:
-            while block := answer.read(1 << 16):
-                out.write(block)
-                bar.update(len(block))
-except (urllib.error.URLError, TimeoutError, OSError) as error:
-    sys.exit(f"cannot download {url}: {error}")
-found = hashlib.sha256(open(partial, "rb").read()).hexdigest()
-if found != expected:
-    os.remove(partial)
-    sys.exit(f"{url} is not what it was (sha256 {found}, expected {expected})")
-os.replace(partial, file)
-PYTHON_END
-    fi
-}
+# download URL FILE [SHA256]: see scripts/download.py.
+download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 
 # find_multi30k: set MULTI30K to a folder with the raw Multi30k corpus, downloading it if need be.
 find_multi30k() {
@@ -109,8 +105,9 @@ find_parser() {
         if [ -d "$folder" ]; then PARSER="spacy:$folder"; return; fi
     done
     package="${language}_core_news_sm"
-    [ "$language" = en ] && package=en_core_web_sm
-    if python -c "import $package" 2>/dev/null || python -m spacy download "$package" 2>/dev/null; then
+    [[ $language != en && $language != zh ]] || package=${language}_core_web_sm
+    if python -c "import $package" 2>/dev/null ||
+        run python -m spacy download "$package" 2>/dev/null; then
         PARSER="spacy:$package"
     else
         echo "no spaCy pipeline for '$language' could be had: going on without a parser"

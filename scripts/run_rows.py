@@ -5,7 +5,10 @@
 
 A row is a file CONFIGS/ROW.yaml as fairseq-hydra-train reads it (``defaults: [base, _self_]`` and
 all); its options are handed to fairseq-train as flags, so that fairseq's own ``transformer``, which
-hydra cannot train, is a row like the others. Each row and seed has a folder, RUNS/ROW/seedN:
+hydra cannot train, is a row like the others. ``generation:`` holds flags of fairseq-generate, and
+``checkpoint: keep_last_epochs:`` says how many checkpoints are averaged. ``update_freq`` is that of one GPU:
+with --gpus-per-run N it is divided by N, and the batch stays the same. Each row and seed has a folder,
+RUNS/ROW/seedN:
 
     train.log               fairseq-train's own log
     average.pt              the average of its last checkpoints
@@ -122,9 +125,12 @@ def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
     options.setdefault("common", {})["seed"] = seed
     options.setdefault("checkpoint", {})["save_dir"] = None
     options.get("task", {}).pop("data", None)
+    generation = {"beam": 5, **options.pop("generation", {})}
+    generation |= {} if args.beam is None else {"beam": args.beam}
     for name in ("max_update", "max_epoch"):
         if (value := getattr(args, name)) is not None:
             options.setdefault("optimization", {})[name] = value
+    share_out(options, args.gpus_per_run, row)
     folder = args.out / row / f"seed{seed}"
     common = [str(args.data), "--user-dir", "fairseq_phrase"]
     languages = ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
@@ -135,18 +141,23 @@ def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
         if name not in ("source_lang", "target_lang")
     }
     options.get("common", {}).pop("user_dir", None)
-    training = ["fairseq-train", *common, *languages, *flags(options), *args.train_flags.split()]
-    training += ["--save-dir", str(folder), "--no-progress-bar"]
-    average, last = folder / "average.pt", str(args.average)
+    training = ["fairseq-train", *common, *languages, *flags(options)]
+    if args.gpus_per_run > 1:
+        training += ["--distributed-world-size", str(args.gpus_per_run)]
+    training += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
+    average = folder / "average.pt"
+    last = args.average or options["checkpoint"].get("keep_last_epochs") or 10
+    # A training that is stopped within its first epoch has no other checkpoint than the last.
+    averaged = ["--last", str(last)] if last > 1 else []
+    inputs = folder if averaged else folder / "checkpoint_last.pt"
+    averaging = ["fairseq-phrase-average", str(inputs), *averaged, "--out", str(average)]
     steps = [
         Step("train", training, folder / "train.log", appends=True),
-        Step(
-            "average",
-            ["fairseq-phrase-average", str(folder), "--last", last, "--out", str(average)],
-            folder / "average.txt",
-        ),
+        Step("average", averaging, folder / "average.txt"),
     ]
-    decoding = [*task, "--path", str(average), "--beam", str(args.beam)]
+    decoding = [*task, "--path", str(average), *flags({"generation": generation})]
+    # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
+    decoding += ["--distributed-world-size", "1", *shlex.split(args.generate_flags)]
     decoding += ["--bpe", "syntax"] if args.bpe == "syntax" else args.bpe.split()
     for subset in args.subsets.split(","):
         generate = ["fairseq-generate", *common, *decoding, "--gen-subset", subset]
@@ -169,11 +180,29 @@ def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
     return Run(row, seed, folder, steps, updates)
 
 
+def share_out(options: dict[str, dict[str, Any]], gpus: int, row: str) -> None:
+    """Divide the steps of an update among GPUs.
+
+    Raises:
+        SystemExit: they cannot be divided.
+    """
+    given = options.get("optimization", {}).get("update_freq", [1])
+    steps = given if isinstance(given, list) else [given]
+    if any(count % gpus for count in steps):
+        sys.exit(
+            f"--gpus-per-run {gpus}: row {row} has update_freq {','.join(map(str, steps))} on one GPU, "
+            f"which {gpus} cannot share; give a number that divides it"
+        )
+    if gpus > 1:
+        options["optimization"]["update_freq"] = [count // gpus for count in steps]
+
+
 class Runner:
     """Runs plans, several at a time.
 
     Args:
-        gpus: the GPUs to share, one after the other; empty for none.
+        gpus: the GPUs to share, one after the other; empty for none. Each is a number, or several with
+            commas between them that train one run together.
         jobs: how many runs at a time.
     """
 
@@ -240,6 +269,9 @@ class Runner:
     def _do_step(self, run: Run, step: Step, bar: tqdm, environment: dict[str, str]) -> None:
         if step.name == "train":
             repair_last_checkpoint(run.folder)
+        else:
+            first = environment["CUDA_VISIBLE_DEVICES"].split(",")[0]
+            environment = {**environment, "CUDA_VISIBLE_DEVICES": first}
         partial = step.output if step.appends else step.output.with_suffix(".partial")
         errors = step.output.with_suffix(".log")
         with (
@@ -310,20 +342,24 @@ def main() -> None:
     parser.add_argument("--subsets", default="test", help="test sets, commas between them")
     parser.add_argument("--raw", type=Path, help="also translate this raw text, parsing on the fly")
     parser.add_argument("--bpe", default="syntax", help="fairseq-generate's flags for subwords")
-    parser.add_argument("--average", type=int, default=10, help="checkpoints to average")
-    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument(
+        "--average", type=int, help="checkpoints to average, instead of the row's; 1: the last as it is"
+    )
+    parser.add_argument("--beam", type=int, help="instead of the row's own, or 5")
     parser.add_argument("--max-tokens", type=int, default=4000, help="when translating")
     parser.add_argument("--max-update", type=int, help="instead of the row's own")
     parser.add_argument("--max-epoch", type=int, help="instead of the row's own")
     parser.add_argument("--train-flags", default="", help="more flags for fairseq-train")
+    parser.add_argument("--generate-flags", default="", help="more flags for fairseq-generate")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--gpus", default="", help="numbers, commas between them; none: CPU")
+    parser.add_argument("--gpus-per-run", type=int, default=1, help="GPUs that train one run together")
     parser.add_argument("--dry-run", action="store_true", help="print every command, run none")
     args = parser.parse_args()
     rows = args.rows.split(",")
     missing = [row for row in rows if not (args.configs / f"{row}.yaml").is_file()]
     if missing:
-        there = sorted(path.stem for path in args.configs.glob("*.yaml") if path.stem != "base")
+        there = sorted({path.stem for path in args.configs.glob("*.yaml")} - {"base", "rows"})
         sys.exit(f"no row {', '.join(missing)} in {args.configs}: it has {', '.join(there)}")
     runs = [plan(args, row, seed) for seed in map(int, args.seeds.split(",")) for row in rows]
     if args.dry_run:
@@ -332,7 +368,10 @@ def main() -> None:
         return
     gpus = [gpu for gpu in args.gpus.split(",") if gpu]
     _check_gpus(gpus)
-    runner = Runner(gpus, args.jobs)
+    if gpus and len(gpus) % args.gpus_per_run:
+        sys.exit(f"--gpus {args.gpus} cannot be shared out by {args.gpus_per_run} (--gpus-per-run)")
+    groups = zip(*[iter(gpus)] * args.gpus_per_run, strict=True)
+    runner = Runner([",".join(group) for group in groups], args.jobs)
     try:
         runner.run(runs)
     except KeyboardInterrupt:

@@ -1,0 +1,105 @@
+"""Download a file: go on where it was cut off, and check what came.
+
+    python scripts/download.py URL FILE [SHA256]
+
+What has come so far is kept in FILE.partial until all is there. Without SHA256 the checksum of what came
+first is written to FILE.sha256, and what comes later must have it; then the server's own length is the
+only check of the first download.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+from tqdm import tqdm
+
+_BLOCK = 1 << 16
+
+
+def fetch(url: str, partial: Path) -> None:
+    """Bring the rest of a file.
+
+    Args:
+        url: where it is.
+        partial: what is there of it, if anything, and where the rest is appended.
+
+    Raises:
+        SystemExit: it cannot be had, or did not come whole; what came is kept.
+    """
+    have = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            resumed = answer.status == 206
+            have = have if resumed else 0
+            total = None if answer.length is None else have + answer.length
+            with (
+                open(partial, "ab" if resumed else "wb") as out,
+                tqdm(
+                    total=total, initial=have, unit="B", unit_scale=True, desc=partial.stem
+                ) as bar,
+            ):
+                while block := answer.read(_BLOCK):
+                    out.write(block)
+                    bar.update(len(block))
+    except urllib.error.HTTPError as error:
+        # "Range not satisfiable", of a file of just that size: all of it had come already.
+        size = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range") or "")
+        if error.code == 416 and size is not None and int(size[1]) == have:
+            return
+        sys.exit(f"cannot download {url}: {error}")
+    except (OSError, HTTPException) as error:
+        sys.exit(f"cannot download {url}: {error}; run again to go on from there")
+    # A connection that breaks ends like one that is finished.
+    came = partial.stat().st_size
+    if total is not None and came != total:
+        sys.exit(f"{url} broke off after {came:,} of {total:,} bytes; run again to go on from there")
+
+
+def checksum(path: Path) -> str:
+    """Return a file's SHA-256."""
+    sha = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def download(url: str, file: Path, expected: str | None) -> None:
+    """Download a file that is not there yet.
+
+    Args:
+        url: where it is.
+        file: where it goes.
+        expected: its SHA-256; None to record it, or to take the one that was recorded.
+
+    Raises:
+        SystemExit: it cannot be had, or is another file than expected.
+    """
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    record = file.with_name(f"{file.name}.sha256")
+    if expected is None and record.exists():
+        expected = record.read_text(encoding="ascii").split()[0]
+    fetch(url, partial)
+    found = checksum(partial)
+    if expected is None:
+        print(f"{url}: no checksum is known; recording {found} in {record}")
+        record.write_text(f"{found}  {file.name}\n", encoding="ascii")
+    elif found != expected:
+        partial.unlink()
+        sys.exit(f"{url} is not what it was (sha256 {found}, expected {expected})")
+    os.replace(partial, file)
+
+
+if __name__ == "__main__":
+    download(sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
