@@ -60,7 +60,9 @@ def fetch(url: str, partial: Path) -> None:
     # A connection that breaks ends like one that is finished.
     came = partial.stat().st_size
     if total is not None and came != total:
-        sys.exit(f"{url} broke off after {came:,} of {total:,} bytes; run again to go on from there")
+        sys.exit(
+            f"{url} broke off after {came:,} of {total:,} bytes; run again to go on from there"
+        )
 
 
 def checksum(path: Path) -> str:

@@ -5,10 +5,10 @@
 
 A row is a file CONFIGS/ROW.yaml as fairseq-hydra-train reads it (``defaults: [base, _self_]`` and
 all); its options are handed to fairseq-train as flags, so that fairseq's own ``transformer``, which
-hydra cannot train, is a row like the others. ``generation:`` holds flags of fairseq-generate, and
-``checkpoint: keep_last_epochs:`` says how many checkpoints are averaged. ``update_freq`` is that of one GPU:
-with --gpus-per-run N it is divided by N, and the batch stays the same. Each row and seed has a folder,
-RUNS/ROW/seedN:
+hydra cannot train, is a row like the others. ``generation:`` holds flags of fairseq-generate,
+``checkpoint: keep_last_epochs:`` says how many checkpoints are averaged, and ``update_freq`` is that of
+one GPU: with --gpus-per-run N it is divided by N, and the batch stays the same. Each row and seed has a
+folder, RUNS/ROW/seedN:
 
     train.log               fairseq-train's own log
     average.pt              the average of its last checkpoints
@@ -343,7 +343,9 @@ def main() -> None:
     parser.add_argument("--raw", type=Path, help="also translate this raw text, parsing on the fly")
     parser.add_argument("--bpe", default="syntax", help="fairseq-generate's flags for subwords")
     parser.add_argument(
-        "--average", type=int, help="checkpoints to average, instead of the row's; 1: the last as it is"
+        "--average",
+        type=int,
+        help="checkpoints to average, instead of the row's; 1: the last as it is",
     )
     parser.add_argument("--beam", type=int, help="instead of the row's own, or 5")
     parser.add_argument("--max-tokens", type=int, default=4000, help="when translating")
@@ -353,9 +355,13 @@ def main() -> None:
     parser.add_argument("--generate-flags", default="", help="more flags for fairseq-generate")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--gpus", default="", help="numbers, commas between them; none: CPU")
-    parser.add_argument("--gpus-per-run", type=int, default=1, help="GPUs that train one run together")
+    parser.add_argument(
+        "--gpus-per-run", type=int, default=1, help="GPUs that train one run together"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print every command, run none")
     args = parser.parse_args()
+    if args.gpus_per_run < 1:
+        parser.error(f"--gpus-per-run {args.gpus_per_run}: expected at least 1")
     rows = args.rows.split(",")
     missing = [row for row in rows if not (args.configs / f"{row}.yaml").is_file()]
     if missing:
@@ -368,8 +374,11 @@ def main() -> None:
         return
     gpus = [gpu for gpu in args.gpus.split(",") if gpu]
     _check_gpus(gpus)
-    if gpus and len(gpus) % args.gpus_per_run:
-        sys.exit(f"--gpus {args.gpus} cannot be shared out by {args.gpus_per_run} (--gpus-per-run)")
+    if args.gpus_per_run > 1 and (not gpus or len(gpus) % args.gpus_per_run):
+        sys.exit(
+            f"--gpus-per-run {args.gpus_per_run}: the GPUs to share are {len(gpus)}; give a multiple of "
+            f"{args.gpus_per_run} with --gpus"
+        )
     groups = zip(*[iter(gpus)] * args.gpus_per_run, strict=True)
     runner = Runner([",".join(group) for group in groups], args.jobs)
     try:

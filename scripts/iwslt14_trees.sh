@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The tree Transformer against the Transformer on IWSLT: all data, and less and less of it.
+#
+#   bash scripts/iwslt14_trees.sh                            German to English, with the ablations
+#   bash scripts/iwslt14_trees.sh --direction en-de --seeds 1,2,3 --gpus 0,1 --jobs 2
+#   bash scripts/iwslt14_trees.sh --fractions 1/16,1/8,1/4,1/2,1 --rows transformer,tree    the curve
+#   bash scripts/iwslt14_trees.sh --slice 2000 --max-update 50 a look at whether all works
+#
+# IWSLT 2014 German-English is downloaded to data/iwslt14; see scripts/iwslt14.py for what is held out, and
+# scripts/download.py for its checksum, which is published nowhere. The paper's other pairs (English-French)
+# need --data. Constituents come from Stanza, where it and its models of the source language are
+# installed (fairseq-phrase[stanza]); else they are made from a dependency parser's trees.
+#
+# Options of this table:
+#   --direction SRC-TGT     de-en, en-de; any other with --data (de-en)
+#   --fractions LIST        shares of the training data, 1 or 1/K, commas between them; 1/K takes one of K
+#                           sentences. Each has a table; with several there is a curve of them, too (1)
+#   --data DIR              text that you have: DIR/{train,dev,test}.{SRC,TGT}, .gz too
+#
+# With --slice and without --data, the project's own synthetic corpus serves.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+DIRECTION=de-en FRACTIONS=1 DATA='' BASELINE=transformer SUBSETS=test
+OPTIONS+=([--direction]=DIRECTION [--fractions]=FRACTIONS [--data]=DATA)
+parse_options "$@"
+[[ $DIRECTION =~ ^[a-z]+-[a-z]+$ ]] || die "--direction $DIRECTION: expected two languages, such as de-en"
+[ -n "$DATA" ] || check_one_of "without --data, --direction" "$DIRECTION" de-en en-de
+SHARES='^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$'
+[[ $FRACTIONS =~ $SHARES ]] || die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
+SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
+CONFIGS=configs/iwslt14_trees TITLES=configs/iwslt14_trees/rows.yaml
+choose_rows "$TITLES"
+open_folder "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA"
+ensure_environment plot
+
+download_iwslt14() {
+    local archive=data/iwslt14/de-en.tgz split language
+    download http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz "$archive"
+    for split in train dev test; do
+        for language in de en; do
+            make_file "data/iwslt14/$split.$language" \
+                python scripts/iwslt14.py "$archive" de-en "$split" "$language"
+        done
+    done
+}
+
+# find_constituents: set PARSER, and CONSTITUENTS to where preprocessing is to take them from.
+find_constituents() {
+    local stanza=${STANZA_RESOURCES_DIR:-$HOME/stanza_resources}/$SOURCE/constituency
+    CONSTITUENTS=from-dependencies PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+    if [ -z "$PARSER" ] && [ -d "$stanza" ] && python -c 'import stanza' 2>/dev/null; then
+        PARSER=stanza:$SOURCE
+    elif [ -z "$PARSER" ]; then
+        find_parser "$SOURCE"
+    fi
+    case "$PARSER" in
+        none) die "trees need a parser: FAIRSEQ_PHRASE_PARSER=stanza:$SOURCE, or spacy:MODEL" ;;
+        stanza:* | ptb) CONSTITUENTS=parser ;;
+    esac
+}
+
+say "Data"
+VOCABULARY=10000 WHAT="IWSLT14 $DIRECTION"
+if [ -n "$DATA" ]; then
+    TEXT=$DATA DEV=$DATA/dev WHAT="$DATA $DIRECTION"
+elif [ -n "$SLICE" ]; then
+    TEXT=$OUT/raw DEV=$OUT/raw/valid VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
+    synthetic_text "$TEXT"
+else
+    download_iwslt14
+    TEXT=data/iwslt14 DEV=data/iwslt14/dev
+fi
+find_constituents
+CURVE=()
+for FRACTION in ${FRACTIONS//,/ }; do
+    PART=${FRACTION#1/} FOLDER=$OUT/fraction-${FRACTION//\//-}
+    TRAIN=$TEXT/train
+    if [ -n "$SLICE" ] || [ "$PART" != 1 ]; then
+        TRAIN=$FOLDER/raw/train
+        for language in "$SOURCE" "$TARGET"; do
+            make_file "$TRAIN.$language" \
+                python scripts/slice.py "$TEXT/train" "$language" ${SLICE:+$((SLICE / PART))} --every "$PART"
+        done
+    fi
+    preprocess "$FOLDER/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEXT/test" \
+        --max-length 175 --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary \
+        --constituents "$CONSTITUENTS"
+
+    say "Rows ($FOLDER)"
+    # An epoch of a K-th is as long as a K-th of one: checkpoints are as many updates apart.
+    train_rows "$FOLDER/data-bin" "$FOLDER/rows" "--save-interval $PART --validate-interval $PART"
+
+    say "Report ($FOLDER/report)"
+    REFERENCE=$TEXT/test.$TARGET
+    [ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
+    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" "$TITLES" \
+        "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" --lowercase
+    CURVE+=("$FRACTION=$FOLDER/report")
+done
+if [ "${#CURVE[@]}" -gt 1 ]; then
+    say "Curve ($OUT/curve.md)"
+    run python scripts/curve.py "${CURVE[@]}" --out "$OUT/curve" --caption "BLEU by training data, $WHAT"
+fi
+exit "$STATUS"

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# The structural-position paper's table 1: nine models on NIST Chinese-English.
+#
+#   bash scripts/nist_zh_en_table1.sh --data /corpora/nist --gpus 0,1,2 --jobs 3
+#   bash scripts/nist_zh_en_table1.sh --slice 2000 --max-update 50 a look at whether all works
+#
+# The text is licensed by the LDC and cannot be downloaded; what it is made from may not be passed on either
+# (OUT holds sentences). The paper does not say which LDC corpora it trains on; of NIST's sets 2002 is for
+# development, which its table 1 is of, and 2003 to 2006 are for tests.
+#
+# Options of this table:
+#   --data DIR              DIR/train.{zh,en}, DIR/dev.{zh,en} and, if you have them, test sets
+#                           DIR/test*.{zh,en}, .gz too. A set of several references has them in
+#                           NAME.en0, NAME.en1, … (not .gz) in place of NAME.en
+#
+# Chinese text may be segmented or not: the parser makes its own words. spaCy's zh_core_web_sm parses it, or
+# FAIRSEQ_PHRASE_PARSER=stanza:zh-hans.
+# The report's BLEU is against the first reference, the paper's against four: BLEU against all is in
+# OUT/bleu-of-all-references.txt, by sacrebleu.
+#
+# With --slice and without --data, the project's own synthetic corpus serves, German for Chinese.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+DATA='' BASELINE=table1_4 SOURCE=zh TARGET=en
+OPTIONS+=([--data]=DATA)
+parse_options "$@"
+[ -n "$DATA$SLICE" ] || die "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)"
+[ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
+CONFIGS=configs/structural TITLES=configs/structural/rows.yaml
+choose_rows "$TITLES"
+open_folder nist_zh_en_table1 "data=$DATA"
+ensure_environment plot
+
+# find_sets: set SETS to the names of the development and test sets of DATA, the former first.
+find_sets() {
+    local file
+    SETS=(dev)
+    for file in "$DATA"/test*."$SOURCE" "$DATA"/test*."$SOURCE".gz; do
+        [ ! -e "$file" ] || SETS+=("$(basename "${file%.gz}" ".$SOURCE")")
+    done
+}
+
+# one_reference SET: make OUT/raw/SET, with the first reference where there are several.
+one_reference() {
+    local reference=$TARGET
+    [ ! -e "$DATA/$1.${TARGET}0" ] || reference=${TARGET}0
+    make_file "$OUT/raw/$1.$SOURCE" python scripts/slice.py "$DATA/$1" "$SOURCE"
+    make_file "$OUT/raw/$1.$TARGET" python scripts/slice.py "$DATA/$1" "$reference"
+}
+
+# all_references: BLEU of every run against all references of the sets that have several.
+all_references() {
+    local number file hypotheses
+    for number in "${!SETS[@]}"; do
+        [ -e "$DATA/${SETS[number]}.${TARGET}1" ] || continue
+        for file in "$OUT"/rows/*/seed*/"generate-$(subset "$number").txt"; do
+            hypotheses=${file%.txt}.hypotheses
+            sed -n 's/^D-//p' "$file" | sort -n | cut -f3- >"$hypotheses"
+            printf '%s\t%s\t' "${SETS[number]}" "${file#"$OUT/rows/"}"
+            sacrebleu "$DATA/${SETS[number]}.$TARGET"[0-9] --input "$hypotheses" --metrics bleu --format text
+        done
+    done
+}
+
+subset() { [ "$1" = 0 ] && echo test || echo "test$1"; }
+
+say "Data"
+VOCABULARY=32000
+if [ -n "$DATA" ]; then
+    find_sets
+else
+    SOURCE=de DATA=$OUT/synthetic VOCABULARY=500 SETS=(valid test)
+    synthetic_text "$DATA"
+fi
+TESTS='' SUBSETS=''
+for number in "${!SETS[@]}"; do
+    one_reference "${SETS[number]}"
+    TESTS+=,$OUT/raw/${SETS[number]} SUBSETS+=,$(subset "$number")
+done
+TESTS=${TESTS#,} SUBSETS=${SUBSETS#,}
+TRAIN=$DATA/train
+if [ -n "$SLICE" ]; then
+    TRAIN=$OUT/raw/train
+    for language in "$SOURCE" "$TARGET"; do
+        make_file "$TRAIN.$language" python scripts/slice.py "$DATA/train" "$language" "$SLICE"
+    done
+fi
+PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+[ -n "$PARSER" ] || find_parser "$SOURCE"
+[ "$PARSER" != none ] || die "structural rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+# The development set is a test set, too: of those no line is left out.
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$OUT/raw/${SETS[0]}" --testpref "$TESTS" \
+    --max-length 250 --vocab-size "$(pieces "$VOCABULARY")" --constituents none
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+for number in "${!SETS[@]}"; do
+    name=${SETS[number]}
+    say "Report ($OUT/report-$name)"
+    # The paper's numbers are of the development set.
+    titles=$TITLES
+    if [ "$number" != 0 ]; then
+        titles=$OUT/raw/rows-without-numbers.yaml
+        make_file "$titles" sed 's/, paper: [0-9.]*//' "$TITLES"
+    fi
+    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$titles" \
+        "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
+done
+if [ -z "$DRY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then
+    all_references | tee "$OUT/bleu-of-all-references.txt"
+fi
+exit "$STATUS"

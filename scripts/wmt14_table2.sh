@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The structural-position paper's table 2, WMT14 English-German; base and big.
+#
+#   bash scripts/wmt14_table2.sh --gpus 0,1,2,3 --jobs 4     all rows of the base size, a GPU each
+#   bash scripts/wmt14_table2.sh --size big --gpus 0,1,2,3,4,5,6,7 --gpus-per-run 8 --precision bf16
+#   bash scripts/wmt14_table2.sh --slice 2000 --max-update 50 a look at whether all works
+#
+# The training text (Europarl v7, Common Crawl, News Commentary v9: about 4.5 million pairs) is downloaded
+# from statmt.org to data/wmt14, about 1.6 GB; newstest2013, the development set, and newstest2014, the test set,
+# come from sacrebleu. The archives' checksums are published nowhere: see scripts/download.py.
+#
+# Options of this table:
+#   --size base|big         configs/wmt14_table2/SIZE (base)
+#   --data DIR              text that you have: DIR/{train,dev,test}.{en,de}, .gz too
+#   --bpe-codes FILE        DIR's text is Moses-tokenized, and cut by these codes of subword-nmt; BLEU is of
+#                           tokenized text then. Without it 32,000 subwords are learned by SentencePiece
+#   --test-set NAME         sacrebleu's name of newstest2014: wmt14/full, 3,003 sentences, or wmt14, 2,737
+#                           of them (wmt14/full)
+#
+# With --slice, pairs of FAIRSEQ_PHRASE_DATA/wmt (Moses-tokenized) serve if they are there; its last lines
+# are the development and test sets.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+SIZE=base DATA='' BPE_CODES='' TEST_SET=wmt14/full BASELINE=transformer SOURCE=en TARGET=de SUBSETS=test
+OPTIONS+=([--size]=SIZE [--data]=DATA [--bpe-codes]=BPE_CODES [--test-set]=TEST_SET)
+parse_options "$@"
+check_one_of --size "$SIZE" base big
+check_one_of --test-set "$TEST_SET" wmt14/full wmt14
+[ -z "$BPE_CODES" ] || [ -n "$DATA" ] || die "--bpe-codes is for text that you have: --data DIR"
+CONFIGS=configs/wmt14_table2/$SIZE TITLES=$CONFIGS/rows.yaml
+choose_rows "$TITLES"
+open_folder "wmt14_table2.$SIZE" "size=$SIZE data=$DATA bpe-codes=$BPE_CODES test-set=$TEST_SET"
+ensure_environment plot,bpe
+
+download_wmt14() {
+    local name archive language
+    while read -r archive name; do
+        download "https://www.statmt.org/$archive" "data/wmt14/$(basename "$archive")" || return 1
+        for language in en de; do
+            make_file "data/wmt14/$name.$language" \
+                tar -xzOf "data/wmt14/$(basename "$archive")" --wildcards "*$name.$language"
+        done
+    done <<'END'
+wmt13/training-parallel-europarl-v7.tgz europarl-v7.de-en
+wmt13/training-parallel-commoncrawl.tgz commoncrawl.de-en
+wmt14/training-parallel-nc-v9.tgz news-commentary-v9.de-en
+END
+    for language in en de; do
+        make_file "data/wmt14/train.$language" \
+            cat data/wmt14/{europarl-v7,commoncrawl,news-commentary-v9}.de-en."$language"
+    done
+    TRAIN=data/wmt14/train DEV=data/wmt14/newstest2013 TEST=data/wmt14/newstest2014.${TEST_SET//\//-}
+    make_file "$DEV.en" sacrebleu --test-set wmt13 --language-pair en-de --echo src
+    make_file "$DEV.de" sacrebleu --test-set wmt13 --language-pair en-de --echo ref
+    make_file "$TEST.en" sacrebleu --test-set "$TEST_SET" --language-pair en-de --echo src
+    make_file "$TEST.de" sacrebleu --test-set "$TEST_SET" --language-pair en-de --echo ref
+}
+
+# hold_out FOLDER: the 10,000 pairs of FOLDER, of which the last 400 are held out.
+hold_out() {
+    local language
+    ((SLICE <= 9600)) || die "--slice $SLICE: $1 has 9,600 pairs to train on"
+    for language in en de; do
+        make_file "$OUT/raw/dev.$language" python scripts/slice.py "$1/slice10k" "$language" 200 --from 9600
+        make_file "$OUT/raw/test.$language" python scripts/slice.py "$1/slice10k" "$language" 200 --from 9800
+    done
+    TRAIN=$1/slice10k DEV=$OUT/raw/dev TEST=$OUT/raw/test
+}
+
+say "Data"
+TOKENIZED=()
+SLICED=${FAIRSEQ_PHRASE_DATA:-../shared/data}/wmt
+if [ -n "$DATA" ]; then
+    TRAIN=$DATA/train DEV=$DATA/dev TEST=$DATA/test
+elif [ -n "$SLICE" ] && [ -e "$SLICED/slice10k.en.gz" ]; then
+    hold_out "$SLICED"
+    TOKENIZED=(--source-tokenized --target-tokenized)
+else
+    download_wmt14
+fi
+if [ -n "$SLICE" ]; then
+    for language in en de; do
+        make_file "$OUT/raw/train.$language" python scripts/slice.py "$TRAIN" "$language" "$SLICE"
+    done
+    TRAIN=$OUT/raw/train
+fi
+SUBWORDS=(--vocab-size "$(pieces 32000)")
+if [ -n "$BPE_CODES" ]; then
+    TOKENIZED=(--source-tokenized --target-tokenized)
+    SUBWORDS=(--bpe subword_nmt --bpe-codes "$BPE_CODES")
+fi
+PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+[ -n "$PARSER" ] || find_parser "$SOURCE"
+[ "$PARSER" != none ] || die "structural rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --max-length 250 \
+    "${SUBWORDS[@]}" "${TOKENIZED[@]}" --constituents none --joined-dictionary
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+REFERENCE=$TEST.$TARGET
+[ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
+report "$OUT/rows" "$OUT/report" test "$REFERENCE" "$TITLES" \
+    "WMT14 English-German, $(basename "$TEST"), $SIZE${TOKENIZED:+, of tokenized text}"
+exit "$STATUS"
