@@ -65,13 +65,13 @@ find_constituents() {
 say "Data"
 VOCABULARY=10000 WHAT="IWSLT14 $DIRECTION"
 if [ -n "$DATA" ]; then
-    TEXT=$DATA DEV=$DATA/dev WHAT="$DATA $DIRECTION"
+    TEXT=$DATA DEV=$DATA/dev TEST=$DATA/test WHAT="$DATA $DIRECTION"
 elif [ -n "$SLICE" ]; then
-    TEXT=$OUT/raw DEV=$OUT/raw/valid VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
+    TEXT=$OUT/raw DEV=$OUT/raw/valid TEST=$OUT/raw/test VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
     synthetic_text "$TEXT"
 else
     download_iwslt14
-    TEXT=data/iwslt14 DEV=data/iwslt14/dev
+    TEXT=data/iwslt14 DEV=data/iwslt14/dev TEST=data/iwslt14/test
 fi
 find_constituents
 CURVE=()
@@ -85,7 +85,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
                 python scripts/slice.py "$TEXT/train" "$language" ${SLICE:+$((SLICE / PART))} --every "$PART"
         done
     fi
-    preprocess "$FOLDER/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEXT/test" \
+    preprocess "$FOLDER/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
         --max-length 175 --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary \
         --constituents "$CONSTITUENTS"
 
@@ -94,7 +94,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
     train_rows "$FOLDER/data-bin" "$FOLDER/rows" "--save-interval $PART --validate-interval $PART"
 
     say "Report ($FOLDER/report)"
-    REFERENCE=$TEXT/test.$TARGET
+    REFERENCE=$TEST.$TARGET
     [ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
     report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" "$TITLES" \
         "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" --lowercase

@@ -30,14 +30,14 @@ find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/mu
 PARSER=${FAIRSEQ_PHRASE_PARSER:-}
 [ -n "$PARSER" ] || find_parser "$SOURCE"
 [ "$PARSER" != none ] || die "dependency and tree rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
-TRAIN=$MULTI30K/train
+TRAIN=$MULTI30K/train TEST=$MULTI30K/test_2016_flickr
 if [ -n "$SLICE" ]; then
     TRAIN=$OUT/raw/train
     for language in de en; do
         make_file "$TRAIN.$language" python scripts/slice.py "$MULTI30K/train" "$language" "$SLICE"
     done
 fi
-SUBSETS=test TESTS=$MULTI30K/test_2016_flickr
+SUBSETS=test TESTS=$TEST
 for name in test_2017_flickr test_2018_flickr; do
     if [ -e "$MULTI30K/$name.de.gz" ] && [ -e "$MULTI30K/$name.en.gz" ]; then
         SUBSETS+=,test$(tr -cd , <<<"$SUBSETS," | wc -c) TESTS+=,$MULTI30K/$name
@@ -50,6 +50,6 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
-report "$OUT/rows" "$OUT/report" test "$MULTI30K/test_2016_flickr.$TARGET.gz" "$TITLES" \
+report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET.gz" "$TITLES" \
     "Multi30k $DIRECTION, test_2016_flickr, $SETTING setting" --lowercase
 exit "$STATUS"

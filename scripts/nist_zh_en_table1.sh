@@ -81,7 +81,7 @@ for number in "${!SETS[@]}"; do
     TESTS+=,$OUT/raw/${SETS[number]} SUBSETS+=,$(subset "$number")
 done
 TESTS=${TESTS#,} SUBSETS=${SUBSETS#,}
-TRAIN=$DATA/train
+TRAIN=$DATA/train DEV=$OUT/raw/${SETS[0]} TEST=$OUT/raw/${SETS[0]}
 if [ -n "$SLICE" ]; then
     TRAIN=$OUT/raw/train
     for language in "$SOURCE" "$TARGET"; do
@@ -92,7 +92,7 @@ PARSER=${FAIRSEQ_PHRASE_PARSER:-}
 [ -n "$PARSER" ] || find_parser "$SOURCE"
 [ "$PARSER" != none ] || die "structural rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
 # The development set is a test set, too: of those no line is left out.
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$OUT/raw/${SETS[0]}" --testpref "$TESTS" \
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" \
     --max-length 250 --vocab-size "$(pieces "$VOCABULARY")" --constituents none
 
 say "Rows ($OUT)"

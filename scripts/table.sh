@@ -14,6 +14,7 @@
 #   --generate-flags FLAGS  more flags for fairseq-generate
 #   --slice N               only N sentence pairs to train on; the report says so
 #   --out DIR               where everything goes (a folder in runs/)
+#   --with-parsing          also translate raw text, parsing it on the fly, for the speed of that
 #   --dry-run               print every command, run none
 #
 # Run a script again after Ctrl-C or a failure: what is finished is not run again. Other settings: see
@@ -25,13 +26,14 @@ declare -A OPTIONS=(
     [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
 )
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_UPDATE='' SLICE='' OUT='' STATUS=0
-TRAIN_FLAGS='' GENERATE_FLAGS=''
+TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING=''
 
 # parse_options ARGUMENTS...: set the variables that OPTIONS names; a script adds its own options there.
 parse_options() {
     while [ $# -gt 0 ]; do
         case "$1" in
             --dry-run) DRY=1; shift; continue ;;
+            --with-parsing) WITH_PARSING=1; shift; continue ;;
             -h | --help) print_help; exit 0 ;;
         esac
         [ -n "${1:+${OPTIONS[$1]:-}}" ] || die "unknown option '$1' (--help says which there are)"
@@ -114,9 +116,11 @@ preprocess() {
             --parser "$PARSER" --on-error flat --workers "$(nproc)" "$@"
 }
 
-# train_rows DATA RUNS [FLAGS]: train ROWS of CONFIGS and translate SUBSETS. STATUS is 1 if a row failed.
+# train_rows DATA RUNS [FLAGS]: train ROWS of CONFIGS and translate SUBSETS, the first of which is the text
+# TEST.SOURCE. STATUS is 1 if a row failed.
 train_rows() {
-    local flags="${3:-} $TRAIN_FLAGS"
+    local flags="${3:-} $TRAIN_FLAGS" raw=$OUT/raw/unparsed.$SOURCE
+    [ -z "$WITH_PARSING" ] || make_file "$raw" python scripts/slice.py "$TEST" "$SOURCE"
     [ "$PRECISION" = fp32 ] || flags="--$PRECISION $flags"
     if [ "$GPUS" = auto ]; then
         GPUS=
@@ -127,7 +131,8 @@ train_rows() {
     python scripts/run_rows.py --configs "$CONFIGS" --rows "$ROWS" --seeds "$SEEDS" --data "$1" \
         -s "$SOURCE" -t "$TARGET" --out "$2" --subsets "$SUBSETS" --jobs "$JOBS" --gpus "$GPUS" \
         --gpus-per-run "$GPUS_PER_RUN" --train-flags="$flags" --generate-flags="$GENERATE_FLAGS" \
-        ${MAX_UPDATE:+--max-update "$MAX_UPDATE" --average 1} ${DRY:+--dry-run} || STATUS=1
+        ${MAX_UPDATE:+--max-update "$MAX_UPDATE" --average 1} \
+        ${WITH_PARSING:+--raw "$raw"} ${DRY:+--dry-run} || STATUS=1
 }
 
 # report RUNS OUT SUBSET REFERENCE ROW_FILE CAPTION [ARGUMENTS...]: the table of a test set.

@@ -10,7 +10,7 @@ import yaml
 from conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from run_rows import Run, Runner, Step, flags, load_row
+from run_rows import Run, Runner, Step, flags, load_row, share_out
 
 TABLE = REPOSITORY / "configs" / "multi30k_table1"
 ROWS = sorted(path for path in TABLE.glob("*/*.yaml") if path.stem != "base")
@@ -92,6 +92,28 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
 
 
+def test_gpus_that_train_together_train_only(tmp_path):
+    seen = "echo $CUDA_VISIBLE_DEVICES"
+    folder = tmp_path / "row"
+    steps = [
+        Step(name, ["bash", "-c", seen], folder / f"{name}.txt", appends=name == "train")
+        for name in ("train", "translate")
+    ]
+    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, None)])
+    assert (folder / "train.txt").read_text() == "2,5\n"
+    assert (folder / "translate.txt").read_text() == "2\n"
+
+
+def test_gpus_divide_the_steps_of_an_update_or_are_refused():
+    row = {"optimization": {"update_freq": [8, 4]}}
+    share_out(row, 4, "row")
+    assert row == {"optimization": {"update_freq": [2, 1]}}
+    with pytest.raises(SystemExit, match=r"row row has update_freq 2,1 on one GPU, which 2 cannot"):
+        share_out(row, 2, "row")
+    with pytest.raises(SystemExit, match="has update_freq 1 on one GPU"):
+        share_out({}, 2, "row")
+
+
 def command(*arguments):
     script = str(REPOSITORY / "scripts" / "run_rows.py")
     return subprocess.run(
@@ -100,6 +122,35 @@ def command(*arguments):
         text=True,
         cwd=REPOSITORY,
     )
+
+
+def test_gpus_that_train_together_must_be_there(tmp_path):
+    rows = ["--configs", str(TABLE / "tuned"), "--rows", "transformer", "--out", str(tmp_path)]
+    done = command(*rows, "--gpus-per-run", "1", "--dry-run")
+    assert "--distributed-world-size 1 " in done.stdout  # of fairseq-generate
+    refused = command(*rows, "--gpus-per-run", "0")
+    assert "--gpus-per-run 0: expected at least 1" in refused.stderr
+
+
+def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(tmp_path):
+    (tmp_path / "row.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "task": {"_name": "translation"},
+                "checkpoint": {"keep_last_epochs": 3},
+                "generation": {"lenpen": 0.6, "beam": 4},
+            }
+        )
+    )
+    common = ["--configs", str(tmp_path), "--rows", "row", "--out", str(tmp_path), "--dry-run"]
+    own = command(*common).stdout
+    assert "--last 3 " in own
+    assert "--beam 4 " in own
+    assert "--lenpen 0.6 " in own
+    assert "generation" not in own
+    other = command(*common, "--average", "1", "--beam", "2").stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in other
+    assert "--beam 2 " in other
 
 
 def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):

@@ -15,6 +15,10 @@ import yaml
 from conftest import REPOSITORY, shared_data, shared_pipeline
 from fairseq import options
 
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.models.tree_transformer
+import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import average, preprocess, report, synthetic
 
 TINY = " ".join(
@@ -59,18 +63,28 @@ def script(name: str, *arguments: object, expect: int = 0, **environment: str) -
 def printed_commands(output: str) -> list[list[str]]:
     """The words of each command that a dry run prints, without redirections."""
     lines = (shlex.split(line, comments=True) for line in output.splitlines() if "\x1b" not in line)
-    return [[word for word in words if not word.startswith(">")] for words in lines if words]
+    return [[word for word in words if word[0] not in "<>"] for words in lines if words]
 
 
-def check_flags(words: list[str]) -> None:
+@pytest.fixture
+def parse(monkeypatch):
     """Let a command's own parser read its flags: an unknown one, or a bad value, ends the test."""
-    name, *arguments = words
-    if name == "fairseq-train":
-        options.parse_args_and_arch(options.get_training_parser(), arguments)
-    elif name == "fairseq-generate":
-        options.parse_args_and_arch(options.get_generation_parser(), arguments)
-    elif name.startswith("fairseq-phrase-"):
-        OWN[name.removeprefix("fairseq-phrase-")]._parser().parse_args(arguments)
+    monkeypatch.chdir(REPOSITORY)
+    stock = {
+        "fairseq-train": options.get_training_parser,
+        "fairseq-generate": options.get_generation_parser,
+        "fairseq-interactive": options.get_interactive_generation_parser,
+    }
+
+    def parsed(words: list[str]):
+        name, *arguments = words
+        if name in stock:
+            return options.parse_args_and_arch(stock[name](), arguments)
+        if name.startswith("fairseq-phrase-"):
+            return OWN[name.removeprefix("fairseq-phrase-")]._parser().parse_args(arguments)
+        return None
+
+    return parsed
 
 
 TABLES = {
@@ -87,34 +101,38 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
+def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
     titles, arguments = TABLES[table]
     rows = list(yaml.safe_load((REPOSITORY / titles).read_text()))
     out = tmp_path / "out"
-    output = script(table.split()[0], DRY, *arguments, "--seeds", "1,2", "--out", out)
+    output = script(
+        table.split()[0], DRY, "--with-parsing", *arguments, "--seeds", "1,2", "--out", out
+    )
     commands = printed_commands(output)
     trained = [Path(words[-2]) for words in commands if words[0] == "fairseq-train"]
     repeated = 2 if "--fractions" in arguments else 1
     assert [path.parent.name for path in trained] == (rows + rows) * repeated
     for words in commands:
-        check_flags(words)
+        parse(words)
     assert not out.exists(), "nothing was run"
 
 
-def test_the_check_of_flags_finds_unknown_ones():
+def test_the_check_of_flags_finds_unknown_ones(parse, capsys):
     with pytest.raises(SystemExit):
-        check_flags(["fairseq-train", "D", "--user-dir", "fairseq_phrase", "--no-such-flag"])
+        parse(["fairseq-train", "D", "--arch", "tree_transformer", "--no-such-flag"])
+    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
 
 
-def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates():
+def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
     output = script("wmt14_table2", DRY, "--gpus", "0,1,2,3", "--gpus-per-run", "4", "--rows", "1")
-    (training,) = [words for words in printed_commands(output) if words[0] == "fairseq-train"]
-    (translating,) = [w for w in printed_commands(output) if w[0] == "fairseq-generate"]
-    shared = options.parse_args_and_arch(options.get_training_parser(), training[1:])
-    assert (shared.distributed_world_size, shared.update_freq, shared.max_tokens) == (4, [2], 4096)
-    alone = options.parse_args_and_arch(options.get_generation_parser(), translating[1:])
-    assert (alone.distributed_world_size, alone.beam, alone.lenpen) == (1, 4, 0.6)
+    training, translating = (
+        parse(next(words for words in printed_commands(output) if words[0] == name))
+        for name in ("fairseq-train", "fairseq-generate")
+    )
+    assert training.distributed_world_size == 4
+    assert (training.update_freq, training.max_tokens) == ([2], 4096)
+    assert translating.distributed_world_size == 1
+    assert (translating.beam, translating.lenpen) == (4, 0.6)
 
 
 def pipeline_of(language: str, fallback: Path) -> str:
@@ -181,14 +199,16 @@ def test_a_slice_of_the_nist_table_comes_to_its_end(synthetic_corpus, trained_pi
         for copy in copies:
             shutil.copy(synthetic_corpus / name, data / copy)
     script(
-        "nist_zh_en_table1", *FEW, "--rows", "table1_3", "--data", data, "--out", out,
+        "nist_zh_en_table1", *FEW, "--rows", "table1_3", "--data", data, "--out", out, "--with-parsing",
         FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
     )  # fmt: skip
     for name in ("dev", "test03"):
         caption, titles = table_of(out / f"report-{name}")
         assert f"{name}, first reference, only 4 updates, only 300 training pairs" in caption
         assert titles == ["3: tree"]
-    assert "34.23" in (out / "report-dev" / "report.md").read_text()
+    dev = (out / "report-dev" / "report.md").read_text()
+    assert "34.23" in dev
+    assert "with parsing" in dev
     assert "34.23" not in (out / "report-test03" / "report.md").read_text()
     assert "nrefs:2" in (out / "bleu-of-all-references.txt").read_text()
 
