@@ -47,14 +47,20 @@ download_iwslt14() {
     done
 }
 
+# Whether Stanza is installed, with a constituency model of the source language.
+has_stanza_constituents() {
+    python -c '
+import sys
+from pathlib import Path
+from stanza.resources.common import DEFAULT_MODEL_DIR
+sys.exit(not Path(DEFAULT_MODEL_DIR, sys.argv[1], "constituency").is_dir())' "$SOURCE" 2>/dev/null
+}
+
 # find_constituents: set PARSER, and CONSTITUENTS to where preprocessing is to take them from.
 find_constituents() {
-    local stanza=${STANZA_RESOURCES_DIR:-$HOME/stanza_resources}/$SOURCE/constituency
     CONSTITUENTS=from-dependencies PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    if [ -z "$PARSER" ] && [ -d "$stanza" ] && python -c 'import stanza' 2>/dev/null; then
-        PARSER=stanza:$SOURCE
-    elif [ -z "$PARSER" ]; then
-        find_parser "$SOURCE"
+    if [ -z "$PARSER" ]; then
+        if has_stanza_constituents; then PARSER=stanza:$SOURCE; else find_parser "$SOURCE"; fi
     fi
     case "$PARSER" in
         none) die "trees need a parser: FAIRSEQ_PHRASE_PARSER=stanza:$SOURCE, or spacy:MODEL" ;;
