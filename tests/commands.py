@@ -52,3 +52,27 @@ def losses(log: str) -> dict[int, float]:
     """The training loss after each update."""
     found = re.findall(r"train_inner.* loss=([\d.]+).*num_updates=(\d+)", log)
     return {int(update): float(loss) for loss, update in found}
+
+
+def run_script(name: str, *arguments: object, expect: int = 0, **environment: str) -> str:
+    """Run a script in an environment that is ready; return what it printed."""
+    commands = Path(sys.executable).parent
+    finished = subprocess.run(
+        ["bash", f"scripts/{name}.sh", *map(str, arguments)],
+        cwd=REPOSITORY,
+        env={
+            **os.environ,
+            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "FAIRSEQ_PHRASE_READY": "1",
+            "FAIRSEQ_PHRASE_PARSER": "spacy:any",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    output = finished.stdout + finished.stderr
+    assert finished.returncode == expect, output[-4000:]
+    return output
