@@ -30,7 +30,7 @@ COMMANDS = (
 setup(
     name="fairseq-phrase",
     version=VERSION,
-    description="Syntax-aware encoders for fairseq: attention over phrases",
+    description="Syntax-aware encoders for fairseq: phrases, structural positions, trees",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
