@@ -101,9 +101,10 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
 
     contestants = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            seconds[name].append(timed(run))
+    for number in range(rounds):
+        # One way and the other in turns, so that a machine that slows down favours none.
+        for name in list(contestants)[:: -1 if number % 2 else 1]:
+            seconds[name].append(timed(contestants[name]))
 
     def ratio(fast: str, slow: str) -> float:
         return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
