@@ -42,6 +42,7 @@ setup(
         "fairseq-fixed==0.12.3.1",
         "torch>=2.6",
         "numpy>=2.0.2",
+        "PyYAML>=6",
         "sacrebleu>=2.3.1",
         "sentencepiece>=0.2.0",
         "spacy>=3.8",

@@ -336,7 +336,6 @@ def test_training_generation_and_new_text_work_on_what_was_attached(
 def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
     sp_corpus, stock_sp_data, trained_pipeline, gold_corpus, tmp_path
 ):
-    pytest.importorskip("fairseq_phrase.models.tree_transformer")
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
     attach(data, sp_corpus, "--parser", f"spacy:{trained_pipeline}", "--constituents",
            "from-dependencies", "--sentencepiece-model", sp_corpus / "de.model",

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import stanza
 from hostile import SNIPPETS, lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,6 @@ from fairseq_phrase.parsers import load_parser, resolve
 from fairseq_phrase.parsers import stanza as adapter
 from fairseq_phrase.parsers.base import LineParser, Unparsed
 from fairseq_phrase.syntax.brackets import parse_brackets
-
-stanza = pytest.importorskip("stanza")
 
 LINE = "Der schöne Junge im Hotel ist nicht klug. Die alte Frau schreibt dem Mann."
 MULTI_WORD = "Der Junge im Hotel."

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.modules import LayerNorm
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.modules.phrase_attention import PhraseAttention
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
 
@@ -123,12 +122,7 @@ class PhraseEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
-        layer: nn.Module = self.layer_class(cfg)
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(
-            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
-        )
+        return wrap_layer(self.layer_class(cfg), cfg)
 
     def phrases(
         self,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.structural_options import relative_clips
 from fairseq_phrase.modules.relative_attention import RelativeAttention
@@ -54,12 +53,7 @@ class StructuralEncoder(PositionedEncoder):
         """Build a layer, wrapped as fairseq wraps its own."""
         if not relative_clips(cfg):
             return super().build_encoder_layer(cfg)
-        layer: nn.Module = StructuralEncoderLayer(cfg, return_fc=self.return_fc)
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(
-            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
-        )
+        return wrap_layer(StructuralEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
     def forward(  # type: ignore[override]
         self,

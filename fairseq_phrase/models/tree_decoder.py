@@ -10,8 +10,9 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
-from fairseq_phrase.models.tree_encoder import build_accumulation, wrap_layer
+from fairseq_phrase.models.tree_encoder import build_accumulation
 from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.tree_attention import attend
 from fairseq_phrase.modules.tree_batch import TreeBatch

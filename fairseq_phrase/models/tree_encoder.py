@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.models.transformer.transformer_base import Embedding
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.tree_attention import TreeSelfAttention
@@ -30,15 +29,6 @@ def build_accumulation(
         max_vertical=cfg.tree_max_vertical,
         max_horizontal=cfg.tree_max_horizontal,
         convention=cfg.tree_convention,
-    )
-
-
-def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Wrap a layer for checkpointed activations and sharding, as fairseq wraps its own."""
-    if cfg.checkpoint_activations:
-        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-    return fsdp_wrap(
-        layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
     )
 
 

@@ -1,4 +1,4 @@
-"""What the ways of computing attention within phrases share: precision, and the hadamard leak."""
+"""What the ways of computing attention within phrases share: devices, and the hadamard leak."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["for_device", "outside_phrases", "shift_scores", "upcast"]
+__all__ = ["for_device", "outside_phrases", "shift_scores"]
 
 Setting = TypeVar("Setting")
 
@@ -17,11 +18,6 @@ Setting = TypeVar("Setting")
 def for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
     """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
     return choices.get(on.device.type, choices["cuda"])
-
-
-def upcast(scores: Tensor) -> Tensor:
-    """Go from half to single precision, in which sums of exponentials are taken."""
-    return scores if scores.dtype == torch.float64 else scores.float()
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:

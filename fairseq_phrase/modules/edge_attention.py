@@ -12,9 +12,9 @@ from fairseq_phrase.modules.attention_parts import (
     for_device,
     outside_phrases,
     shift_scores,
-    upcast,
 )
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
 
 __all__ = ["EDGES_AT_ONCE", "edge_attention"]
 

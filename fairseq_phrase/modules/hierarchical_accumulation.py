@@ -16,6 +16,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.tree_batch import TreeBatch
 from fairseq_phrase.modules.tree_sparse import ConstantSparseMatrix
 
@@ -158,8 +159,7 @@ class HierarchicalAccumulation(nn.Module):
             (batch, heads, nonterminals, k) with k the nonterminals, and the rows of the embedding
             tables that this batch needs.
         """
-        # Half precision is too coarse to add up in.
-        weights = weights if weights.dtype == torch.float64 else weights.float()
+        weights = upcast(weights)
         matrix, sizes = self._matrix(tree, weights.dtype)
         flat = matrix @ weights.reshape(-1, self.num_heads)
         by_node = flat.view(tree.batch_size, tree.num_nonterminals, sum(sizes), self.num_heads)

@@ -19,7 +19,6 @@ from fairseq_phrase.modules.attention_parts import (
     for_device,
     outside_phrases,
     shift_scores,
-    upcast,
 )
 from fairseq_phrase.modules.edge_attention import edge_attention
 from fairseq_phrase.modules.ngram_blocks import (
@@ -29,6 +28,8 @@ from fairseq_phrase.modules.ngram_blocks import (
     split_queries,
 )
 from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.projections import initialize_projections
 
 __all__ = [
     "ACTIVATIONS",
@@ -249,11 +250,7 @@ class PhraseAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        if self.out_proj.bias is not None:
-            nn.init.zeros_(self.out_proj.bias)
+        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear, scaled_dot_product_attention
 
+from fairseq_phrase.modules.projections import initialize_projections
 from fairseq_phrase.modules.relative_positions import RelativePositions, collect, spread
 
 __all__ = ["RelativeAttention", "relative_attention"]
@@ -131,11 +132,7 @@ class RelativeAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize the projections as fairseq does for queries, keys and values of one width."""
-        for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        if self.out_proj.bias is not None:
-            nn.init.zeros_(self.out_proj.bias)
+        initialize_projections((self.k_proj, self.v_proj, self.q_proj), self.out_proj)
         for tables in (self.relative_keys, self.relative_values):
             for table in tables.values() if tables is not None else ():
                 nn.init.xavier_uniform_(table)

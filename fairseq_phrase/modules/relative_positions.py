@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.precision import upcast
+
 __all__ = ["RelativePositions", "collect", "sequential_positions", "spread"]
 
 
@@ -124,8 +126,7 @@ class _Collect(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pairs: Tensor, positions: RelativePositions) -> Tensor:
         ctx.positions = positions
-        # Half precision is too coarse to add up in.
-        exact = pairs if pairs.dtype == torch.float64 else pairs.float()
+        exact = upcast(pairs)
         sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
         for index in positions.of_heads(pairs):
             sums.scatter_add_(-1, index, exact)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.projections import initialize_projections
 from fairseq_phrase.modules.tree_batch import TreeBatch
 
 __all__ = ["TreeSelfAttention", "attend"]
@@ -40,8 +41,7 @@ def attend(
     if not need_weights:
         return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p), None
     scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
-    scores = scores if scores.dtype == torch.float64 else scores.float()
-    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
+    weights = upcast(scores).masked_fill(~mask, -math.inf).softmax(-1)
     return dropout(weights, dropout_p).to(value.dtype) @ value, weights
 
 
@@ -82,11 +82,7 @@ class TreeSelfAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        if self.out_proj.bias is not None:
-            nn.init.zeros_(self.out_proj.bias)
+        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
