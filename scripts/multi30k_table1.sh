@@ -9,20 +9,24 @@
 # Options of this table:
 #   --setting tuned|paper   configs/multi30k_table1/SETTING (tuned)
 #   --direction de-en|en-de (de-en)
+#   --vocab-size N          SentencePiece's, of both languages together (8000)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-SETTING=tuned DIRECTION=de-en BASELINE=transformer
-OPTIONS+=([--setting]=SETTING [--direction]=DIRECTION)
+SETTING=tuned DIRECTION=de-en VOCABULARY=8000 BASELINE=transformer
+OPTIONS+=([--setting]=SETTING [--direction]=DIRECTION [--vocab-size]=VOCABULARY)
 parse_options "$@"
+check_number --vocab-size "$VOCABULARY"
 check_one_of --setting "$SETTING" tuned paper
 check_one_of --direction "$DIRECTION" de-en en-de
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 CONFIGS=configs/multi30k_table1/$SETTING TITLES=configs/multi30k_table1/rows.yaml
 choose_rows "$TITLES"
-open_folder "multi30k_table1.$SETTING.$DIRECTION" "setting=$SETTING direction=$DIRECTION"
+CUT= # what tells this vocabulary from the table's own
+[ "$VOCABULARY" = 8000 ] || CUT=$VOCABULARY
+open_folder "multi30k_table1.$SETTING.$DIRECTION${CUT:+.vocab$CUT}" "setting=$SETTING direction=$DIRECTION vocab-size=$VOCABULARY"
 ensure_environment plot
 
 say "Data"
@@ -44,12 +48,12 @@ for name in test_2017_flickr test_2018_flickr; do
     fi
 done
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$MULTI30K/val" --testpref "$TESTS" \
-    --constituents from-dependencies --vocab-size "$(pieces 8000)" --joined-dictionary
+    --constituents from-dependencies --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
 report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET.gz" "$TITLES" \
-    "Multi30k $DIRECTION, test_2016_flickr, $SETTING setting" --lowercase
+    "Multi30k $DIRECTION, test_2016_flickr, $SETTING setting${CUT:+, vocabulary of $CUT}" --lowercase
 exit "$STATUS"

@@ -8,8 +8,10 @@
 #   --gpus-per-run N        GPUs that train one run together: update_freq is divided by N, so that the
 #                           batch stays the row's (1)
 #   --precision NAME        of training: fp32, fp16 or bf16 (fp32)
+#   --max-epoch N           at most so many epochs; the report says so
 #   --max-update N          fewer updates than the rows say; the last checkpoint is not averaged then, and
 #                           the report says so
+#   --average N             checkpoints to average, instead of the row's number
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'
 #   --generate-flags FLAGS  more flags for fairseq-generate
 #   --slice N               only N sentence pairs to train on; the report says so
@@ -22,11 +24,11 @@
 
 declare -A OPTIONS=(
     [--rows]=ROWS [--seeds]=SEEDS [--jobs]=JOBS [--gpus]=GPUS [--gpus-per-run]=GPUS_PER_RUN
-    [--precision]=PRECISION [--max-update]=MAX_UPDATE [--train-flags]=TRAIN_FLAGS
-    [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
+    [--precision]=PRECISION [--max-epoch]=MAX_EPOCH [--max-update]=MAX_UPDATE [--average]=AVERAGE
+    [--train-flags]=TRAIN_FLAGS [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
 )
-ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_UPDATE='' SLICE='' OUT='' STATUS=0
-TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING=''
+ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
+SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING=''
 
 # parse_options ARGUMENTS...: set the variables that OPTIONS names; a script adds its own options there.
 parse_options() {
@@ -43,7 +45,11 @@ parse_options() {
     done
     check_number --jobs "$JOBS"
     check_number --gpus-per-run "$GPUS_PER_RUN"
+    check_number --max-epoch "${MAX_EPOCH:-1}"
     check_number --max-update "${MAX_UPDATE:-1}"
+    check_number --average "${AVERAGE:-1}"
+    # Fewer updates may not be an epoch, and leave no checkpoints to average.
+    [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
     check_number --slice "${SLICE:-1}"
     check_one_of --precision "$PRECISION" fp32 fp16 bf16
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
@@ -78,10 +84,10 @@ choose_rows() {
 # open_folder NAME SETTINGS...: set OUT, by default a folder for NAME in runs/. A folder that holds runs
 # of other settings is refused: they would stand in one table.
 open_folder() {
-    OUT=${OUT:-runs/$1${SLICE:+.slice$SLICE}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+    OUT=${OUT:-runs/$1${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
     shift
-    local settings="$* slice=$SLICE max-update=$MAX_UPDATE precision=$PRECISION"
-    settings+=" train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
+    local settings="$* slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE"
+    settings+=" precision=$PRECISION train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
     if [ -e "$OUT/settings" ] && [ "$(cat "$OUT/settings")" != "$settings" ]; then
         die "$OUT holds runs with $(cat "$OUT/settings"), not with $settings: name another folder with --out"
     fi
@@ -127,19 +133,18 @@ train_rows() {
         [ -n "$DRY" ] ||
             GPUS=$(python -c 'import torch; print(",".join(map(str, range(torch.cuda.device_count()))))')
     fi
-    # Fewer updates may not be an epoch, and leave no checkpoints to average.
     python scripts/run_rows.py --configs "$CONFIGS" --rows "$ROWS" --seeds "$SEEDS" --data "$1" \
         -s "$SOURCE" -t "$TARGET" --out "$2" --subsets "$SUBSETS" --jobs "$JOBS" --gpus "$GPUS" \
         --gpus-per-run "$GPUS_PER_RUN" --train-flags="$flags" --generate-flags="$GENERATE_FLAGS" \
-        ${MAX_UPDATE:+--max-update "$MAX_UPDATE" --average 1} \
-        ${WITH_PARSING:+--raw "$raw"} ${DRY:+--dry-run} || STATUS=1
+        ${MAX_EPOCH:+--max-epoch "$MAX_EPOCH"} ${MAX_UPDATE:+--max-update "$MAX_UPDATE"} \
+        ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$raw"} ${DRY:+--dry-run} || STATUS=1
 }
 
 # report RUNS OUT SUBSET REFERENCE ROW_FILE CAPTION [ARGUMENTS...]: the table of a test set.
 report() {
     local runs=$1 out=$2 subset=$3 reference=$4 rows=$5 caption=$6 compared=()
     shift 6
-    caption+="${MAX_UPDATE:+, only $MAX_UPDATE updates}${SLICE:+, only $SLICE training pairs}"
+    caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}${SLICE:+, only $SLICE training pairs}"
     caption+="${TRAIN_FLAGS:+, trained with $TRAIN_FLAGS}"
     if [[ ,$ROWS, == *,$BASELINE,* || -d $runs/$BASELINE ]]; then
         compared=(--baseline "$BASELINE")
