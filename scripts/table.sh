@@ -28,7 +28,9 @@ declare -A OPTIONS=(
     [--train-flags]=TRAIN_FLAGS [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
 )
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
-SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING=''
+SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING='' RECORDED=''
+
+ARGUMENTS=("$@") # the script's, for the record
 
 # parse_options ARGUMENTS...: set the variables that OPTIONS names; a script adds its own options there.
 parse_options() {
@@ -122,10 +124,21 @@ preprocess() {
             --parser "$PARSER" --on-error flat --workers "$(nproc)" "$@"
 }
 
+# record: write to OUT when, how and where this is run, and copy its rows' files.
+record() {
+    [ -z "$DRY$RECORDED" ] || return 0
+    RECORDED=1
+    python scripts/provenance.py bash "scripts/$(basename "$0")" "${ARGUMENTS[@]}" >>"$OUT/provenance.txt"
+    mkdir -p "$OUT/configs"
+    cp "$CONFIGS"/*.yaml "$OUT/configs"
+    cp "$TITLES" "$OUT/configs"
+}
+
 # train_rows DATA RUNS [FLAGS]: train ROWS of CONFIGS and translate SUBSETS, the first of which is the text
 # TEST.SOURCE. STATUS is 1 if a row failed.
 train_rows() {
     local flags="${3:-} $TRAIN_FLAGS" raw=$OUT/raw/unparsed.$SOURCE
+    record
     [ -z "$WITH_PARSING" ] || make_file "$raw" python scripts/slice.py "$TEST" "$SOURCE"
     [ "$PRECISION" = fp32 ] || flags="--$PRECISION $flags"
     if [ "$GPUS" = auto ]; then

@@ -1,0 +1,115 @@
+"""Copy what is worth keeping of a table's folder, once its script has come to the report.
+
+    python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
+
+Checkpoints, data and the test sets' own text stay where they are; the rest is small:
+
+    README.md                       how it was made, and the tables
+    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures, HTML
+    configs/                        the rows
+    data-bin/syntax.*.json          parser, subwords, numbers of sentences
+    settings, provenance.txt        the script's options; commands, commit, machine, versions
+    runs/ROW/seedN/commands.sh      each command of the run
+    runs/ROW/seedN/train.log        what fairseq-train logged
+    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format, and its log
+
+fairseq-phrase-report makes the report again from runs/ (`--help`), and sacrebleu scores a translation
+by itself:
+
+    grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+_KEPT = (
+    "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
+)  # fmt: skip
+_TRANSLATION = re.compile(r"D-|Generate ")
+
+
+def keep(table: Path, folder: Path) -> None:
+    """Copy a table's results into an empty folder.
+
+    Raises:
+        SystemExit: the table has no report or no runs.
+    """
+    reports = sorted(table.glob("report*/report.md")) + sorted(table.glob("*/report*/report.md"))
+    logs = sorted(table.glob("**/seed*/train.log"))
+    if not reports or not logs:
+        sys.exit(f"{table} has no report of runs: run the table's script to its end first")
+    here = f"{Path.cwd()}/"
+    for pattern in _KEPT:
+        for source in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
+            target = folder / source.relative_to(table)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    for log in logs:
+        run = log.parent
+        parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
+        target = folder.joinpath(*parts)
+        target.mkdir(parents=True)
+        kept = [
+            log,
+            run / "commands.sh",
+            *run.glob("generate-*.log"),
+            *run.glob("interactive-*.log"),
+        ]
+        for source in filter(Path.is_file, kept):
+            text = source.read_text(encoding="utf-8", errors="replace")
+            (target / source.name).write_text(text.replace(here, ""), encoding="utf-8")
+        for source in run.glob("generate-*.txt"):
+            lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+            translated = "".join(line for line in lines if _TRANSLATION.match(line))
+            (target / source.name).write_text(translated, encoding="utf-8")
+    (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
+
+
+def readme(table: Path, folder: Path, reports: list[Path]) -> str:
+    """Write down how results were made, and their tables."""
+    provenance = folder / "provenance.txt"
+    made = (
+        provenance.read_text(encoding="utf-8").strip() if provenance.is_file() else "not recorded"
+    )
+    tables = "\n\n".join(path.read_text(encoding="utf-8").strip() for path in reports)
+    return (
+        f"# {table.name}\n\n"
+        "How it was made, a block for each call of the script (it goes on where it was):\n\n"
+        f"```\n{made}\n```\n\n{tables}\n"
+    )
+
+
+def main() -> None:
+    """Keep the results of the table named on the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("table", type=Path, help="the folder that the table's script wrote (--out)")
+    parser.add_argument("results", type=Path, help="where to; what is there is replaced")
+    args = parser.parse_args()
+    if not args.table.is_dir():
+        sys.exit(f"{args.table}: there is no such folder")
+    if args.results.exists() and not (args.results / "settings").is_file():
+        sys.exit(f"{args.results} holds something else than a table's results; name another folder")
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
+    try:
+        keep(args.table, made)
+        made.chmod(0o755)
+        if args.results.exists():
+            shutil.rmtree(args.results)
+        os.replace(made, args.results)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    print(f"wrote {args.results}")
+
+
+if __name__ == "__main__":
+    main()

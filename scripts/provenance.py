@@ -1,0 +1,85 @@
+"""Print when, how and where something was run: what a result needs beside it.
+
+python scripts/provenance.py COMMAND...
+"""
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = (
+    "torch",
+    "fairseq-fixed",
+    "fairseq_phrase",
+    "sacrebleu",
+    "sentencepiece",
+    "spacy",
+    "stanza",
+)
+VARIABLES = re.compile(r"OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+")
+
+
+def commit() -> str:
+    """Name the commit, and say whether tracked files differ from it."""
+
+    def git(*arguments: str) -> str:
+        finished = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+        return finished.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + (" and changes that are not committed" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (no git repository)"
+
+
+def machine() -> str:
+    """Name the processor, the memory and the GPUs."""
+    import torch
+
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    name = re.search(r"model name\s*: (.*)", text)
+    processor = name[1] if name else platform.processor() or platform.machine()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB; {', '.join(gpus) or 'no GPU'}"
+
+
+def software() -> str:
+    """Name Python's version, and those of the packages that a result depends on."""
+    parts = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            parts.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(parts)
+
+
+def main() -> None:
+    """Print it, a line each, and an empty line."""
+    variables = {
+        name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)
+    }
+    facts = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": shlex.join(sys.argv[1:]),
+        "commit": commit(),
+        "machine": machine(),
+        "software": software(),
+        "environment": " ".join(f"{name}={value}" for name, value in variables.items()) or "-",
+    }
+    print(*(f"{name}: {value}" for name, value in facts.items()), "", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
