@@ -33,8 +33,8 @@ SHARES='^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$'
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 CONFIGS=configs/iwslt14_trees TITLES=configs/iwslt14_trees/rows.yaml
 choose_rows "$TITLES"
+prepare_machine plot
 open_folder "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA"
-ensure_environment plot
 
 download_iwslt14() {
     local archive=data/iwslt14/de-en.tgz split language

@@ -26,8 +26,8 @@ CONFIGS=configs/multi30k_table1/$SETTING TITLES=configs/multi30k_table1/rows.yam
 choose_rows "$TITLES"
 CUT= # what tells this vocabulary from the table's own
 [ "$VOCABULARY" = 8000 ] || CUT=$VOCABULARY
+prepare_machine plot
 open_folder "multi30k_table1.$SETTING.$DIRECTION${CUT:+.vocab$CUT}" "setting=$SETTING direction=$DIRECTION vocab-size=$VOCABULARY"
-ensure_environment plot
 
 say "Data"
 find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"

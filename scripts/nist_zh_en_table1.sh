@@ -31,8 +31,8 @@ parse_options "$@"
 [ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
 CONFIGS=configs/structural TITLES=configs/structural/rows.yaml
 choose_rows "$TITLES"
+prepare_machine plot
 open_folder nist_zh_en_table1 "data=$DATA"
-ensure_environment plot
 
 # find_sets: set SETS to the names of the development and test sets of DATA, the former first.
 find_sets() {

@@ -27,6 +27,7 @@ import os
 import queue
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from side_by_side import repair_last_checkpoint
 from tqdm import tqdm
 
 _NAMES = {"task": "task", "model": "arch"}  # groups whose _name has another flag than their own
+_LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
 _PROGRESS = re.compile(r"loss=([\d.]+).*num_updates=(\d+)")
 
 
@@ -251,7 +253,7 @@ class Runner:
                     return
                 try:
                     self._do(run, bar, environment)
-                except RuntimeError as error:
+                except (RuntimeError, OSError) as error:  # OSError: a full disk, or no permission
                     if not self._stopped.is_set():
                         self.failures[str(run)] = str(error)
 
@@ -296,9 +298,11 @@ class Runner:
         if process.returncode != 0:
             log = step.output if step.appends else errors
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            end = "\n    ".join(lines[-12:])
+            end = "\n    ".join(["", *lines[-12:]])
+            if shutil.disk_usage(run.folder).free < _LITTLE_SPACE:
+                end += f"\n    (the disk of {run.folder} is full: make room, and run again)"
             raise RuntimeError(
-                f"{step.name} ended with status {process.returncode}; the end of {log}:\n    {end}"
+                f"{step.name} ended with status {process.returncode}; the end of {log}:{end}"
             )
         if step.appends:
             step.done.touch()

@@ -124,6 +124,18 @@ preprocess() {
             --parser "$PARSER" --on-error flat --workers "$(nproc)" "$@"
 }
 
+# prepare_machine EXTRAS: the environment, and which GPUs there are.
+prepare_machine() {
+    ensure_environment "$1"
+    if [ "$GPUS" = auto ]; then
+        GPUS=
+        [ -n "$DRY" ] ||
+            GPUS=$(python -c 'import torch; print(",".join(map(str, range(torch.cuda.device_count()))))')
+    fi
+    [ "$PRECISION" = fp32 ] || [ -n "$GPUS$DRY" ] ||
+        die "--precision $PRECISION needs a GPU, and none is here or named: leave --precision out on a CPU"
+}
+
 # record: write to OUT when, how and where this is run, and copy its rows' files.
 record() {
     [ -z "$DRY$RECORDED" ] || return 0
@@ -141,11 +153,6 @@ train_rows() {
     record
     [ -z "$WITH_PARSING" ] || make_file "$raw" python scripts/slice.py "$TEST" "$SOURCE"
     [ "$PRECISION" = fp32 ] || flags="--$PRECISION $flags"
-    if [ "$GPUS" = auto ]; then
-        GPUS=
-        [ -n "$DRY" ] ||
-            GPUS=$(python -c 'import torch; print(",".join(map(str, range(torch.cuda.device_count()))))')
-    fi
     python scripts/run_rows.py --configs "$CONFIGS" --rows "$ROWS" --seeds "$SEEDS" --data "$1" \
         -s "$SOURCE" -t "$TARGET" --out "$2" --subsets "$SUBSETS" --jobs "$JOBS" --gpus "$GPUS" \
         --gpus-per-run "$GPUS_PER_RUN" --train-flags="$flags" --generate-flags="$GENERATE_FLAGS" \

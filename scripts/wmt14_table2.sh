@@ -32,8 +32,8 @@ check_one_of --test-set "$TEST_SET" wmt14/full wmt14
 [ -z "$BPE_CODES" ] || [ -n "$DATA" ] || die "--bpe-codes is for text that you have: --data DIR"
 CONFIGS=configs/wmt14_table2/$SIZE TITLES=$CONFIGS/rows.yaml
 choose_rows "$TITLES"
+prepare_machine plot,bpe
 open_folder "wmt14_table2.$SIZE" "size=$SIZE data=$DATA bpe-codes=$BPE_CODES test-set=$TEST_SET"
-ensure_environment plot,bpe
 
 download_wmt14() {
     local name archive language

@@ -66,6 +66,15 @@ def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
         assert (tmp_path / f"good{number}" / "step1.txt").read_text() == "two\n"
 
 
+def test_a_folder_that_cannot_be_written_fails_its_row_alone(tmp_path):
+    (tmp_path / "bad").write_text("a file where the run's folder should be")
+    runner = Runner([], jobs=1)
+    runner.run([run_of(tmp_path, "bad", "echo one"), run_of(tmp_path, "good", "echo one")])
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert f"File exists: '{tmp_path}/bad'" in runner.failures["bad, seed 1"]
+    assert (tmp_path / "good" / "step0.txt").read_text() == "one\n"
+
+
 def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
     fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
     run = run_of(tmp_path, "row", "echo once", fails_once)

@@ -108,6 +108,7 @@ def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
         ("wmt14_table2", ["--slice"], "--slice needs a value"),
         ("wmt14_table2", ["--slice", "many"], "--slice many: expected a number"),
         ("wmt14_table2", ["--precision", "fp8"], "--precision fp8: expected one of fp32 fp16 bf16"),
+        ("wmt14_table2", ["--precision", "bf16"], "--precision bf16 needs a GPU, and none is here"),
         ("wmt14_table2", ["--bpe-codes", "codes"], "--bpe-codes is for text that you have"),
         ("wmt14_table2", [DRY, "--gpus-per-run", "3"], "update_freq 8 on one GPU, which 3 cannot"),
         ("wmt14_table2", [DRY, "--rows", "structural_1"], "no row structural_1"),
