@@ -116,6 +116,22 @@ def test_interactive_parses_raw_lines_as_preprocessing_did(
     pattern = re.compile(r"^([SH])-(\d+)\t(?:-?[\d.einf]+\t)?(.*)$", re.MULTILINE)
     assert len(pattern.findall(interactive)) == 200
     assert sorted(pattern.findall(interactive)) == sorted(pattern.findall(generated))
+    program = (
+        "import sys; from fairseq.models.transformer import TransformerModel\n"
+        "save, data = sys.argv[1:]\n"
+        "hub = TransformerModel.from_pretrained(save, 'checkpoint_last.pt', data, "
+        "user_dir='fairseq_phrase', tokenizer='syntax', bpe='syntax')\n"
+        "lines = sys.stdin.read().splitlines()\n"
+        "print(*hub.translate(lines, beam=2, max_len_b=20), sep='\\n')\n"
+    )
+    hub = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "save", data],
+        cwd=REPOSITORY, input="\n".join(lines), capture_output=True, text=True,
+    )  # fmt: skip
+    assert hub.returncode == 0, hub.stderr[-2000:]
+    subwords = {int(n): text for kind, n, text in pattern.findall(generated) if kind == "H"}
+    expected = [subwords[n].replace(" ", "").replace("▁", " ").strip() for n in sorted(subwords)]
+    assert hub.stdout.splitlines() == expected
 
 
 def test_interactive_with_ngram_phrases_needs_no_parse(data_directory, tmp_path):

@@ -13,7 +13,7 @@ from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_phrase.data import encoders  # noqa: F401 - registers the tokenizer and the BPE
+from fairseq_phrase.data import encoders
 from fairseq_phrase.data.source import EncodedSentence, SourceEncoder
 from fairseq_phrase.data.syntax_dataset import Parse, SyntaxDataset, collate_parses
 from fairseq_phrase.errors import UserError
@@ -51,6 +51,7 @@ class SyntaxTranslationTask(TranslationTask):
         self._constituent_dictionary: Dictionary | None = None
         # Parses of raw lines on their way through fairseq-interactive, by their token indices.
         self._raw_parses: dict[tuple[int, ...], Parse] = {}
+        encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
 
     @property
     def _directory(self) -> str:
@@ -204,14 +205,13 @@ class SyntaxTranslationTask(TranslationTask):
         self._raw_parses[self._indices(sentence)] = parse
 
     def _raw_parse(self, ids: tuple[int, ...]) -> Parse:
-        """Return the parse of token indices; parse their text anew where it is not at hand.
+        """Return the parse of token indices; parse their line anew where it is not at hand.
 
         Raises:
-            UserError: the text cannot be had back from the indices (it holds unknown subwords).
+            UserError: neither the line nor its text can be had back from the indices.
         """
         if ids not in self._raw_parses:
-            pieces = [self.source_dictionary[index] for index in ids[:-1]]
-            (sentence,) = self.encode_lines([self._encoder.text_of(pieces)])
+            (sentence,) = self.encode_lines([self._line_of(ids)])
             if self._indices(sentence) != ids:
                 raise UserError(
                     "a sentence came without its parse, and its text cannot be had back from its "
@@ -219,6 +219,18 @@ class SyntaxTranslationTask(TranslationTask):
                 )
             self._remember(sentence)
         return self._raw_parses[ids]
+
+    def _line_of(self, ids: tuple[int, ...]) -> str:
+        """Find the raw line of token indices; spell their subwords where it was not cut here."""
+        pieces = tuple(self.source_dictionary[index] for index in ids[:-1])
+        recent = encoders.recent_lines()
+        if self.source_dictionary.unk() not in ids:
+            return recent.get(pieces) or self._encoder.text_of(list(pieces))
+        index = self.source_dictionary.index
+        for own, line in reversed(recent.items()):
+            if len(own) == len(pieces) and (*map(index, own), ids[-1]) == ids:
+                return line
+        return self._encoder.text_of(list(pieces))
 
     def build_dataset_for_inference(
         self, src_tokens: list[torch.Tensor], src_lengths: list[int], **kwargs: Any
