@@ -106,7 +106,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
         "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" --lowercase
     CURVE+=("$FRACTION=$FOLDER/report")
 done
-if [ "${#CURVE[@]}" -gt 1 ]; then
+if [ "${#CURVE[@]}" -gt 1 ] && [ -z "$DATA_ONLY" ]; then
     say "Curve ($OUT/curve.md)"
     run python scripts/curve.py "${CURVE[@]}" --out "$OUT/curve" --caption "BLEU by training data, $WHAT"
 fi

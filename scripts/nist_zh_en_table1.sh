@@ -110,7 +110,7 @@ for number in "${!SETS[@]}"; do
     report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$titles" \
         "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
 done
-if [ -z "$DRY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then
+if [ -z "$DRY$DATA_ONLY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then
     all_references | tee "$OUT/bleu-of-all-references.txt"
 fi
 exit "$STATUS"

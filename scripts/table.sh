@@ -17,6 +17,7 @@
 #   --slice N               only N sentence pairs to train on; the report says so
 #   --out DIR               where everything goes (a folder in runs/)
 #   --with-parsing          also translate raw text, parsing it on the fly, for the speed of that
+#   --data-only             make the data and stop: on a machine with a network, for one without
 #   --dry-run               print every command, run none
 #
 # Run a script again after Ctrl-C or a failure: what is finished is not run again. Other settings: see
@@ -28,7 +29,7 @@ declare -A OPTIONS=(
     [--train-flags]=TRAIN_FLAGS [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
 )
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
-SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING='' RECORDED=''
+SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING='' DATA_ONLY='' RECORDED=''
 
 ARGUMENTS=("$@") # the script's, for the record
 
@@ -37,6 +38,7 @@ parse_options() {
     while [ $# -gt 0 ]; do
         case "$1" in
             --dry-run) DRY=1; shift; continue ;;
+            --data-only) DATA_ONLY=1; shift; continue ;;
             --with-parsing) WITH_PARSING=1; shift; continue ;;
             -h | --help) print_help; exit 0 ;;
         esac
@@ -149,6 +151,7 @@ record() {
 # train_rows DATA RUNS [FLAGS]: train ROWS of CONFIGS and translate SUBSETS, the first of which is the text
 # TEST.SOURCE. STATUS is 1 if a row failed.
 train_rows() {
+    [ -z "$DATA_ONLY" ] || { echo "not trained (--data-only): the data are in $1"; return 0; }
     local flags="${3:-} $TRAIN_FLAGS" raw=$OUT/raw/unparsed.$SOURCE
     record
     [ -z "$WITH_PARSING" ] || make_file "$raw" python scripts/slice.py "$TEST" "$SOURCE"
@@ -162,6 +165,7 @@ train_rows() {
 
 # report RUNS OUT SUBSET REFERENCE ROW_FILE CAPTION [ARGUMENTS...]: the table of a test set.
 report() {
+    [ -z "$DATA_ONLY" ] || return 0
     local runs=$1 out=$2 subset=$3 reference=$4 rows=$5 caption=$6 compared=()
     shift 6
     caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}${SLICE:+, only $SLICE training pairs}"

@@ -125,6 +125,15 @@ def test_bad_options_are_named(name, arguments, message, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_data_only_makes_the_data_and_trains_nothing(table):
+    output = run_script(table.split()[0], DRY, *TABLES[table][1], "--data-only")
+    names = {words[0] for words in printed_commands(output)}
+    assert "fairseq-phrase-preprocess" in names
+    assert not names & {"fairseq-train", "fairseq-generate", "fairseq-phrase-report"}
+    assert "not trained (--data-only)" in output
+
+
 def test_help_says_which_options_there_are():
     for name in dict.fromkeys(table.split()[0] for table in TABLES):
         output = run_script(name, "--help")
