@@ -78,12 +78,22 @@ def readme(table: Path, folder: Path, reports: list[Path]) -> str:
     made = (
         provenance.read_text(encoding="utf-8").strip() if provenance.is_file() else "not recorded"
     )
-    tables = "\n\n".join(path.read_text(encoding="utf-8").strip() for path in reports)
+    tables = "\n\n".join(
+        f"{path.read_text(encoding='utf-8').strip()}\n\n{pictures(path.parent, table)}"
+        for path in reports
+    )
     return (
         f"# {table.name}\n\n"
         "How it was made, a block for each call of the script (it goes on where it was):\n\n"
         f"```\n{made}\n```\n\n{tables}\n"
     )
+
+
+def pictures(report: Path, table: Path) -> str:
+    """Show a report's pictures."""
+    names = {"curves.png": "Learning curves", "lengths.png": "BLEU by sentence length"}
+    there = (name for name in names if (report / name).is_file())
+    return "\n\n".join(f"![{names[name]}]({(report / name).relative_to(table)})" for name in there)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -58,6 +59,9 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     text = (kept / "README.md").read_text()
     assert "commit: abc" in text
     assert before.strip() in text
+    shown = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert shown == ["report/curves.png", "report/lengths.png"]
+    assert all((kept / name).is_file() for name in shown)
     files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
     assert {"settings", "configs/k2.yaml", "data-bin/syntax.de.json", "report/curves.png"} <= files
     assert {path for path in files if path.startswith("runs/k2/seed1")} == {
