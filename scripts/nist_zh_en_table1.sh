@@ -102,12 +102,8 @@ for number in "${!SETS[@]}"; do
     name=${SETS[number]}
     say "Report ($OUT/report-$name)"
     # The paper's numbers are of the development set.
-    titles=$TITLES
-    if [ "$number" != 0 ]; then
-        titles=$OUT/raw/rows-without-numbers.yaml
-        make_file "$titles" sed 's/, paper: [0-9.]*//' "$TITLES"
-    fi
-    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$titles" \
+    [ "$number" != 1 ] || without_numbers
+    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$TITLES" \
         "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
 done
 if [ -z "$DRY$DATA_ONLY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then

@@ -258,6 +258,8 @@ class Runner:
                         self.failures[str(run)] = str(error)
 
     def _do(self, run: Run, bar: tqdm, environment: dict[str, str]) -> None:
+        if all(step.done.exists() for step in run.steps):
+            return  # with the commands.sh of its own time
         run.folder.mkdir(parents=True, exist_ok=True)
         commands = "".join(f"{step}\n" for step in run.steps)
         (run.folder / "commands.sh").write_text(commands, encoding="utf-8")

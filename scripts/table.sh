@@ -163,6 +163,14 @@ train_rows() {
         ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$raw"} ${DRY:+--dry-run} || STATUS=1
 }
 
+# without_numbers: make TITLES rows without the paper's numbers, for what the paper did not measure.
+without_numbers() {
+    local without=$OUT/raw/rows-without-numbers.yaml
+    [ "$TITLES" != "$without" ] || return 0
+    make_file "$without" sed 's/, paper: [0-9.]*//' "$TITLES"
+    TITLES=$without
+}
+
 # report RUNS OUT SUBSET REFERENCE ROW_FILE CAPTION [ARGUMENTS...]: the table of a test set.
 report() {
     [ -z "$DATA_ONLY" ] || return 0

@@ -84,6 +84,9 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
         assert len(runner.failures) == failures
     assert (tmp_path / "row" / "step0.txt").read_text() == "once\n"
     assert (tmp_path / "row" / "step1.txt").read_text() == "x\nx\n"
+    written = (tmp_path / "row" / "commands.sh").read_text()
+    Runner([], jobs=1).run([run_of(tmp_path, "row", "echo other", "echo commands")])
+    assert (tmp_path / "row" / "commands.sh").read_text() == written
 
 
 def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):

@@ -125,6 +125,34 @@ def test_bad_options_are_named(name, arguments, message, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(("direction", "with_numbers"), [("de-en", 1), ("en-de", 0)])
+def test_each_test_set_of_multi30k_is_translated_and_reported(
+    direction, with_numbers, tmp_path, parse
+):
+    data = tmp_path / "multi30k"
+    data.mkdir()
+    names = [f"test_{year}_flickr" for year in (2016, 2017, 2018)]
+    for name in ("train", "val", *names):
+        for language in ("de", "en"):
+            (data / f"{name}.{language}.gz").touch()
+    commands = printed_commands(
+        run_script(
+            "multi30k_table1", DRY, "--rows", "1", "--direction", direction, "--out",
+            tmp_path / "out", FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        )
+    )  # fmt: skip
+    translated = [parse(words) for words in commands if words[0] == "fairseq-generate"]
+    assert [options.gen_subset for options in translated] == ["test", "test1", "test2"]
+    reported = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    assert [(options.subset, options.reference.name) for options in reported] == [
+        (f"test{number or ''}", f"{name}.{direction[-2:]}.gz") for number, name in enumerate(names)
+    ]
+    assert [options.out.name for options in reported] == [f"report-{name}" for name in names]
+    # The paper's numbers are of one test set, German to English.
+    shown = [options.rows.name == "rows.yaml" for options in reported]
+    assert shown == [bool(with_numbers), False, False]
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_data_only_makes_the_data_and_trains_nothing(table):
     output = run_script(table.split()[0], DRY, *TABLES[table][1], "--data-only")
