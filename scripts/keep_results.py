@@ -32,6 +32,7 @@ from pathlib import Path
 _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
+_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
 _TRANSLATION = re.compile(r"D-|Generate ")
 
 
@@ -45,31 +46,37 @@ def keep(table: Path, folder: Path) -> None:
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:
         sys.exit(f"{table} has no report of runs: run the table's script to its end first")
-    here = f"{Path.cwd()}/"
     for pattern in _KEPT:
-        for source in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
-            target = folder / source.relative_to(table)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
+            for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
+                copy(source, folder / source.relative_to(table))
     for log in logs:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
         target = folder.joinpath(*parts)
-        target.mkdir(parents=True)
-        kept = [
-            log,
-            run / "commands.sh",
-            *run.glob("generate-*.log"),
-            *run.glob("interactive-*.log"),
-        ]
-        for source in filter(Path.is_file, kept):
-            text = source.read_text(encoding="utf-8", errors="replace")
-            (target / source.name).write_text(text.replace(here, ""), encoding="utf-8")
-        for source in run.glob("generate-*.txt"):
-            lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
-            translated = "".join(line for line in lines if _TRANSLATION.match(line))
-            (target / source.name).write_text(translated, encoding="utf-8")
+        for pattern in ("train.log", "commands.sh", "generate-*", "interactive-*.log"):
+            for source in run.glob(pattern):
+                copy(source, target / source.name)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file; in a text, paths of this machine become relative, and other people's text goes.
+
+    Of fairseq-generate's output the translations stay, not the test set.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix not in _TEXTS:
+        shutil.copy(source, target)
+        return
+    lines = source.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    if source.name.startswith("generate-") and source.suffix == ".txt":
+        lines = [line for line in lines if _TRANSLATION.match(line)]
+    here = Path.cwd()
+    text = "".join(lines).replace(f"{here}/", "")
+    if here.parent != here.parent.parent:
+        text = text.replace(f"{here.parent}/", "../")
+    target.write_text(text, encoding="utf-8")
 
 
 def readme(table: Path, folder: Path, reports: list[Path]) -> str:

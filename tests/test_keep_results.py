@@ -33,7 +33,7 @@ def table(tmp_path):
     (folder / "configs").mkdir()
     (folder / "configs" / "k2.yaml").write_text("model: {}\n")
     (folder / "data-bin").mkdir()
-    (folder / "data-bin" / "syntax.de.json").write_text("{}\n")
+    (folder / "data-bin" / "syntax.de.json").write_text(f'{{"parser": "spacy:{tmp_path}/de"}}\n')
     (folder / "data-bin" / "train.de-en.de.bin").write_bytes(b"0")
     run = folder / "rows" / "k2" / "seed1"
     (run / "commands.sh").write_text("fairseq-train DATA\n")
@@ -74,10 +74,14 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
 def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     script("keep_results", table, tmp_path / "kept", cwd=tmp_path)
+    manifest = tmp_path / "kept" / "data-bin" / "syntax.de.json"
+    assert manifest.read_text() == '{"parser": "spacy:de"}\n'
     run = tmp_path / "kept" / "runs" / "k2" / "seed1"
     kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
     assert kinds == {"D-", "Ge"}
     assert "Saved checkpoint table/rows/k2/x.pt" in (run / "train.log").read_text()
+    script("keep_results", table, tmp_path / "kept", cwd=table)
+    assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
 
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
