@@ -31,9 +31,7 @@ open_folder "multi30k_table1.$SETTING.$DIRECTION${CUT:+.vocab$CUT}" "setting=$SE
 
 say "Data"
 find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"
-PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-[ -n "$PARSER" ] || find_parser "$SOURCE"
-[ "$PARSER" != none ] || die "dependency and tree rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+choose_parser "$OUT/data-bin" "dependency and tree rows"
 TRAIN=$MULTI30K/train TEST=$MULTI30K/test_2016_flickr
 if [ -n "$SLICE" ]; then
     TRAIN=$OUT/raw/train

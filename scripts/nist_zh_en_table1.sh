@@ -88,9 +88,7 @@ if [ -n "$SLICE" ]; then
         make_file "$TRAIN.$language" python scripts/slice.py "$DATA/train" "$language" "$SLICE"
     done
 fi
-PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-[ -n "$PARSER" ] || find_parser "$SOURCE"
-[ "$PARSER" != none ] || die "structural rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+choose_parser "$OUT/data-bin" "structural rows"
 # The development set is a test set, too: of those no line is left out.
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" \
     --max-length 250 --vocab-size "$(pieces "$VOCABULARY")" --constituents none

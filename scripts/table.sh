@@ -117,6 +117,13 @@ synthetic_text() {
     [ -e "$1/test.en" ] || run fairseq-phrase-synthetic --out "$1" --train "$SLICE" --valid 100 --test 100
 }
 
+# choose_parser DATA ROWS: set PARSER, for ROWS; where the data are made already, none needs to be here.
+choose_parser() {
+    PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+    [ -n "$PARSER" ] || [ -e "$1/syntax.$SOURCE.json" ] || find_parser "$SOURCE"
+    [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+}
+
 # preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done.
 preprocess() {
     local destination=$1

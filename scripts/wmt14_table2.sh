@@ -92,9 +92,7 @@ if [ -n "$BPE_CODES" ]; then
     TOKENIZED=(--source-tokenized --target-tokenized)
     SUBWORDS=(--bpe subword_nmt --bpe-codes "$BPE_CODES")
 fi
-PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-[ -n "$PARSER" ] || find_parser "$SOURCE"
-[ "$PARSER" != none ] || die "structural rows need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+choose_parser "$OUT/data-bin" "structural rows"
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --max-length 250 \
     "${SUBWORDS[@]}" "${TOKENIZED[@]}" --constituents none --joined-dictionary
 
