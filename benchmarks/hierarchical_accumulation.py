@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from machine import describe_machine, peak_memory, seconds
+from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from random_trees import random_spans, stack
 from torch import Tensor
 from tqdm import tqdm
@@ -196,11 +196,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--lengths", type=int, nargs="*", default=[16, 32, 64, 128, 256, 512, 1024])
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--heads", type=int, default=8)
+    add_kernel_arguments(parser, [16, 32, 64, 128, 256, 512, 1024])
     parser.add_argument("--repeats", type=int, default=7, help="pairs of measurements per row")
     parser.add_argument(
         "--dense-limit",

@@ -1,15 +1,25 @@
-"""What the benchmarks share: a description of the machine, clocks that wait for the device, memory."""
+"""What the benchmarks share: options, a description of the machine, clocks that wait, memory."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+
+def add_kernel_arguments(parser: argparse.ArgumentParser, lengths: Sequence[int]) -> None:
+    """Add the options of a kernel's benchmark."""
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(lengths))
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--heads", type=int, default=8)
 
 
 def describe_machine(device: str) -> str:

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from machine import describe_machine, peak_memory, seconds
+from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from tqdm import tqdm
 
@@ -190,14 +190,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512, 1024])
+    add_kernel_arguments(parser, [16, 32, 64, 128, 256, 512, 1024])
     parser.add_argument("--max-lengths", type=int, nargs="+", default=[2, 3], metavar="K")
     parser.add_argument("--phrases", nargs="+", default=["token", "dependency"], choices=KINDS)
     parser.add_argument("--masks", nargs="+", default=list(ATTENTION), choices=list(ATTENTION))
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--tokens-per-batch", type=int, help="default: 1024 on a CPU, else 16384")
     parser.add_argument("--repeats", type=int, default=11, help="pairs of measurements per row")
     parser.add_argument("--out", type=Path, help="also write the table here, as .md or .json")

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from machine import describe_machine, peak_memory, seconds
+from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
@@ -131,15 +131,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512])
+    add_kernel_arguments(parser, [16, 32, 64, 128, 256, 512])
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--relation", default="edge", choices=["edge", "path", "distance"])
     parser.add_argument("--clip", type=int, default=16)
     parser.add_argument("--keys-only", action="store_true", help="leave the value side out")
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--tokens-per-batch", type=int, help="default: 1024 on a CPU, else 16384")
     parser.add_argument("--repeats", type=int, default=9, help="turns per row")
     parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
