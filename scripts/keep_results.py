@@ -12,6 +12,7 @@ Checkpoints, data and the test sets' own text stay where they are; the rest is s
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/train.log        what fairseq-train logged
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format, and its log
+    runs/ROW/seedN/interactive-*    numbers of sentences and the log, for the speed with parsing
 
 fairseq-phrase-report makes the report again from runs/ (`--help`), and sacrebleu scores a translation
 by itself:
@@ -33,7 +34,8 @@ _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
-_TRANSLATION = re.compile(r"D-|Generate ")
+# Of what a command printed, what is not the test set's own text.
+_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
 
 
 def keep(table: Path, folder: Path) -> None:
@@ -54,7 +56,7 @@ def keep(table: Path, folder: Path) -> None:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
         target = folder.joinpath(*parts)
-        for pattern in ("train.log", "commands.sh", "generate-*", "interactive-*.log"):
+        for pattern in ("train.log", "commands.sh", "generate-*", "interactive-*"):
             for source in run.glob(pattern):
                 copy(source, target / source.name)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
@@ -63,15 +65,16 @@ def keep(table: Path, folder: Path) -> None:
 def copy(source: Path, target: Path) -> None:
     """Copy a file; in a text, paths of this machine become relative, and other people's text goes.
 
-    Of fairseq-generate's output the translations stay, not the test set.
+    Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix not in _TEXTS:
         shutil.copy(source, target)
         return
     lines = source.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    if source.name.startswith("generate-") and source.suffix == ".txt":
-        lines = [line for line in lines if _TRANSLATION.match(line)]
+    own = _OWN.get(source.name.split("-")[0])
+    if own is not None and source.suffix == ".txt":
+        lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
     here = Path.cwd()
     text = "".join(lines).replace(f"{here}/", "")
     if here.parent != here.parent.parent:

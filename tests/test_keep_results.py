@@ -9,6 +9,7 @@ import sys
 import pytest
 from conftest import REPOSITORY
 from report_table import report, write_table
+from run_folders import write_interactive
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -36,6 +37,7 @@ def table(tmp_path):
     (folder / "data-bin" / "syntax.de.json").write_text(f'{{"parser": "spacy:{tmp_path}/de"}}\n')
     (folder / "data-bin" / "train.de-en.de.bin").write_bytes(b"0")
     run = folder / "rows" / "k2" / "seed1"
+    write_interactive(run / "interactive-test.txt", 60, 4.0)
     (run / "commands.sh").write_text("fairseq-train DATA\n")
     (run / "checkpoint_last.pt").write_bytes(b"0")
     with open(run / "train.log", "a") as log:
@@ -66,8 +68,12 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     assert {"settings", "configs/k2.yaml", "data-bin/syntax.de.json", "report/curves.png"} <= files
     assert {path for path in files if path.startswith("runs/k2/seed1")} == {
         f"runs/k2/seed1/{name}"
-        for name in ("commands.sh", "train.log", "generate-test.txt", "generate-test.log")
-    }
+        for name in (
+            "commands.sh", "train.log", "generate-test.txt", "generate-test.log",
+            "interactive-test.txt", "interactive-test.log",
+        )
+    }  # fmt: skip
+    assert "with parsing" in before
     assert not [path for path in files if path.endswith((".pt", ".bin"))]
 
 
@@ -79,6 +85,8 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     run = tmp_path / "kept" / "runs" / "k2" / "seed1"
     kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
     assert kinds == {"D-", "Ge"}
+    spoken = (run / "interactive-test.txt").read_text().splitlines()
+    assert spoken == [f"S-{number}\t" for number in range(60)]
     assert "Saved checkpoint table/rows/k2/x.pt" in (run / "train.log").read_text()
     script("keep_results", table, tmp_path / "kept", cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
