@@ -1,12 +1,9 @@
 """Run the rows of a table: train, average, translate; several seeds, several rows at a time.
 
-    python scripts/run_rows.py --configs configs/multi30k/tuned --rows 1,4 --seeds 1,2,3 \\
-        --data DATA --out RUNS --jobs 2
+    python scripts/run_rows.py --configs configs/multi30k_table1/tuned --rows transformer,phrase_k2 \\
+        --seeds 1,2,3 --data DATA -s de -t en --out RUNS --jobs 2
 
-A row is a file CONFIGS/ROW.yaml as fairseq-hydra-train reads it (``defaults: [base, _self_]`` and
-all); its options are handed to fairseq-train as flags, so that fairseq's own ``transformer``, which
-hydra cannot train, is a row like the others. ``generation:`` holds flags of fairseq-generate,
-``checkpoint: keep_last_epochs:`` says how many checkpoints are averaged, and ``update_freq`` is that of
+A row is a file CONFIGS/ROW.yaml (scripts/rows.py says what becomes of it). ``update_freq`` is that of
 one GPU: with --gpus-per-run N it is divided by N, and the batch stays the same. Each row and seed has a
 folder, RUNS/ROW/seedN:
 
@@ -26,7 +23,6 @@ import argparse
 import os
 import queue
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -34,169 +30,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
+from rows import Run, Step, plan
 from side_by_side import repair_last_checkpoint
 from tqdm import tqdm
 
-_NAMES = {"task": "task", "model": "arch"}  # groups whose _name has another flag than their own
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
-_PROGRESS = re.compile(r"loss=([\d.]+).*num_updates=(\d+)")
-
-
-def load_row(path: Path) -> dict[str, dict[str, Any]]:
-    """Read a row's options and those that it builds on.
-
-    Returns:
-        The options by group.
-    """
-    own = yaml.safe_load(path.read_text(encoding="utf-8"))
-    row: dict[str, dict[str, Any]] = {}
-    for base in own.pop("defaults", ["_self_"]):
-        options = own if base == "_self_" else load_row(path.with_name(f"{base}.yaml"))
-        for group, values in options.items():
-            row.setdefault(group, {}).update(values)
-    return row
-
-
-def flags(row: dict[str, dict[str, Any]]) -> list[str]:
-    """Write options as fairseq-train takes them on the command line."""
-    words = []
-    for group, options in row.items():
-        for name, value in options.items():
-            if value is None or value is False or value == "???":
-                continue
-            flag = _NAMES.get(group, group) if name == "_name" else name
-            words.append(f"--{flag.replace('_', '-')}")
-            if value is not True:
-                values = value if isinstance(value, list) else [value]
-                words.append(",".join(map(str, values)))
-    return words
-
-
-@dataclass
-class Step:
-    """A command of a run.
-
-    Attributes:
-        name: what it is called.
-        command: its words.
-        output: where what it prints goes; the step is done if it is there.
-        appends: whether the output grows over several attempts, so that a file of its own says that
-            the step is done.
-    """
-
-    name: str
-    command: list[str]
-    output: Path
-    appends: bool = False
-    stdin: Path | None = None
-
-    @property
-    def done(self) -> Path:
-        """The file that says that the step is done."""
-        return self.output.with_suffix(".done") if self.appends else self.output
-
-    def __str__(self) -> str:
-        """Return the command line."""
-        redirect = f" <{shlex.quote(str(self.stdin))}" if self.stdin else ""
-        return f"{shlex.join(self.command)}{redirect} >{shlex.quote(str(self.output))}"
-
-
-@dataclass
-class Run:
-    """A row with a seed."""
-
-    row: str
-    seed: int
-    folder: Path
-    steps: list[Step]
-    updates: int | None
-
-    def __str__(self) -> str:
-        """Return its name."""
-        return f"{self.row}, seed {self.seed}"
-
-
-def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
-    """Decide on the steps of a row with a seed."""
-    options = load_row(args.configs / f"{row}.yaml")
-    options.setdefault("common", {})["seed"] = seed
-    options.setdefault("checkpoint", {})["save_dir"] = None
-    options.get("task", {}).pop("data", None)
-    generation = {"beam": 5, **options.pop("generation", {})}
-    generation |= {} if args.beam is None else {"beam": args.beam}
-    for name in ("max_update", "max_epoch"):
-        if (value := getattr(args, name)) is not None:
-            options.setdefault("optimization", {})[name] = value
-    share_out(options, args.gpus_per_run, row)
-    folder = args.out / row / f"seed{seed}"
-    common = [str(args.data), "--user-dir", "fairseq_phrase"]
-    languages = ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
-    task = ["--task", options["task"]["_name"], *languages]
-    options["task"] = {
-        name: value
-        for name, value in options["task"].items()
-        if name not in ("source_lang", "target_lang")
-    }
-    options.get("common", {}).pop("user_dir", None)
-    training = ["fairseq-train", *common, *languages, *flags(options)]
-    if args.gpus_per_run > 1:
-        training += ["--distributed-world-size", str(args.gpus_per_run)]
-    training += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
-    average = folder / "average.pt"
-    last = args.average or options["checkpoint"].get("keep_last_epochs") or 10
-    # A training that is stopped within its first epoch has no other checkpoint than the last.
-    averaged = ["--last", str(last)] if last > 1 else []
-    inputs = folder if averaged else folder / "checkpoint_last.pt"
-    averaging = ["fairseq-phrase-average", str(inputs), *averaged, "--out", str(average)]
-    steps = [
-        Step("train", training, folder / "train.log", appends=True),
-        Step("average", averaging, folder / "average.txt"),
-    ]
-    decoding = [*task, "--path", str(average), *flags({"generation": generation})]
-    # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
-    decoding += ["--distributed-world-size", "1", *shlex.split(args.generate_flags)]
-    decoding += ["--bpe", "syntax"] if args.bpe == "syntax" else args.bpe.split()
-    for subset in args.subsets.split(","):
-        generate = ["fairseq-generate", *common, *decoding, "--gen-subset", subset]
-        generate += ["--max-tokens", str(args.max_tokens)]
-        steps.append(Step(f"translate {subset}", generate, folder / f"generate-{subset}.txt"))
-    if args.raw is not None:
-        raw = [
-            "fairseq-interactive",
-            *common,
-            *decoding,
-            "--tokenizer",
-            "syntax",
-            "--bpe",
-            "syntax",
-        ]
-        raw += ["--buffer-size", "100", "--max-tokens", str(args.max_tokens)]
-        output = folder / f"interactive-{args.subsets.split(',')[0]}.txt"
-        steps.append(Step("parse and translate", raw, output, stdin=args.raw))
-    updates = options.get("optimization", {}).get("max_update")
-    return Run(row, seed, folder, steps, updates)
-
-
-def share_out(options: dict[str, dict[str, Any]], gpus: int, row: str) -> None:
-    """Divide the steps of an update among GPUs.
-
-    Raises:
-        SystemExit: they cannot be divided.
-    """
-    given = options.get("optimization", {}).get("update_freq", [1])
-    steps = given if isinstance(given, list) else [given]
-    if any(count % gpus for count in steps):
-        sys.exit(
-            f"--gpus-per-run {gpus}: row {row} has update_freq {','.join(map(str, steps))} on one GPU, "
-            f"which {gpus} cannot share; give a number that divides it"
-        )
-    if gpus > 1:
-        options["optimization"]["update_freq"] = [count // gpus for count in steps]
+# What fairseq-train logs: updates of an epoch, loss, updates so far.
+_PROGRESS = re.compile(r"/ (\d+) loss=([\d.]+).*num_updates=(\d+)")
 
 
 class Runner:
@@ -263,7 +105,7 @@ class Runner:
         run.folder.mkdir(parents=True, exist_ok=True)
         commands = "".join(f"{step}\n" for step in run.steps)
         (run.folder / "commands.sh").write_text(commands, encoding="utf-8")
-        bar.reset(run.updates)
+        bar.reset(run.most_updates)
         for step in run.steps:
             if step.done.exists():
                 continue
@@ -295,7 +137,7 @@ class Runner:
             while process.poll() is None:
                 time.sleep(0.5)
                 if step.name == "train":
-                    _advance(bar, step.output)
+                    advance(bar, step.output, run)
             self._processes.discard(process)
         if process.returncode != 0:
             log = step.output if step.appends else errors
@@ -312,15 +154,16 @@ class Runner:
             os.replace(partial, step.output)
 
 
-def _advance(bar: tqdm, log: Path) -> None:
+def advance(bar: tqdm, log: Path, run: Run) -> None:
     """Move a bar to where a log is."""
     with open(log, "rb") as stream:
         stream.seek(max(0, log.stat().st_size - 4000))
         found = _PROGRESS.findall(stream.read().decode("utf-8", errors="replace"))
     if found:
-        loss, updates = found[-1]
+        in_epoch, loss, updates = found[-1]
+        bar.total = run.updates(int(in_epoch))
         bar.set_postfix_str(f"loss {loss}", refresh=False)
-        bar.update(int(updates.replace(",", "")) - bar.n)
+        bar.update(int(updates) - bar.n)
 
 
 def _check_gpus(gpus: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
@@ -10,7 +11,9 @@ import yaml
 from conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from run_rows import Run, Runner, Step, flags, load_row, share_out
+from rows import Run, Step, flags, load_row, share_out
+from run_rows import Runner, advance
+from tqdm import tqdm
 
 TABLE = REPOSITORY / "configs" / "multi30k_table1"
 ROWS = sorted(path for path in TABLE.glob("*/*.yaml") if path.stem != "base")
@@ -47,7 +50,7 @@ def run_of(folder, name, *scripts, appends=True):
         Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.txt", appends)
         for number, script in enumerate(scripts)
     ]
-    return Run(name, 1, folder / name, steps, None)
+    return Run(name, 1, folder / name, steps)
 
 
 def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
@@ -111,9 +114,31 @@ def test_gpus_that_train_together_train_only(tmp_path):
         Step(name, ["bash", "-c", seen], folder / f"{name}.txt", appends=name == "train")
         for name in ("train", "translate")
     ]
-    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, None)])
+    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps)])
     assert (folder / "train.txt").read_text() == "2,5\n"
     assert (folder / "translate.txt").read_text() == "2\n"
+
+
+def test_a_training_ends_at_its_updates_or_epochs_whichever_come_first(tmp_path):
+    def most(updates, epochs):
+        return Run("row", 1, tmp_path, [], updates, epochs).updates(289)
+
+    assert most(8000, 6) == 6 * 289
+    assert most(1000, 6) == 1000
+    assert most(None, 6) == 6 * 289
+    assert most(8000, None) == 8000
+    assert most(None, None) is None
+
+
+def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):
+    line = (
+        "| train_inner | epoch 003:     50 / 289 loss=4.633, ppl=13.08, num_updates=628, lr=0.001\n"
+    )
+    log = tmp_path / "train.log"
+    log.write_text(line * 3)
+    with tqdm(total=8000, file=io.StringIO()) as bar:
+        advance(bar, log, Run("row", 1, tmp_path, [], 8000, 6))
+        assert (bar.n, bar.total, bar.postfix) == (628, 6 * 289, "loss 4.633")
 
 
 def test_gpus_divide_the_steps_of_an_update_or_are_refused():
