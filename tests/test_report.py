@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from html.parser import HTMLParser
 
@@ -214,3 +215,18 @@ def test_a_hydra_log_and_one_run_per_row_will_do(tmp_path):
     assert first[:4] == ["a", first[1], "-", "-"]
     # Equal translations differ by chance alone, which sacrebleu's own p-value of 1/51 would deny.
     assert second[:4] == ["b", first[1], "+0.00", "1.000"]
+
+
+def test_a_row_of_fewer_seeds_is_compared_with_the_baseline_of_the_same(table):
+    runs = table / "runs"
+    shutil.rmtree(runs / "k2" / "seed1")
+    write_generation(
+        runs / "baseline" / "seed1" / "generate-test.txt", translations(5), SOURCES, REFERENCES
+    )
+    _, _, row = table_lines(report(table, "--baseline", "baseline", "--trials", "50"))
+    other, baseline, k2 = (
+        sacrebleu.corpus_bleu(one, [REFERENCES]).score
+        for one in (translations(5), TRANSLATIONS["baseline", 2], TRANSLATIONS["k2", 2])
+    )
+    assert abs(other - baseline) > 0.1, "else nothing was tested"
+    assert row[2] == f"{k2 - baseline:+.2f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from fairseq_phrase.analysis.report import Report, Row
 
@@ -55,10 +56,18 @@ def _score(row: Row, metric: str) -> str:
 
 
 def _difference(row: Row, report: Report) -> str:
-    mean = row.mean("BLEU")
-    if row is report.baseline or mean is None or report.baseline is None:
+    """Show the mean difference over the seeds that both have, or of the means if they share none."""
+    if row is report.baseline or row.absent or report.baseline is None or report.baseline.absent:
         return NONE
-    return f"{mean - (report.baseline.mean('BLEU') or 0.0):+.2f}"
+    ours, theirs = (_by_seed(one) for one in (row, report.baseline))
+    shared = ours.keys() & theirs.keys()
+    if shared:
+        ours, theirs = ({seed: scores[seed] for seed in shared} for scores in (ours, theirs))
+    return f"{fmean(ours.values()) - fmean(theirs.values()):+.2f}"
+
+
+def _by_seed(row: Row) -> dict[int | None, float]:
+    return {run.seed: scores["BLEU"] for run, scores in zip(row.runs, row.scores, strict=True)}
 
 
 def _p_value(row: Row) -> str:
