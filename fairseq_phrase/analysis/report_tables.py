@@ -57,7 +57,12 @@ def _score(row: Row, metric: str) -> str:
 
 def _difference(row: Row, report: Report) -> str:
     """Show the mean difference over the seeds that both have, or of the means if they share none."""
-    if row is report.baseline or row.absent or report.baseline is None or report.baseline.absent:
+    if (
+        report.baseline is None
+        or row is report.baseline
+        or not row.scores
+        or not report.baseline.scores
+    ):
         return NONE
     ours, theirs = (_by_seed(one) for one in (row, report.baseline))
     shared = ours.keys() & theirs.keys()
