@@ -10,6 +10,7 @@ VERSION = re.search(
     r'__version__ = "(.+)"', (HERE / "fairseq_phrase" / "__init__.py").read_text()
 ).group(1)
 BPE = ["subword-nmt>=0.3.8"]
+MOSES = [*BPE, "sacremoses>=0.1.1"]
 PLOT = ["matplotlib>=3.8"]
 RAY = ["ray>=2.9"]
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
@@ -50,16 +51,16 @@ setup(
     ],
     extras_require={
         "bpe": BPE,
+        "moses": MOSES,
         "plot": PLOT,
         "ray": RAY,
         "stanza": STANZA,
         "dev": [
-            *BPE,
+            *MOSES,
             *PLOT,
             *RAY,
             *STANZA,
             "conllu>=4.5",
-            "sacremoses>=0.1.1",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "hypothesis>=6.100",

@@ -9,44 +9,71 @@
 # Options of this table:
 #   --setting tuned|paper   configs/multi30k_table1/SETTING (tuned)
 #   --direction de-en|en-de (de-en)
-#   --vocab-size N          SentencePiece's, of both languages together (8000)
+#   --vocab-size N          subwords of both languages together (8000)
+#   --text raw|moses        moses: lower-cased, in Moses' tokens, and cut by --vocab-size merges of subword-nmt,
+#                           as most papers on Multi30k have it; BLEU is of such text then, and no parser
+#                           sees a capital letter (raw, cut by SentencePiece)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-SETTING=tuned DIRECTION=de-en VOCABULARY=8000 BASELINE=transformer
-OPTIONS+=([--setting]=SETTING [--direction]=DIRECTION [--vocab-size]=VOCABULARY)
+SETTING=tuned DIRECTION=de-en VOCABULARY=8000 TEXT=raw BASELINE=transformer
+OPTIONS+=([--setting]=SETTING [--direction]=DIRECTION [--vocab-size]=VOCABULARY [--text]=TEXT)
 parse_options "$@"
 check_number --vocab-size "$VOCABULARY"
 check_one_of --setting "$SETTING" tuned paper
 check_one_of --direction "$DIRECTION" de-en en-de
+check_one_of --text "$TEXT" raw moses
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 CONFIGS=configs/multi30k_table1/$SETTING TITLES=configs/multi30k_table1/rows.yaml
 choose_rows "$TITLES"
-CUT= # what tells this vocabulary from the table's own
-[ "$VOCABULARY" = 8000 ] || CUT=$VOCABULARY
-prepare_machine plot
-open_folder "multi30k_table1.$SETTING.$DIRECTION${CUT:+.vocab$CUT}" "setting=$SETTING direction=$DIRECTION vocab-size=$VOCABULARY"
+# What tells these data from the table's own: in the folder's name and settings, and in the caption.
+CUT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCABULARY" EXTRAS=plot
+if [ "$TEXT" != raw ]; then
+    CUT+=.$TEXT SAID+=", lower-cased tokens of Moses" CHOICES+=" text=$TEXT" EXTRAS+=,moses
+fi
+if [ "$VOCABULARY" != 8000 ]; then CUT+=.vocab$VOCABULARY SAID+=", vocabulary of $VOCABULARY"; fi
+prepare_machine "$EXTRAS"
+open_folder "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES"
 
 say "Data"
 find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"
 choose_parser "$OUT/data-bin" "dependency and tree rows"
-TRAIN=$MULTI30K/train TEST=$MULTI30K/test_2016_flickr
-if [ -n "$SLICE" ]; then
-    TRAIN=$OUT/raw/train
+# make_text SCRIPT NAME [LINES]: write a text as this table wants it, by scripts/SCRIPT.py, to OUT/raw.
+make_text() {
+    local language
     for language in de en; do
-        make_file "$TRAIN.$language" python scripts/slice.py "$MULTI30K/train" "$language" "$SLICE"
+        make_file "$OUT/raw/$2.$language" python "scripts/$1.py" "$MULTI30K/$2" "$language" ${3:+"$3"}
     done
-fi
-SUBSETS=test TESTS=$TEST SETS=(test_2016_flickr)
+}
+
+NAMES=(train val test_2016_flickr)
 for name in test_2017_flickr test_2018_flickr; do
-    if [ -e "$MULTI30K/$name.de.gz" ] && [ -e "$MULTI30K/$name.en.gz" ]; then
-        SUBSETS+=,test${#SETS[@]} TESTS+=,$MULTI30K/$name SETS+=("$name")
-    fi
+    [ ! -e "$MULTI30K/$name.de.gz" ] || [ ! -e "$MULTI30K/$name.en.gz" ] || NAMES+=("$name")
 done
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$MULTI30K/val" --testpref "$TESTS" \
-    --constituents from-dependencies --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
+SETS=("${NAMES[@]:2}") FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
+PREPARED=(--vocab-size "$(pieces "$VOCABULARY")") MEASURED=(--lowercase)
+if [ "$TEXT" = moses ]; then
+    FOLDER=$OUT/raw ENDING='' TRAIN=$OUT/raw/train
+    for name in "${NAMES[@]}"; do
+        if [ "$name" = train ]; then make_text moses train "$SLICE"; else make_text moses "$name"; fi
+    done
+    [ -e "$OUT/raw/vocabulary.en" ] ||
+        run subword-nmt learn-joint-bpe-and-vocab --input "$TRAIN.de" "$TRAIN.en" --output "$OUT/raw/codes" \
+            --symbols "$(pieces "$VOCABULARY")" --write-vocabulary "$OUT/raw/vocabulary.de" "$OUT/raw/vocabulary.en"
+    PREPARED=(--bpe subword_nmt --bpe-codes "$OUT/raw/codes" --source-tokenized --target-tokenized)
+    MEASURED=(--tokenize none)
+elif [ -n "$SLICE" ]; then
+    make_text slice train "$SLICE"
+    TRAIN=$OUT/raw/train
+fi
+TEST=$FOLDER/${SETS[0]} SUBSETS=test TESTS=$TEST
+for number in $(seq 1 $((${#SETS[@]} - 1))); do
+    SUBSETS+=,test$number TESTS+=,$FOLDER/${SETS[number]}
+done
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$FOLDER/val" --testpref "$TESTS" \
+    --constituents from-dependencies --joined-dictionary "${PREPARED[@]}"
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
@@ -57,7 +84,7 @@ for number in "${!SETS[@]}"; do
     name=${SETS[number]} SUBSET=test${number#0} REPORT=$OUT/report-${SETS[number]}
     say "Report ($REPORT)"
     [ "$number" != 1 ] || without_numbers
-    report "$OUT/rows" "$REPORT" "$SUBSET" "$MULTI30K/$name.$TARGET.gz" "$TITLES" \
-        "Multi30k $DIRECTION, $name, $SETTING setting${CUT:+, vocabulary of $CUT}" --lowercase
+    report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" "$TITLES" \
+        "Multi30k $DIRECTION, $name, $SETTING setting$SAID" "${MEASURED[@]}"
 done
 exit "$STATUS"

@@ -24,6 +24,7 @@ class ReportOptions:
         test: ``bs``, ``ar`` or ``none``.
         trials: of the test; 0 for sacrebleu's default.
         lowercase: add lower-cased BLEU.
+        tokenizer: sacrebleu's name of the one that BLEU counts the words of.
         partial: leave out runs that have not come to their end, and say so.
         titles: titles and papers' numbers by row, in the table's order.
         caption: the table's title.
@@ -34,6 +35,7 @@ class ReportOptions:
     test: str = "bs"
     trials: int = 0
     lowercase: bool = False
+    tokenizer: str = "13a"
     partial: bool = False
     titles: Mapping[str, RowTitle] = field(default_factory=dict)
     caption: str = "Results"
@@ -107,7 +109,8 @@ class Report:
         rows: in order; those of the file of rows that nothing was run for, too.
         baseline: the baseline's row; None without one.
         metrics: names of the metrics, in order.
-        references: the raw reference translations.
+        references: the reference translations.
+        tokenizer: BLEU's, by sacrebleu's name.
         signatures: sacrebleu's, by metric.
         left_out: what was left out, and why, a line each; not empty only in a partial report.
         notes: what a reader must know, a sentence each.
@@ -118,6 +121,7 @@ class Report:
     baseline: Row | None
     metrics: list[str]
     references: Sequence[str]
+    tokenizer: str
     signatures: Mapping[str, str]
     left_out: list[str]
     notes: list[str]
@@ -158,7 +162,7 @@ def make_report(
             + "\n".join(problems)
         )
     _check_titles(rows)
-    metrics = Metrics(references, options.lowercase)
+    metrics = Metrics(references, options.lowercase, options.tokenizer)
     for row in rows:
         row.scores = [metrics.score(run.generation.hypotheses) for run in row.runs]
     if baseline is not None and options.test != "none":
@@ -169,6 +173,7 @@ def make_report(
         baseline=baseline,
         metrics=metrics.names,
         references=references,
+        tokenizer=options.tokenizer,
         signatures=metrics.signatures(),
         left_out=problems,
         notes=table_notes(rows, baseline, options.test),

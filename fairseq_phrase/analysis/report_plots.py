@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-
 from fairseq_phrase.analysis.report import Report, Row
+from fairseq_phrase.analysis.significance import bleu_metric
 from fairseq_phrase.errors import UserError
 
 _BUCKETS = 6
@@ -66,12 +65,14 @@ def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[Len
 
 
 def bleu_by_length(
-    row: Row, references: Sequence[str], buckets: Sequence[LengthBucket]
+    row: Row, report: Report, buckets: Sequence[LengthBucket]
 ) -> list[float]:  # fmt: skip
     """Return a row's BLEU in each bucket, the mean over its runs."""
     scores = []
     for bucket in buckets:
-        metric = BLEU(references=[[references[index] for index in bucket.indices]])
+        metric = bleu_metric(
+            [report.references[index] for index in bucket.indices], report.tokenizer
+        )
         scores.append(
             statistics.fmean(
                 metric.corpus_score(
@@ -94,7 +95,7 @@ def plot_lengths(report: Report, path: Path) -> None:
     buckets = length_buckets(report.references)
     for number, row in enumerate(row for row in report.rows if row.runs):
         axes.plot(
-            range(len(buckets)), bleu_by_length(row, report.references, buckets), label=row.title,
+            range(len(buckets)), bleu_by_length(row, report, buckets), label=row.title,
             **_style(number),
         )  # fmt: skip
     labels = [f"{one.shortest}-{one.longest}\nn={len(one.indices)}" for one in buckets]

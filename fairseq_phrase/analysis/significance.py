@@ -10,9 +10,34 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
+from fairseq_phrase.errors import UserError
+
 TESTS = {"bs": "paired bootstrap resampling", "ar": "paired approximate randomization"}
 LEVEL = 0.05  # p-values below it are called significant
 _LOWER_IS_BETTER = {"TER"}
+
+
+def bleu_metric(
+    references: Sequence[str], tokenizer: str = "13a", *, lowercase: bool = False
+) -> BLEU:
+    """Return sacrebleu's BLEU against one reference.
+
+    Args:
+        references: the reference translations.
+        tokenizer: sacrebleu's name of what finds the words; ``none`` for text that is in tokens.
+        lowercase: lower-case translations and references first.
+
+    Raises:
+        UserError: sacrebleu lacks what the tokenizer needs.
+    """
+    try:
+        # Without force sacrebleu warns of references that look tokenized.
+        return BLEU(
+            references=[list(references)], lowercase=lowercase, tokenize=tokenizer,
+            force=tokenizer == "none",
+        )  # fmt: skip
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UserError(f"sacrebleu's tokenizer {tokenizer} cannot be had: {error}") from error
 
 
 class Metrics:
@@ -22,17 +47,21 @@ class Metrics:
         references: the reference translations, raw.
         lowercase: add ``BLEU lc``, on lower-cased text; 13a tokenizes, so this is what papers call
             tokenized lower-cased BLEU, but for their tokenizer.
+        tokenizer: BLEU's; see :func:`bleu_metric`.
+
+    Raises:
+        UserError: sacrebleu lacks what the tokenizer needs.
     """
 
-    def __init__(self, references: Sequence[str], lowercase: bool = False):
+    def __init__(self, references: Sequence[str], lowercase: bool = False, tokenizer: str = "13a"):
         texts = [list(references)]
         self._metrics: dict[str, Any] = {
-            "BLEU": BLEU(references=texts),
+            "BLEU": bleu_metric(references, tokenizer),
             "chrF": CHRF(references=texts),
             "TER": TER(references=texts),
         }
         if lowercase:
-            self._metrics["BLEU lc"] = BLEU(references=texts, lowercase=True)
+            self._metrics["BLEU lc"] = bleu_metric(references, tokenizer, lowercase=True)
         self._test_signatures: dict[str, str] = {}
 
     @property

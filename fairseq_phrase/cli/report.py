@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from sacrebleu.metrics import BLEU
+
 from fairseq_phrase.cli import run
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
@@ -46,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
         "--lowercase", action="store_true", help="BLEU of lower-cased text too, as papers report it"
     )
     parser.add_argument(
+        "--tokenize", default="13a", choices=tuple(BLEU.TOKENIZERS), metavar="NAME",
+        help="how sacrebleu finds the words that BLEU counts: zh for Chinese, none for references and "
+        f"translations in tokens; {', '.join(BLEU.TOKENIZERS)} (default: 13a)",
+    )  # fmt: skip
+    parser.add_argument(
         "--rows", type=Path, metavar="FILE.yaml",
         help="rows in the table's order, each with a title and the paper's number: "
         "'ROW: {title: TEXT, paper: 34.61}'",
@@ -80,6 +87,7 @@ def _body(argv: Sequence[str] | None) -> None:
         test=args.test,
         trials=args.trials or 0,
         lowercase=args.lowercase,
+        tokenizer=args.tokenize,
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},
         caption=args.caption,

@@ -1,0 +1,24 @@
+"""Print a text in lower case and in Moses' tokens, as many papers on Multi30k have it.
+
+python scripts/moses.py PREFIX LANGUAGE [LINES]
+
+Punctuation is normalized before; characters that Moses' other tools read as marks are escaped (&apos;).
+"""
+
+import argparse
+from itertools import islice
+
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from tqdm import tqdm
+
+from fairseq_phrase.text import find_text, read_lines
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("prefix")
+parser.add_argument("language")
+parser.add_argument("lines", type=int, nargs="?", help="how many, at most (all)")
+args = parser.parse_args()
+normalizer, tokenizer = MosesPunctNormalizer(args.language), MosesTokenizer(args.language)
+lines = islice(read_lines(find_text(args.prefix, args.language)), args.lines)
+for line in tqdm(lines, f"tokens of {args.prefix}.{args.language}", unit="line"):
+    print(tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True))
