@@ -22,7 +22,9 @@ PACKAGES = (
     "spacy",
     "stanza",
 )
-VARIABLES = re.compile(r"OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+")
+VARIABLES = re.compile(
+    r"OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+|LD_PRELOAD"
+)
 
 
 def commit() -> str:
@@ -67,8 +69,11 @@ def software() -> str:
 
 def main() -> None:
     """Print it, a line each, and an empty line."""
+    # Of a path, only the file's name: where it lies is this machine's.
     variables = {
-        name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)
+        name: Path(value).name
+        for name, value in sorted(os.environ.items())
+        if VARIABLES.fullmatch(name)
     }
     facts = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

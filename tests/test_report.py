@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import statistics
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -69,6 +71,33 @@ def test_approximate_randomization_and_no_test_can_be_had_instead(table):
     assert [cells[0] for cells in table_lines(text)] == ["model", "k2", "baseline"]
     assert "| p " not in text
     assert "ΔBLEU" in text
+
+
+def test_words_are_those_of_the_tokenizer_that_is_named(table):
+    apart = [text.replace(".", " .").replace("<b>", "< b >") for text in REFERENCES]
+    (table / "test.en").write_text("\n".join(apart) + "\n")
+    text = report(table, "--tokenize", "none", "--lowercase", "--baseline", "k2")
+    assert re.search(r"- BLEU: `nrefs:1\S*\|eff:no\|tok:none\|", text)
+    assert re.search(r"- BLEU lc: `nrefs:1\S*\|case:lc\|eff:no\|tok:none\|", text)
+    for run in records(table / "out" / "runs.csv"):
+        hypotheses = TRANSLATIONS[run["row"], int(run["seed"])]
+        expected = sacrebleu.corpus_bleu(hypotheses, [apart], tokenize="none", force=True).score
+        assert float(run["BLEU"]) == expected != sacrebleu.corpus_bleu(hypotheses, [apart]).score
+
+
+def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    for module in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(SystemExit):
+        report(table, "--tokenize", "ja-mecab")
+    assert "sacrebleu's tokenizer ja-mecab cannot be had" in capsys.readouterr().err
+    assert not (table / "out").exists()
+
+
+def test_without_a_row_to_compare_nothing_is_said_of_a_test(table):
+    text = report(table, "--baseline", "baseline", runs=("baseline=runs/baseline",))
+    assert "resampling" not in text
 
 
 def test_the_table_shows_costs_speeds_signatures_and_the_papers_numbers(table):

@@ -52,6 +52,7 @@ def parse(monkeypatch):
 TABLES = {
     "multi30k_table1": ("configs/multi30k_table1/rows.yaml", ["--setting", "tuned"]),
     "multi30k_table1 paper": ("configs/multi30k_table1/rows.yaml", ["--setting", "paper"]),
+    "multi30k_table1 moses": ("configs/multi30k_table1/rows.yaml", ["--text", "moses"]),
     "wmt14_table2": ("configs/wmt14_table2/base/rows.yaml", ["--size", "base"]),
     "wmt14_table2 big": (
         "configs/wmt14_table2/big/rows.yaml",
@@ -117,6 +118,7 @@ def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
         ("nist_zh_en_table1", [], "the LDC's text cannot be downloaded"),
         ("nist_zh_en_table1", ["--data", "/nowhere"], "--data /nowhere: there is no such folder"),
         ("multi30k_table1", ["--setting", "best"], "--setting best: expected one of tuned paper"),
+        ("multi30k_table1", ["--text", "bpe"], "--text bpe: expected one of raw moses"),
     ],
 )
 def test_bad_options_are_named(name, arguments, message, tmp_path):

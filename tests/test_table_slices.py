@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 from pathlib import Path
@@ -34,6 +35,37 @@ def table_of(folder: Path) -> tuple[str, list[str]]:
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     bleu = [cell.strip() for cell in rows[0]].index("BLEU")
     return caption, [row[1].strip() for row in rows[1:] if row[bleu].strip() != "-"]
+
+
+def test_a_slice_of_the_multi30k_table_in_moses_tokens_comes_to_its_end(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    data, out = tmp_path / "multi30k", tmp_path / "out"
+    data.mkdir()
+    for name, other in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        for language in ("de", "en"):
+            lines = (synthetic_corpus / f"{name}.{language}").read_text().splitlines()
+            with gzip.open(data / f"{other}.{language}.gz", "wt") as file:
+                file.writelines(f"It's {line}\n" for line in lines)
+    run_script(
+        "multi30k_table1", *FEW, "--text", "moses", "--vocab-size", "300", "--rows", "dependency_k2",
+        "--direction", "en-de", "--out", out, FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    caption, titles = table_of(out / "report-test_2016_flickr")
+    assert "lower-cased tokens of Moses, vocabulary of 300, only 4 updates, only 300" in caption
+    assert titles == ["PhraseTransformer of dependency edges"]
+    assert "tok:none" in (out / "report-test_2016_flickr" / "report.md").read_text()
+    tokens = (out / "raw" / "train.en").read_text().splitlines()
+    assert len(tokens) == 300
+    assert all(line == line.lower() and "it &apos;s" in line for line in tokens)
+    translations = re.findall(
+        r"^D-\d+\t\S+\t(.*)$",
+        (out / "rows" / "dependency_k2" / "seed1" / "generate-test.txt").read_text(),
+        re.MULTILINE,
+    )
+    assert len(translations) == 100
+    assert not any("@@" in line for line in translations)
 
 
 def test_a_slice_of_the_wmt_table_comes_to_its_end(synthetic_corpus, trained_pipeline, tmp_path):

@@ -34,16 +34,8 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
     if baseline is not None and test != "none":
         tested = sum(1 for row in rows if row.comparisons)
-        notes.append(
-            f"p: {TESTS[test]} of BLEU against {baseline.title} by sacrebleu"
-            + (
-                ", each run against the baseline's of the same seed: the median over the seeds, and how "
-                f"many are better (+) and worse (-) with p < {LEVEL}"
-                if len(baseline.runs) > 1
-                else ""
-            )
-            + (f"; not corrected for there being {tested} comparisons." if tested > 1 else ".")
-        )
+        if tested:
+            notes.append(_test_note(baseline, test, tested))
         untested = [row.title for row in full if row is not baseline and not row.comparisons]
         if untested:
             notes.append(
@@ -54,6 +46,19 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
     return notes
+
+
+def _test_note(baseline: Row, test: str, tested: int) -> str:
+    """Say what p is: of how many rows, against what."""
+    by_seed = (
+        ", each run against the baseline's of the same seed: the median over the seeds, and how many are "
+        f"better (+) and worse (-) with p < {LEVEL}"
+    )
+    return (
+        f"p: {TESTS[test]} of BLEU against {baseline.title} by sacrebleu"
+        + (by_seed if len(baseline.runs) > 1 else "")
+        + (f"; not corrected for there being {tested} comparisons." if tested > 1 else ".")
+    )
 
 
 def _cost_notes(rows: Sequence[Row]) -> list[str]:
