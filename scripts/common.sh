@@ -79,6 +79,9 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     export PATH PYTHONWARNINGS=ignore
 }
 
+# visible_gpus: print the numbers of the GPUs that torch sees, commas between them.
+visible_gpus() { python -c 'import torch; print(*range(torch.cuda.device_count()), sep=",")'; }
+
 # download URL FILE [SHA256]: see scripts/download.py.
 download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 

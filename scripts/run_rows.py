@@ -29,16 +29,17 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from rows import Run, Step, plan
-from side_by_side import repair_last_checkpoint
 from tqdm import tqdm
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
 # What fairseq-train logs: updates of an epoch, loss, updates so far.
 _PROGRESS = re.compile(r"/ (\d+) loss=([\d.]+).*num_updates=(\d+)")
+_UPDATES = re.compile(r"num_updates[= ](\d+)")  # at the end of an epoch, too
 
 
 class Runner:
@@ -105,6 +106,7 @@ class Runner:
         run.folder.mkdir(parents=True, exist_ok=True)
         commands = "".join(f"{step}\n" for step in run.steps)
         (run.folder / "commands.sh").write_text(commands, encoding="utf-8")
+        bar.initial = 0
         bar.reset(run.most_updates)
         for step in run.steps:
             if step.done.exists():
@@ -115,6 +117,9 @@ class Runner:
     def _do_step(self, run: Run, step: Step, bar: tqdm, environment: dict[str, str]) -> None:
         if step.name == "train":
             repair_last_checkpoint(run.folder)
+            if step.output.exists():
+                advance(bar, step.output, run)
+                bar.initial = bar.n  # done in another time, and no measure of this one's speed
         else:
             first = environment["CUDA_VISIBLE_DEVICES"].split(",")[0]
             environment = {**environment, "CUDA_VISIBLE_DEVICES": first}
@@ -148,22 +153,48 @@ class Runner:
             raise RuntimeError(
                 f"{step.name} ended with status {process.returncode}; the end of {log}:{end}"
             )
+        if step.name == "train":
+            finish(bar, step.output)
         if step.appends:
             step.done.touch()
         else:
             os.replace(partial, step.output)
 
 
+def repair_last_checkpoint(folder: Path) -> None:
+    """Put the newest whole checkpoint in place of a last one that was cut short.
+
+    fairseq writes each checkpoint under another name first, but copies it to ``checkpoint_last.pt``.
+    """
+    last = folder / "checkpoint_last.pt"
+    if last.exists() and not zipfile.is_zipfile(last):
+        last.unlink()
+        whole = [path for path in folder.glob("checkpoint_*_*.pt") if zipfile.is_zipfile(path)]
+        if whole:
+            shutil.copyfile(max(whole, key=lambda path: path.stat().st_mtime), last)
+
+
 def advance(bar: tqdm, log: Path, run: Run) -> None:
     """Move a bar to where a log is."""
-    with open(log, "rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 4000))
-        found = _PROGRESS.findall(stream.read().decode("utf-8", errors="replace"))
+    found = _PROGRESS.findall(_end(log))
     if found:
         in_epoch, loss, updates = found[-1]
         bar.total = run.updates(int(in_epoch))
         bar.set_postfix_str(f"loss {loss}", refresh=False)
         bar.update(int(updates) - bar.n)
+
+
+def finish(bar: tqdm, log: Path) -> None:
+    """Move a bar to the end of a training, which may have come early."""
+    found = _UPDATES.findall(_end(log))
+    bar.total = int(found[-1]) if found else bar.n
+    bar.update(bar.total - bar.n)
+
+
+def _end(log: Path) -> str:
+    with open(log, "rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 4000))
+        return stream.read().decode("utf-8", errors="replace")
 
 
 def _check_gpus(gpus: list[str]) -> None:

@@ -138,8 +138,7 @@ prepare_machine() {
     ensure_environment "$1"
     if [ "$GPUS" = auto ]; then
         GPUS=
-        [ -n "$DRY" ] ||
-            GPUS=$(python -c 'import torch; print(",".join(map(str, range(torch.cuda.device_count()))))')
+        [ -n "$DRY" ] || GPUS=$(visible_gpus)
     fi
     [ "$PRECISION" = fp32 ] || [ -n "$GPUS$DRY" ] ||
         die "--precision $PRECISION needs a GPU, and none is here or named: leave --precision out on a CPU"

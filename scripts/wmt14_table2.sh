@@ -103,5 +103,5 @@ say "Report ($OUT/report)"
 REFERENCE=$TEST.$TARGET
 [ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" "$TITLES" \
-    "WMT14 English-German, $(basename "$TEST"), $SIZE${TOKENIZED:+, of tokenized text}"
+    "WMT14 English-German, $(basename "$TEST"), $SIZE${TOKENIZED:+, of tokenized text}" ${TOKENIZED:+--tokenize none}
 exit "$STATUS"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
+import zipfile
 
 import pytest
 import yaml
@@ -12,7 +14,7 @@ from conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import Run, Step, flags, load_row, share_out
-from run_rows import Runner, advance
+from run_rows import Runner, advance, repair_last_checkpoint
 from tqdm import tqdm
 
 TABLE = REPOSITORY / "configs" / "multi30k_table1"
@@ -139,6 +141,35 @@ def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):
     with tqdm(total=8000, file=io.StringIO()) as bar:
         advance(bar, log, Run("row", 1, tmp_path, [], 8000, 6))
         assert (bar.n, bar.total, bar.postfix) == (628, 6 * 289, "loss 4.633")
+
+
+def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tmp_path):
+    line = "| train_inner | epoch 003:     50 / 289 loss=4.633, num_updates={}, lr=0.001"
+    log = tmp_path / "row" / "train.log"
+    log.parent.mkdir()
+    log.write_text(line.format(628) + "\n")
+    ended = "| train | epoch 003 | loss 4.6 | num_updates 712 | lr 0.001"
+    printed = f"echo '{line.format(700)}'; sleep 1; echo '{ended}'"
+    steps = [Step("train", ["bash", "-c", printed], log, True)]
+    with tqdm(total=9, initial=5, file=io.StringIO()) as bar:
+        Runner([], jobs=1)._do(
+            Run("row", 1, log.parent, steps, 8000), bar, {"CUDA_VISIBLE_DEVICES": ""}
+        )
+        assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
+
+
+def test_a_last_checkpoint_that_was_cut_short_gives_way_to_the_newest_whole_one(tmp_path):
+    for name in ("checkpoint_1_100.pt", "checkpoint_2_200.pt"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("name", name)
+    os.utime(tmp_path / "checkpoint_1_100.pt", (1, 1))
+    (tmp_path / "checkpoint_3_300.pt").write_bytes(b"cut short")
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"cut short")
+    repair_last_checkpoint(tmp_path)
+    assert last.read_bytes() == (tmp_path / "checkpoint_2_200.pt").read_bytes()
+    repair_last_checkpoint(tmp_path)
+    assert zipfile.ZipFile(last).read("name") == b"checkpoint_2_200.pt"
 
 
 def test_gpus_divide_the_steps_of_an_update_or_are_refused():

@@ -83,6 +83,8 @@ def test_a_slice_of_the_wmt_table_comes_to_its_end(synthetic_corpus, trained_pip
     caption, titles = table_of(out / "report")
     assert "only 4 updates, only 300 training pairs" in caption
     assert titles == ["Transformer-Base (fairseq)", "+ relative sequential PE + structural PE"]
+    words = "13a" if data else "none"  # the 10,000 pairs at hand are in tokens
+    assert f"|tok:{words}|" in (out / "report" / "report.md").read_text()
     # What is in a folder cannot be taken for a table of other settings.
     refused = run_script("wmt14_table2", *rows, "--out", out, expect=1)
     assert "name another folder with --out" in refused

@@ -68,6 +68,12 @@ class Row:
         """Whether nothing was run for it: the file of rows alone knows it."""
         return not self.runs and not self.left_out
 
+    @property
+    def by_seed(self) -> dict[int | None, tuple[Run, dict[str, float]]]:
+        """Its runs and their scores by seed."""
+        pairs = zip(self.runs, self.scores, strict=True)
+        return {run.seed: (run, scores) for run, scores in pairs}
+
     def mean(self, metric: str) -> float | None:
         """Return the mean of a metric over the seeds."""
         return statistics.fmean(one[metric] for one in self.scores) if self.scores else None
@@ -250,19 +256,19 @@ def _compare(
 ) -> None:  # fmt: skip
     """Test each row against the baseline's run of the same seed."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for run, scores in zip(baseline.runs, baseline.scores, strict=True):
-        systems, system_scores = {}, {}
-        for row in rows:
-            for other, other_scores in zip(row.runs, row.scores, strict=True):
-                if row is not baseline and other.seed == run.seed:
-                    systems[row.name] = other.generation.hypotheses
-                    system_scores[row.name] = other_scores
-        if not systems:
+    for seed, (run, scores) in baseline.by_seed.items():
+        others = {
+            row.name: row.by_seed[seed]
+            for row in rows
+            if row is not baseline and seed in row.by_seed
+        }
+        if not others:
             continue
+        systems = {name: other.generation.hypotheses for name, (other, _) in others.items()}
         tested = metrics.compare(run.generation.hypotheses, systems, options.test, options.trials)
         for name, p_values in tested.items():
             for metric, p in p_values.items():
-                difference = system_scores[name][metric] - scores[metric]
+                difference = others[name][1][metric] - scores[metric]
                 found.setdefault(name, {}).setdefault(metric, []).append((p, difference))
     for row in rows:
         for metric, pairs in found.get(row.name, {}).items():

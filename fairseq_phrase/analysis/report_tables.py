@@ -64,15 +64,14 @@ def _difference(row: Row, report: Report) -> str:
         or not report.baseline.scores
     ):
         return NONE
-    ours, theirs = (_by_seed(one) for one in (row, report.baseline))
+    ours, theirs = (
+        {seed: scores["BLEU"] for seed, (_, scores) in one.by_seed.items()}
+        for one in (row, report.baseline)
+    )
     shared = ours.keys() & theirs.keys()
     if shared:
         ours, theirs = ({seed: scores[seed] for seed in shared} for scores in (ours, theirs))
     return f"{fmean(ours.values()) - fmean(theirs.values()):+.2f}"
-
-
-def _by_seed(row: Row) -> dict[int | None, float]:
-    return {run.seed: scores["BLEU"] for run, scores in zip(row.runs, row.scores, strict=True)}
 
 
 def _p_value(row: Row) -> str:
