@@ -37,9 +37,6 @@ if [ "$VOCABULARY" != 8000 ]; then CUT+=.vocab$VOCABULARY SAID+=", vocabulary of
 prepare_machine "$EXTRAS"
 open_folder "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES"
 
-say "Data"
-find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"
-choose_parser "$OUT/data-bin" "dependency and tree rows"
 # make_text SCRIPT NAME [LINES]: write a text as this table wants it, by scripts/SCRIPT.py, to OUT/raw.
 make_text() {
     local language
@@ -48,32 +45,42 @@ make_text() {
     done
 }
 
-NAMES=(train val test_2016_flickr)
-for name in test_2017_flickr test_2018_flickr; do
-    [ ! -e "$MULTI30K/$name.de.gz" ] || [ ! -e "$MULTI30K/$name.en.gz" ] || NAMES+=("$name")
-done
-SETS=("${NAMES[@]:2}") FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
-PREPARED=(--vocab-size "$(pieces "$VOCABULARY")") MEASURED=(--lowercase)
-if [ "$TEXT" = moses ]; then
+# raw_text, moses_text: the texts in FOLDER, TRAIN those of training; how they are cut, and BLEU measured.
+raw_text() {
+    FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
+    SUBWORDS=(--vocab-size "$(pieces "$VOCABULARY")") MEASURED=(--lowercase)
+    if [ -n "$SLICE" ]; then
+        make_text slice train "$SLICE"
+        TRAIN=$OUT/raw/train
+    fi
+}
+
+moses_text() {
+    local name codes=$OUT/raw/codes words=$OUT/raw/vocabulary
     FOLDER=$OUT/raw ENDING='' TRAIN=$OUT/raw/train
-    for name in "${NAMES[@]}"; do
-        if [ "$name" = train ]; then make_text moses train "$SLICE"; else make_text moses "$name"; fi
-    done
-    [ -e "$OUT/raw/vocabulary.en" ] ||
-        run subword-nmt learn-joint-bpe-and-vocab --input "$TRAIN.de" "$TRAIN.en" --output "$OUT/raw/codes" \
-            --symbols "$(pieces "$VOCABULARY")" --write-vocabulary "$OUT/raw/vocabulary.de" "$OUT/raw/vocabulary.en"
-    PREPARED=(--bpe subword_nmt --bpe-codes "$OUT/raw/codes" --source-tokenized --target-tokenized)
+    SUBWORDS=(--bpe subword_nmt --bpe-codes "$codes" --source-tokenized --target-tokenized)
     MEASURED=(--tokenize none)
-elif [ -n "$SLICE" ]; then
-    make_text slice train "$SLICE"
-    TRAIN=$OUT/raw/train
-fi
+    make_text moses train "$SLICE"
+    for name in val "${SETS[@]}"; do make_text moses "$name"; done
+    [ -e "$words.en" ] ||
+        run subword-nmt learn-joint-bpe-and-vocab --input "$TRAIN.de" "$TRAIN.en" --output "$codes" \
+            --symbols "$(pieces "$VOCABULARY")" --write-vocabulary "$words.de" "$words.en"
+}
+
+say "Data"
+find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+choose_parser "$OUT/data-bin" "dependency and tree rows"
+SETS=(test_2016_flickr)
+for name in test_2017_flickr test_2018_flickr; do
+    [ ! -e "$MULTI30K/$name.de.gz" ] || [ ! -e "$MULTI30K/$name.en.gz" ] || SETS+=("$name")
+done
+"${TEXT}_text"
 TEST=$FOLDER/${SETS[0]} SUBSETS=test TESTS=$TEST
 for number in $(seq 1 $((${#SETS[@]} - 1))); do
     SUBSETS+=,test$number TESTS+=,$FOLDER/${SETS[number]}
 done
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$FOLDER/val" --testpref "$TESTS" \
-    --constituents from-dependencies --joined-dictionary "${PREPARED[@]}"
+    --constituents from-dependencies --joined-dictionary "${SUBWORDS[@]}"
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
