@@ -107,6 +107,8 @@ class Runner:
         commands = "".join(f"{step}\n" for step in run.steps)
         (run.folder / "commands.sh").write_text(commands, encoding="utf-8")
         bar.initial = 0
+        bar.set_description(str(run), refresh=False)
+        bar.set_postfix_str("", refresh=False)
         bar.reset(run.most_updates)
         for step in run.steps:
             if step.done.exists():
