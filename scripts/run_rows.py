@@ -209,6 +209,17 @@ def _check_gpus(gpus: list[str]) -> None:
             sys.exit(f"--gpus {','.join(gpus)}: this machine has {there}, numbered from 0")
 
 
+def device_names(gpus: list[str], visible: str) -> list[str]:
+    """Name GPUs as CUDA_VISIBLE_DEVICES does, where that is set already: torch counts those it lists.
+
+    Args:
+        gpus: their numbers, as torch counts.
+        visible: CUDA_VISIBLE_DEVICES; empty for all.
+    """
+    names = visible.split(",") if visible else None
+    return [names[int(gpu)] if names else gpu for gpu in gpus]
+
+
 def main() -> None:
     """Run the rows named on the command line."""
     parser = argparse.ArgumentParser(
@@ -261,7 +272,8 @@ def main() -> None:
             f"--gpus-per-run {args.gpus_per_run}: the GPUs to share are {len(gpus)}; give a multiple of "
             f"{args.gpus_per_run} with --gpus"
         )
-    groups = zip(*[iter(gpus)] * args.gpus_per_run, strict=True)
+    devices = iter(device_names(gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    groups = zip(*[devices] * args.gpus_per_run, strict=True)
     runner = Runner([",".join(group) for group in groups], args.jobs)
     try:
         runner.run(runs)

@@ -14,7 +14,7 @@ from conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import Run, Step, flags, load_row, share_out
-from run_rows import Runner, advance, repair_last_checkpoint
+from run_rows import Runner, advance, device_names, repair_last_checkpoint
 from tqdm import tqdm
 
 TABLE = REPOSITORY / "configs" / "multi30k_table1"
@@ -107,6 +107,12 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     assert seen == {"2", "5"}
     Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
     assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
+
+
+def test_gpus_are_counted_among_those_that_the_user_lets_be_seen():
+    assert device_names(["0", "1"], "") == ["0", "1"]
+    assert device_names(["1", "0"], "3,5") == ["5", "3"]
+    assert device_names(["0"], "GPU-8932f937") == ["GPU-8932f937"]
 
 
 def test_gpus_that_train_together_train_only(tmp_path):
