@@ -6,12 +6,17 @@ Punctuation is normalized before; characters that Moses' other tools read as mar
 """
 
 import argparse
+import sys
 from itertools import islice
 
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tqdm import tqdm
 
 from fairseq_phrase.text import find_text, read_lines
+
+try:
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+except ModuleNotFoundError:
+    sys.exit("Moses' tokens need sacremoses: pip install 'fairseq-phrase[moses]'")
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("prefix")
