@@ -28,6 +28,9 @@ COMMANDS = (
     "synthetic",
 )
 
+# A module named inspect would be mistaken for the standard library's.
+MODULES = {"inspect": "inspect_data"}
+
 setup(
     name="fairseq-phrase",
     version=VERSION,
@@ -70,7 +73,8 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"fairseq-phrase-{name}=fairseq_phrase.cli.{name}:main" for name in COMMANDS
+            f"fairseq-phrase-{name}=fairseq_phrase.cli.{MODULES.get(name, name)}:main"
+            for name in COMMANDS
         ]
     },
 )

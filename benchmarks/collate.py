@@ -34,8 +34,8 @@ from tqdm import tqdm
 
 # Importing it registers the task, as --user-dir does in fairseq's commands.
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
-from fairseq_phrase.data.syntax_dataset import SyntaxDataset
-from fairseq_phrase.syntax.store import ParseStore
+from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.store.reader import ParseStore
 
 CPU = torch.device("cpu")
 

@@ -41,7 +41,7 @@ from machine import describe_machine, seconds
 from models import Built, add_arguments, build_models, load_dataset
 from tqdm import tqdm
 
-from fairseq_phrase.data.syntax_dataset import collate_parses
+from fairseq_phrase.batch.syntax_dataset import collate_parses
 
 Batch = dict[str, Any]
 

@@ -36,8 +36,8 @@ from random_trees import random_spans, stack
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
-from fairseq_phrase.modules.tree_batch import TreeBatch
+from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 TOKENS = 1600
 

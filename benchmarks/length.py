@@ -34,7 +34,7 @@ from random_trees import right_branching_spans
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fairseq_phrase.analysis.pictures import new_figure, save
+from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.tree_encoder import TreeEncoder
 from fairseq_phrase.models.tree_transformer import TreeTransformerConfig

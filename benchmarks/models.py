@@ -20,10 +20,10 @@ import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
-from fairseq_phrase.data.syntax_dataset import SyntaxDataset
+from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.store.fields import LABEL_FILES
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.store import LABEL_FILES
 
 # Width, feed-forward width, heads, layers; the paper's sizes for Multi30k are those of the base
 # Transformer where it gives them, and so are the presets'.

@@ -36,21 +36,16 @@ from pathlib import Path
 import numpy as np
 from machine import describe_machine
 
-from fairseq_phrase.data.corpus import Corpus, parse_corpus
-from fairseq_phrase.data.engines import EngineOptions
-from fairseq_phrase.data.options import Options
-from fairseq_phrase.data.segmenter import train_sentencepiece
+from fairseq_phrase.corpus.engines import EngineOptions
+from fairseq_phrase.corpus.options import Options
+from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
+from fairseq_phrase.corpus.segmenters import train_sentencepiece
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES
-from fairseq_phrase.syntax.indexed import IndexedWriter
-from fairseq_phrase.syntax.store import (
-    FIELDS,
-    Manifest,
-    ParseStore,
-    SplitRecord,
-    fingerprint,
-    shared_index,
-)
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 
 SPLIT = "train.xx-yy"
@@ -126,7 +121,7 @@ def rest_table(text: Path, other: Path, pipeline: str, rounds: int, vocabulary: 
         The last data directory, in a folder of its own.
     """
     # Imported here, because each parsing process imports this file and needs no fairseq.
-    from fairseq_phrase.data.preprocess import preprocess
+    from fairseq_phrase.corpus.preprocess import preprocess
 
     parsing = ParsingOptions(f"spacy:{pipeline}", "from-dependencies")
     root = Path(tempfile.mkdtemp())
@@ -172,7 +167,7 @@ def loading_table(data: Path, sentences: int) -> None:
         make_large(Path(folder), sentences)
         code = (
             "import json, re, time\n"
-            "from fairseq_phrase.syntax.store import FIELDS, ParseStore\n"
+            "from fairseq_phrase.store.reader import FIELDS, ParseStore\n"
             "def peak():\n"
             "    status = open('/proc/self/status').read()\n"
             "    return int(re.search(r'VmHWM:\\s+(\\d+)', status)[1])\n"

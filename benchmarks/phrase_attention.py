@@ -35,14 +35,14 @@ from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_phrase.modules.ngram_blocks import block_adjacency
-from fairseq_phrase.modules.phrase_attention import (
+from fairseq_phrase.modules.phrases.ngram_blocks import block_adjacency
+from fairseq_phrase.modules.phrases.phrase_attention import (
     BLOCK_SIZE,
     choose_path,
     hadamard_attention,
     subset_attention,
 )
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
 ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}
 KINDS = ("token", "word", "dependency")

@@ -34,9 +34,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
 
-from fairseq_phrase.modules.relative_attention import relative_attention
-from fairseq_phrase.modules.relative_positions import RelativePositions, sequential_positions
-from fairseq_phrase.modules.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.relative_attention import relative_attention
+from fairseq_phrase.modules.positions.relative_positions import (
+    RelativePositions,
+    sequential_positions,
+)
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
 
 KINDS = ("sequential", "structural")
 

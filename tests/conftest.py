@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
-from fairseq_phrase.data.segmenter import SentencePieceSegmenter
+from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
 # come every time.

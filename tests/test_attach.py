@@ -31,13 +31,15 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 from test_syntax_translation import make_task
 
-from fairseq_phrase.cli.inspect import main as inspect
-from fairseq_phrase.data.encoders import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
+from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
+from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.alignment import check_words
-from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
 from fairseq_phrase.text import read_lines
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from attaching import GOLD, attach, contents, lines_of, write_lines
 
-from fairseq_phrase.data import corpus as corpus_module
+from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from fairseq_phrase.syntax.store import Manifest, ParseStore
 from fairseq_phrase.text import read_lines
 
 
@@ -224,8 +225,8 @@ def test_a_parse_with_other_words_than_the_text_is_none(
 
 KILLED = """
 import os, signal, sys
-from fairseq_phrase.data import corpus
-from fairseq_phrase.data.shards import ShardFolder
+from fairseq_phrase.corpus import parsing as corpus
+from fairseq_phrase.corpus.parse_shards import ShardFolder
 write = ShardFolder.write
 def write_and_die(self, number, shard):
     write(self, number, shard)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_phrase_transformer import batch, build, dictionary  # noqa: F401 - a fixture
 
-from fairseq_phrase.analysis.attention import AttentionPicture, attention_picture, plot_attention
+from fairseq_phrase.attention.phrase_maps import AttentionPicture, attention_picture, plot_attention
 from fairseq_phrase.errors import UserError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_phrase.analysis.averaging import average_checkpoints, last_checkpoints
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
 
 
 def save(path, value: float, **extra):

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data import corpus as corpus_module
-from fairseq_phrase.data import engines
-from fairseq_phrase.data.engines import EngineOptions, Job, run_jobs
-from fairseq_phrase.data.shards import ShardFolder, from_bytes, to_bytes
+from fairseq_phrase.corpus import engines
+from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.corpus.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.corpus.parse_shards import ShardFolder, from_bytes, to_bytes
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
-from fairseq_phrase.syntax.store import Manifest, ParseStore
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 
 LINES = ["Ein Hund läuft .", "", "Zwei  Katzen", "\0 \u2028 👩‍👩‍👧", "x " * 50] * 3
@@ -213,7 +214,8 @@ def text(synthetic_corpus, tmp_path_factory):
 #: Shards of 10 lines and a parser that takes its time, so that there is something to interrupt.
 SLOW = """
 import sys, time
-from fairseq_phrase.data import corpus, engines
+from fairseq_phrase.corpus import parsing as corpus
+from fairseq_phrase.corpus import engines
 from fairseq_phrase.parsers import spacy
 parse = spacy.SpacyParser.parse
 spacy.SpacyParser.parse = lambda self, lines: time.sleep(0.1) or parse(self, lines)
@@ -275,7 +277,7 @@ def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, mo
         return run((calls.append(job.number) or job for job in jobs), *rest)
 
     monkeypatch.setattr(corpus_module, "run_jobs", counted)
-    monkeypatch.setattr("fairseq_phrase.data.preprocess.binarize", interrupted)
+    monkeypatch.setattr("fairseq_phrase.corpus.preprocess.binarize", interrupted)
     parser = f"spacy:{trained_pipeline}"
     for _ in range(2):
         with pytest.raises(SystemExit) as stopped:

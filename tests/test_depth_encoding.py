@@ -7,7 +7,7 @@ import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
 from tolerance import assert_same
 
-from fairseq_phrase.modules.depth_encoding import DepthEncoding, sinusoids
+from fairseq_phrase.modules.positions.depth_encoding import DepthEncoding, sinusoids
 
 
 @pytest.mark.parametrize("width", [4, 7, 64])

@@ -9,8 +9,8 @@ import pytest
 from hostile import constituents, trees
 from hypothesis import example, given
 
-from fairseq_phrase.analysis.drawing import MAX_WORDS, arc_rows, draw
-from fairseq_phrase.analysis.parsed_text import ParsedText
+from fairseq_phrase.inspection.parsed_text import ParsedText
+from fairseq_phrase.inspection.terminal_trees import MAX_WORDS, arc_rows, draw
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 

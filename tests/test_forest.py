@@ -8,7 +8,9 @@ from hostile import constituents, trees
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.analysis.forest import (
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.projectivity import projected_bounds, subtree_sizes
+from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,
     constituent_depths,
     constituent_parents,
@@ -16,8 +18,6 @@ from fairseq_phrase.analysis.forest import (
     previous_smaller,
     projective_words,
 )
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds, subtree_sizes
 
 # Their depths need as many doublings as any tree's of their length.
 RISING, FALLING = [*range(1, 64), 63], [0, *range(63)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from run_folders import write_generation, write_interactive
 
-from fairseq_phrase.analysis.generation import read_generation, read_interactive_speed
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.generation import read_generation, read_interactive_speed
 
 SOURCES = ["Ein Hund schläft.", "Zwei Katzen.", "Wir singen ein Lied\u2028zu Hause."]
 TARGETS = ["A dog sleeps.", "Two cats.", "We sing a song\u2028at home."]

@@ -13,8 +13,10 @@ from fairseq_cli import train as train_command
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.projectivity import is_projective
-from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
 from fairseq_phrase.text import read_lines
 
 

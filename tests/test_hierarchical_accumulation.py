@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from tree_strategies import SHAPES, Tree, chain, flat, grown, nodes_of, pad_trees, trees
 
-from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
-from fairseq_phrase.modules.tree_sparse import ConstantSparseMatrix
+from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
+from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 
 # The twin: the paper's equations, one grid cell after the other.
 

@@ -9,7 +9,7 @@ import pytest
 from test_integrity import SPLIT, copied, rewrite, sign
 
 from fairseq_phrase.cli import inspect as inspect_command
-from fairseq_phrase.syntax.store import Manifest, fingerprint
+from fairseq_phrase.store.manifest import Manifest, fingerprint
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fairseq_phrase.analysis import chunks as chunks_module
-from fairseq_phrase.analysis.integrity import load_dictionaries, verify_split
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.indexed import IndexedReader, IndexedWriter
-from fairseq_phrase.syntax.store import FIELDS, Manifest, fingerprint, shared_index
+from fairseq_phrase.inspection import sentence_blocks as chunks_module
+from fairseq_phrase.inspection.integrity import load_dictionaries, verify_split
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
+from fairseq_phrase.store.manifest import Manifest, fingerprint
 
 SPLIT = "valid.de-en"
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_store import SPLIT, write_store
 
-from fairseq_phrase.analysis.integrity import load_dictionaries
-from fairseq_phrase.analysis.parsed_text import ParsedTextReader, printable
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inspection.integrity import load_dictionaries
+from fairseq_phrase.inspection.parsed_text import ParsedTextReader, printable
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import words_of_subwords
-from fairseq_phrase.syntax.store import Manifest
 from fairseq_phrase.text import read_lines
 
 

@@ -13,8 +13,8 @@ from tolerance import assert_same, error
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.modules import edge_attention, phrase_attention
-from fairseq_phrase.modules.phrase_attention import (
+from fairseq_phrase.modules.phrases import edge_attention, phrase_attention
+from fairseq_phrase.modules.phrases.phrase_attention import (
     ACTIVATIONS,
     MASKS,
     PhraseAttention,
@@ -24,7 +24,7 @@ from fairseq_phrase.modules.phrase_attention import (
     hadamard_attention,
     subset_attention,
 )
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
 KINDS = ("token", "token, ends with EOS", "word", "dependency", "members", "none")
 PATHS = ("dense", "blocks", "edges")

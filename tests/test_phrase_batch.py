@@ -10,13 +10,13 @@ from test_phrases import trees
 from tolerance import assert_same
 from torch import Tensor
 
-from fairseq_phrase.modules.ngram_blocks import (
+from fairseq_phrase.modules.phrases.ngram_blocks import (
     block_adjacency,
     merge_queries,
     split_keys,
     split_queries,
 )
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.syntax.phrases import (
     dependency_phrases,
     ngram_phrases,

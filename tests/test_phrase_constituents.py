@@ -12,7 +12,7 @@ from tree_strategies import Tree, trees
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.phrase_transformer import PhraseTransformerConfig
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
 
 def pad_spans(forest: list[Tree], subwords: list[list[int]]) -> torch.Tensor:

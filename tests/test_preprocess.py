@@ -11,11 +11,13 @@ from fairseq.data import Dictionary, data_utils
 from hostile import SNIPPETS
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data import corpus as corpus_module
-from fairseq_phrase.data.options import splits_of
+from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.corpus.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.alignment import check_words
-from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
 from fairseq_phrase.text import read_lines
 
 

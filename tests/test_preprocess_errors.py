@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data import preprocess as preprocess_module
-from fairseq_phrase.syntax import indexed as indexed_module
-from fairseq_phrase.syntax.store import Manifest
+from fairseq_phrase.corpus import preprocess as preprocess_module
+from fairseq_phrase.store import indexed as indexed_module
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 
 DOG = "1\tHund\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t{}\tdep\t_\t_\n\n"

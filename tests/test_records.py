@@ -11,9 +11,9 @@ from hostile import constituents, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.analysis.chunks import Chunk, Ragged
-from fairseq_phrase.analysis.records import RecordChecker
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inspection.record_checks import RecordChecker
+from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged
 from fairseq_phrase.syntax.alignment import check_words, words_of_subwords
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

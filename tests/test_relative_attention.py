@@ -12,9 +12,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fairseq_phrase.modules import relative_attention as module
-from fairseq_phrase.modules.relative_attention import RelativeAttention, relative_attention
-from fairseq_phrase.modules.relative_positions import (
+from fairseq_phrase.modules.positions import relative_attention as module
+from fairseq_phrase.modules.positions.relative_attention import (
+    RelativeAttention,
+    relative_attention,
+)
+from fairseq_phrase.modules.positions.relative_positions import (
     RelativePositions,
     collect,
     sequential_positions,

@@ -25,8 +25,8 @@ from run_folders import LogWriter, write_generation, write_interactive, write_ru
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from fairseq_phrase.analysis.differences import differences, marked_words
-from fairseq_phrase.analysis.report_plots import length_buckets
+from fairseq_phrase.report.differences import differences, marked_words
+from fairseq_phrase.report.plots import length_buckets
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch
     report(table)
     (table / "out" / "mine.txt").write_text("mine")
     before = {path.name: path.read_bytes() for path in (table / "out").iterdir()}
-    from fairseq_phrase.analysis import report_files
+    from fairseq_phrase.report import files as report_files
 
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -6,8 +6,8 @@ import sacrebleu
 from commands import PHRASE, run
 from report_table import records, table_lines
 
-from fairseq_phrase.analysis.generation import read_generation
 from fairseq_phrase.cli.report import main
+from fairseq_phrase.report.generation import read_generation
 
 TRAINING = [
     "--task", "syntax_translation", "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005",

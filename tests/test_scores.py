@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import sacrebleu
 
-from fairseq_phrase.analysis.scores import (
+from fairseq_phrase.cli.score import main
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.scores import (
     markdown_table,
     read_hypotheses,
     score_run,
 )
-from fairseq_phrase.cli.score import main
-from fairseq_phrase.errors import UserError
 
 REFERENCES = ["the dog sleeps in the garden .", "a cat sees two birds .", "we sing a song ."]
 HYPOTHESES = ["the dog sleeps in a garden .", "a cat sees the birds .", "we sing a song ."]

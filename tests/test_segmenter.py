@@ -6,7 +6,7 @@ from hostile import SNIPPETS, lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.segmenter import SentencePieceSegmenter, train_sentencepiece
+from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter, train_sentencepiece
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 

@@ -9,7 +9,8 @@ from hostile import SNIPPETS, lines, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.source import SourceEncoder, encode_sentence
+from fairseq_phrase.batch.raw_lines import SourceEncoder
+from fairseq_phrase.corpus.encoding import encode_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline

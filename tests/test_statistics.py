@@ -7,14 +7,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fairseq_phrase.analysis import chunks as chunks_module
-from fairseq_phrase.analysis.integrity import load_dictionaries
-from fairseq_phrase.analysis.statistics import SplitStatistics, Spread, split_statistics
+from fairseq_phrase.inspection import sentence_blocks as chunks_module
+from fairseq_phrase.inspection.corpus_statistics import SplitStatistics, Spread, split_statistics
+from fairseq_phrase.inspection.integrity import load_dictionaries
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.indexed import IndexedReader
 from fairseq_phrase.syntax.projectivity import is_projective
-from fairseq_phrase.syntax.store import FIELDS, Manifest, ParseStore
 
 SPLIT = "valid.de-en"
 

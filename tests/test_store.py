@@ -11,17 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax import store as store_module
+from fairseq_phrase.store import manifest as store_module
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.alignment import words_of_subwords
-from fairseq_phrase.syntax.indexed import IndexedWriter
-from fairseq_phrase.syntax.store import (
-    FIELDS,
-    Manifest,
-    ParseStore,
-    SplitRecord,
-    fingerprint,
-    shared_index,
-)
 
 SPLIT = "train.de-en"
 RERUN = "fairseq-phrase-preprocess"

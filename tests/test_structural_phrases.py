@@ -33,10 +33,10 @@ from torch import Tensor
 from fairseq_phrase.models.phrase_encoder import PhraseEncoder
 from fairseq_phrase.models.phrase_transformer import PhraseTransformerConfig, PhraseTransformerModel
 from fairseq_phrase.models.structural_phrase_encoder import StructuralPhraseEncoder
-from fairseq_phrase.modules.depth_encoding import sinusoids
-from fairseq_phrase.modules.positioned_phrases import PositionedPhrases
-from fairseq_phrase.modules.relative_positions import sequential_positions
-from fairseq_phrase.modules.tree_positions import TreePositions
+from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
+from fairseq_phrase.modules.positions.depth_encoding import sinusoids
+from fairseq_phrase.modules.positions.relative_positions import sequential_positions
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.syntax.dependency import DependencyTree
 
 ALL = {"sequential_relative": True, "structural_absolute": True, "structural_relative": True}

@@ -21,7 +21,7 @@ from fairseq_phrase.models.structural_transformer import (
     StructuralTransformerConfig,
     StructuralTransformerModel,
 )
-from fairseq_phrase.modules.depth_encoding import sinusoids
+from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 
 WORDS = 30

@@ -8,10 +8,10 @@ from hostile import trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.syntax_dataset import SyntaxDataset, collate_parses, truncated
+from fairseq_phrase.batch.syntax_dataset import SyntaxDataset, collate_parses, truncated
+from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.alignment import check_words, words_of_subwords
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.store import ParseStore
 
 DICTIONARY = Dictionary()
 for symbol in range(50):

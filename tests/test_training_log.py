@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from run_folders import START, LogWriter
 
-from fairseq_phrase.analysis.training_log import Validation, log_line, read_training_log
+from fairseq_phrase.report.training_log import Validation, log_line, read_training_log
 
 
 @pytest.mark.parametrize("style", ["simple", "json", "hydra"])

@@ -16,9 +16,10 @@ from test_phrase_transformer import build as build_phrase_transformer
 from test_tree_transformer import batch, build, labels, of_sentence
 from tree_strategies import Tree, flat, grown
 
-from fairseq_phrase.analysis import tree_attention, tree_picture
-from fairseq_phrase.analysis.tree_attention import Share, nonterminal_shares, shares_table
-from fairseq_phrase.analysis.tree_picture import TreePicture, layout, plot_tree
+from fairseq_phrase.attention import constituent_maps as tree_attention
+from fairseq_phrase.attention import tree_picture
+from fairseq_phrase.attention.constituent_maps import Share, nonterminal_shares, shares_table
+from fairseq_phrase.attention.tree_picture import TreePicture, layout, plot_tree
 from fairseq_phrase.errors import UserError
 
 FOREST = [grown(6, 5, 4), flat(4), Tree(1, [], [-1])]

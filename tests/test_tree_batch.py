@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_strategies import SHAPES, Tree, chain, flat, grown, pad_trees, trees, unary
 
-from fairseq_phrase.modules.tree_batch import TreeBatch
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 forests = st.lists(trees(), min_size=1, max_size=4)
 padding = st.tuples(st.integers(0, 2), st.integers(0, 2))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_phrase_batch import pad, pad_heads
 
-from fairseq_phrase.modules.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.syntax.dependency import RELATIONS, DependencyTree
 
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_drawing import sentence
 
-from fairseq_phrase.analysis.drawing import MAX_WORDS
-from fairseq_phrase.analysis.parsed_text import printable
-from fairseq_phrase.analysis.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inspection.parsed_text import printable
+from fairseq_phrase.inspection.terminal_trees import MAX_WORDS
+from fairseq_phrase.inspection.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 SVG = "{http://www.w3.org/2000/svg}"

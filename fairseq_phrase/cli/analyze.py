@@ -31,8 +31,8 @@ def _parser() -> argparse.ArgumentParser:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
-    from fairseq_phrase.analysis.checkpoints import dataset_batches, load_model
-    from fairseq_phrase.analysis.tree_attention import (
+    from fairseq_phrase.attention.checkpoints import dataset_batches, load_model
+    from fairseq_phrase.attention.constituent_maps import (
         nonterminal_shares,
         require_tree_transformer,
         shares_table,

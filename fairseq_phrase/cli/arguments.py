@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.data.engines import ENGINES, EngineOptions
+from fairseq_phrase.corpus.engines import ENGINES, EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 

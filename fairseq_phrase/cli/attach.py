@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli import run
 from fairseq_phrase.cli.arguments import add_engine, add_models, add_parser, engine_of, model_of
-from fairseq_phrase.data.corpus import ON_ERROR
-from fairseq_phrase.data.segmenter import SEGMENTERS
+from fairseq_phrase.corpus.parsing import ON_ERROR
+from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_phrase.data.attach import AttachedSplit
+    from fairseq_phrase.corpus.attach import AttachedSplit
 
 # No line can be left out of text that is binarized already.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
@@ -69,8 +69,8 @@ def _body(argv: Sequence[str] | None) -> None:
         raise UserError(f"--lang {language} is neither the source language nor the target language")
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and needs no fairseq.
-    from fairseq_phrase.data.attach import AttachOptions, attach
-    from fairseq_phrase.data.options import splits_of
+    from fairseq_phrase.corpus.attach import AttachOptions, attach
+    from fairseq_phrase.corpus.options import splits_of
 
     attached = attach(
         AttachOptions(

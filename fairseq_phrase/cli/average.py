@@ -29,7 +29,7 @@ def _body(argv: Sequence[str] | None) -> None:
     args = parser.parse_args(argv)
     if args.last is not None and (len(args.inputs) != 1 or args.last < 1):
         parser.error("--last N takes one folder and a positive number")
-    from fairseq_phrase.analysis.averaging import average_checkpoints, last_checkpoints
+    from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
 
     paths = args.inputs if args.last is None else last_checkpoints(args.inputs[0], args.last)
     average_checkpoints(paths, args.out)

@@ -60,7 +60,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
 
 
 def _load(args: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
-    from fairseq_phrase.analysis.checkpoints import dataset_input, load_model, model_input
+    from fairseq_phrase.attention.checkpoints import dataset_input, load_model, model_input
 
     model, task = load_model(args.path, args.data, args.source_parser)
     if args.sentence is not None:
@@ -73,14 +73,14 @@ def _body(argv: Sequence[str] | None) -> None:
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
     model, task, net_input = _load(args)
     if args.picture == "attention":
-        from fairseq_phrase.analysis.attention import attention_picture, plot_attention
+        from fairseq_phrase.attention.phrase_maps import attention_picture, plot_attention
 
         dictionary = task.source_dictionary
         plot_attention(
             attention_picture(model, net_input, dictionary, args.layer, args.head), args.out
         )
     else:
-        from fairseq_phrase.analysis.tree_picture import plot_tree, tree_picture
+        from fairseq_phrase.attention.tree_picture import plot_tree, tree_picture
 
         picture = tree_picture(model, task, net_input, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)

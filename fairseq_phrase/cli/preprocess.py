@@ -16,13 +16,13 @@ from fairseq_phrase.cli.arguments import (
     model_of,
     positive,
 )
-from fairseq_phrase.data.corpus import ON_ERROR
-from fairseq_phrase.data.segmenter import SEGMENTERS
+from fairseq_phrase.corpus.parsing import ON_ERROR
+from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 if TYPE_CHECKING:
-    from fairseq_phrase.data.options import Options, SplitCounts
+    from fairseq_phrase.corpus.options import Options, SplitCounts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,8 +93,8 @@ def _body(argv: Sequence[str] | None) -> None:
     parsing = _parsing(args)
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and needs no fairseq.
-    from fairseq_phrase.data.options import Options, splits_of
-    from fairseq_phrase.data.preprocess import preprocess
+    from fairseq_phrase.corpus.options import Options, splits_of
+    from fairseq_phrase.corpus.preprocess import preprocess
 
     splits = dict(splits_of(*prefixes))
     options = Options(splits=splits, parsing=parsing, bpe_model=bpe_model, engine=engine, **args)

@@ -71,11 +71,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    from fairseq_phrase.analysis.report import ReportOptions, make_report
-    from fairseq_phrase.analysis.report_files import write_report
-    from fairseq_phrase.analysis.report_tables import markdown
-    from fairseq_phrase.analysis.row_file import read_row_file
-    from fairseq_phrase.analysis.runs import find_runs
+    from fairseq_phrase.report.files import write_report
+    from fairseq_phrase.report.report import ReportOptions, make_report
+    from fairseq_phrase.report.row_file import read_row_file
+    from fairseq_phrase.report.runs import find_runs
+    from fairseq_phrase.report.tables import markdown
     from fairseq_phrase.text import read_lines
 
     references = list(read_lines(args.reference))

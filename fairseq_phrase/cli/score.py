@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    from fairseq_phrase.analysis.scores import markdown_table, score_run
+    from fairseq_phrase.report.scores import markdown_table, score_run
     from fairseq_phrase.text import read_lines
 
     references = list(read_lines(args.reference))

@@ -13,8 +13,8 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_phrase.models.layers import wrap_layer
-from fairseq_phrase.modules.phrase_attention import PhraseAttention
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
 
 class AttentionMaps(NamedTuple):

@@ -10,10 +10,10 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_phrase.models.structural_options import needs_tree, relative_clips
-from fairseq_phrase.modules.depth_encoding import DepthEncoding
-from fairseq_phrase.modules.relative_attention import RelativeAttention
-from fairseq_phrase.modules.relative_positions import sequential_positions
-from fairseq_phrase.modules.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.depth_encoding import DepthEncoding
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+from fairseq_phrase.modules.positions.relative_positions import sequential_positions
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
 
 
 def build_relative_attention(

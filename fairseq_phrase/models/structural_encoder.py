@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.structural_options import relative_clips
-from fairseq_phrase.modules.relative_attention import RelativeAttention
-from fairseq_phrase.modules.relative_positions import RelativePositions
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 
 
 class _SelfAttention(RelativeAttention):

@@ -7,7 +7,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
-from fairseq_phrase.modules.depth_encoding import FUSIONS
+from fairseq_phrase.modules.positions.depth_encoding import FUSIONS
 from fairseq_phrase.syntax.dependency import RELATIONS
 
 

@@ -1,7 +1,7 @@
 """The PhraseTransformer's encoder with structural and relative positions.
 
 The combination that no paper has. *Decisions*: a phrase stands where its highest word stands (see
-:mod:`fairseq_phrase.modules.positioned_phrases`). The encoding of its depth is added to its first
+:mod:`fairseq_phrase.modules.phrases.positioned_phrases`). The encoding of its depth is added to its first
 state; it has no absolute position in the sentence, as in the PhraseTransformer. Relative positions take
 part in the attention over all nodes (phase 1); the attention within phrases stays as it is.
 """
@@ -18,9 +18,9 @@ from torch.nn.functional import pad
 from fairseq_phrase.models.phrase_encoder import PhraseEncoder, PhraseEncoderLayer
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.structural_options import relative_clips
-from fairseq_phrase.modules.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.positioned_phrases import PositionedPhrases
-from fairseq_phrase.modules.relative_attention import RelativeAttention
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 
 
 class NodeAttention(RelativeAttention):
@@ -37,7 +37,7 @@ class NodeAttention(RelativeAttention):
             need_weights: also return the weights.
 
         Returns:
-            As :class:`fairseq_phrase.modules.phrase_attention.PhraseAttention` does.
+            As :class:`fairseq_phrase.modules.phrases.phrase_attention.PhraseAttention` does.
         """
         assert phrases.relative is not None
         attended, weights = super().forward(states.transpose(0, 1), phrases.relative, need_weights)

@@ -24,7 +24,7 @@ class SyntaxTransformerModel(TransformerModelBase):
 
     @classmethod
     def needed_parses(cls, cfg: Any) -> list[str]:
-        """Name the fields of :data:`fairseq_phrase.syntax.store.FIELDS` that the encoder takes.
+        """Name the fields of :data:`fairseq_phrase.store.fields.FIELDS` that the encoder takes.
 
         Raises:
             UserError: the options contradict one another.
@@ -81,7 +81,7 @@ class SyntaxTransformerModel(TransformerModelBase):
             alignment_layer: decoder layer whose cross-attention is returned.
             alignment_heads: number of its heads to average.
             **parses: ``src_words``, ``src_heads`` and ``src_spans``, as
-                :func:`fairseq_phrase.data.syntax_dataset.collate_parses` makes them.
+                :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes them.
         """
         encoder_out = self.encoder(
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses

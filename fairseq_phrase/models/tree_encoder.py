@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.layers import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
-from fairseq_phrase.modules.hierarchical_accumulation import HierarchicalAccumulation
-from fairseq_phrase.modules.tree_attention import TreeSelfAttention
-from fairseq_phrase.modules.tree_batch import TreeBatch
+from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_attention import TreeSelfAttention
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
 def build_accumulation(

@@ -15,7 +15,7 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
-from fairseq_phrase.syntax.store import FIELDS
+from fairseq_phrase.store.fields import FIELDS
 
 __all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "resolve"]
 #: The group of entry points in which installed packages offer parsers.

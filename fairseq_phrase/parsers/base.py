@@ -35,7 +35,7 @@ class LineParser(ABC):
 
     Attributes:
         version: its name and version, for the manifest.
-        fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` its parses hold.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses hold.
         is_instant: whether parsing costs nothing, so that nobody need wait for it or keep what it
             finished.
         sorts_by_length: whether it puts lines of one length together by itself; otherwise they come
@@ -79,7 +79,7 @@ class FileParser(ABC):
     Attributes:
         suffix: the file's suffix.
         version: the format's name, for the manifest.
-        fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` the parses hold.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses hold.
     """
 
     suffix: str
@@ -115,7 +115,7 @@ def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
 
     Args:
         sentence: its words.
-        fields: what the trees must hold, of :data:`fairseq_phrase.syntax.store.FIELDS`.
+        fields: what the trees must hold, of :data:`fairseq_phrase.store.fields.FIELDS`.
 
     Returns:
         The words, all but the first hanging off the first, under one constituent.

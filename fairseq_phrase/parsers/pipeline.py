@@ -45,7 +45,7 @@ class ParsingPipeline:
 
     Attributes:
         parser: the parser.
-        fields: which of :data:`fairseq_phrase.syntax.store.FIELDS` come out.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` come out.
 
     Raises:
         UserError: the parser is not there, or makes no dependency trees to have constituents from.

@@ -13,11 +13,14 @@ from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_phrase.data import encoders
-from fairseq_phrase.data.source import EncodedSentence, SourceEncoder
-from fairseq_phrase.data.syntax_dataset import Parse, SyntaxDataset, collate_parses
+from fairseq_phrase.batch import tokenizers as encoders
+from fairseq_phrase.batch.raw_lines import SourceEncoder
+from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.store import LABEL_FILES, Manifest, ParseStore
+from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.encoding import EncodedSentence
 
 
 @dataclass

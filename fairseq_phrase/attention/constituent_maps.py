@@ -1,0 +1,166 @@
+"""What a tree Transformer attends to: its nonterminals' share of attention, and single sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a layer's attention nonterminals get, averaged over all that attend.
+
+    Attributes:
+        attention: ``cross`` (of target words) or ``self`` (of source nodes).
+        layer: the layer, from 1.
+        on_nonterminals: the share of attention on nonterminals.
+        of_nodes: their share of the nodes that may be attended to, which they would get if all nodes
+            were attended to alike.
+    """
+
+    attention: str
+    layer: int
+    on_nonterminals: float
+    of_nodes: float
+
+
+def require_tree_transformer(model: Any) -> None:
+    """Raise :class:`UserError` unless a model attends to the nodes of trees."""
+    if not hasattr(model.encoder, "tree"):
+        raise UserError("this model is no tree Transformer: it attends to no constituents")
+
+
+def cross_attention(
+    model: Any, net_input: dict[str, Tensor], previous: Tensor
+) -> tuple[TreeBatch, Tensor]:
+    """Compute every decoder layer's attention to the source, mean over the heads.
+
+    Args:
+        model: a tree Transformer.
+        net_input: the encoder's input.
+        previous: the target, shifted right. Shape: ``(batch, target tokens)``.
+
+    Returns:
+        The trees, and the weights, of shape ``(layers, batch, target tokens, nodes)``.
+    """
+    encoded = model.encoder(**net_input)
+    layers = []
+    for layer in range(model.decoder.num_layers):
+        _, extra = model.decoder(
+            previous, encoder_out=encoded, features_only=True, alignment_layer=layer
+        )
+        layers.append(extra["node_attn"][0].float())
+    return encoded["tree"][0], torch.stack(layers)
+
+
+def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch, Tensor]:
+    """Compute every encoder layer's attention, mean over the heads.
+
+    Args:
+        model: a tree Transformer.
+        net_input: the encoder's input.
+
+    Returns:
+        The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
+    """
+    tree, maps = model.encoder.attention_maps(**net_input)
+    return tree, torch.stack([weights.float().mean(1) for weights in maps])
+
+
+def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Share]:
+    """Measure nonterminals' share of attention over a data set.
+
+    What attends is every target position, teacher-forced, and every source node; of these, those that
+    have a choice between leaves and nonterminals: not the words of a sentence without constituents,
+    nor, with subtree masking, the leaves in the encoder.
+
+    Args:
+        model: a tree Transformer.
+        samples: fairseq's batches, with targets.
+
+    Returns:
+        One share for each layer of the decoder and the encoder.
+
+    Raises:
+        UserError: the model is no tree Transformer, or nothing attends to nonterminals.
+    """
+    require_tree_transformer(model)
+    totals: dict[str, Any] = {"cross": 0, "self": 0}
+    for sample in samples:
+        net_input = dict(sample["net_input"])
+        previous = net_input.pop("prev_output_tokens")
+        with torch.no_grad():
+            tree, cross = cross_attention(model, net_input, previous)
+            _, own = self_attention(model, net_input)
+        keys = tree.key_mask()[:, 0]
+        # The end of the sentence, which the target begins with, attends like any other.
+        attends = previous.ne(model.decoder.padding_idx)
+        totals["cross"] += _sums(cross, keys, attends, tree)
+        masked = not model.cfg.no_subtree_masking
+        allowed = tree.subtree_mask()[:, 0] if masked else keys
+        totals["self"] += _sums(own, allowed, ~tree.node_padding_mask, tree)
+    shares = []
+    for name, total in totals.items():
+        if isinstance(total, int) or total[0, 2] == 0:
+            raise UserError("no sentence has constituents: there is nothing to measure")
+        for layer, (on_nonterminals, of_nodes, count) in enumerate(total.tolist(), start=1):
+            shares.append(Share(name, layer, on_nonterminals / count, of_nodes / count))
+    return shares
+
+
+def _sums(weights: Tensor, allowed: Tensor, attends: Tensor, tree: TreeBatch) -> Tensor:
+    """Add up over all that attends with a choice.
+
+    Args:
+        weights: Shape: ``(layers, batch, queries, nodes)``.
+        allowed: which nodes may be attended to. Shape: ``(batch, queries or 1, nodes)``.
+        attends: which queries count. Shape: ``(batch, queries)``.
+        tree: the trees.
+
+    Returns:
+        For each layer the attention on nonterminals, their share of the nodes, and the number of
+        queries. Shape: ``(layers, 3)``, float64.
+    """
+    nonterminals = allowed[..., tree.num_leaves :].sum(-1)
+    of_nodes = (nonterminals / allowed.sum(-1)).expand(attends.shape)
+    attends = attends & (nonterminals > 0)
+    on_nonterminals = weights[..., tree.num_leaves :].sum(-1)[:, attends].double().sum(1)
+    constants = torch.stack([of_nodes[attends].double().sum(), attends.sum().double()])
+    return torch.cat([on_nonterminals[:, None], constants.expand(len(weights), 2)], 1)
+
+
+def shares_table(shares: Sequence[Share]) -> str:
+    """Format shares in Markdown."""
+    lines = ["| attention | layer | on nonterminals | share of nodes |", "|---|--:|--:|--:|"]
+    for share in shares:
+        lines.append(
+            f"| {share.attention} | {share.layer} | {share.on_nonterminals:.1%} "
+            f"| {share.of_nodes:.1%} |"
+        )
+    for name in ("cross", "self"):
+        layers = [share for share in shares if share.attention == name]
+        mean = sum(share.on_nonterminals for share in layers) / len(layers)
+        lines.append(f"| {name} | mean | {mean:.1%} | {layers[0].of_nodes:.1%} |")
+    return "\n".join(lines)
+
+
+def translate(model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5) -> Tensor:
+    """Translate one sentence.
+
+    Returns:
+        The best translation's tokens, with the end of sentence. Shape: ``(target tokens,)``.
+    """
+    generator = SequenceGenerator([model], dictionary, beam_size=beam)
+    lengths = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
+    (hypotheses,) = generator.generate(
+        [model], {"net_input": {**net_input, "src_lengths": lengths}}
+    )
+    return hypotheses[0]["tokens"]

@@ -1,0 +1,128 @@
+"""Raw source lines to subwords with their parse, as the data's own were made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
+from fairseq_phrase.corpus.segmented_text import CutLine
+from fairseq_phrase.corpus.segmenters import Segmenter, load_segmenter
+from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import LineParser, Unparsed, load_parser
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+logger = logging.getLogger(__name__)
+
+
+def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
+    """Load the subword model of a data directory.
+
+    Raises:
+        UserError: it has none.
+    """
+    if not manifest.bpe_model:
+        raise UserError(
+            f"{directory} has no subword model, so new text cannot be cut as its own was: run "
+            "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
+        )
+    return load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+
+
+class SourceEncoder:
+    """A parser and a subword model.
+
+    Args:
+        pipeline: the parser, with all that stands around it.
+        segmenter: the subword model.
+        whole_lines: cut whole lines with SentencePiece and find the words in them, as
+            :class:`~fairseq_phrase.store.reader.Manifest` says.
+    """
+
+    def __init__(
+        self, pipeline: ParsingPipeline, segmenter: Segmenter, *, whole_lines: bool = False
+    ):
+        self.pipeline, self.segmenter, self.whole_lines = pipeline, segmenter, whole_lines
+
+    @classmethod
+    def of_data(
+        cls, directory: str | Path, language: str, parser: str | None = None
+    ) -> SourceEncoder:
+        """Build the encoder that made a data directory.
+
+        Args:
+            directory: the data directory.
+            language: the source language.
+            parser: another parser than the manifest names, ``spacy:MODEL``.
+
+        Raises:
+            UserError: there is no manifest, or what it names is not installed.
+        """
+        manifest = Manifest.load(directory, language)
+        constituents = manifest.constituents
+        try:
+            if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
+                constituents = (
+                    "parser"  # whatever this one makes; the model says if it is too little
+                )
+            pipeline = ParsingPipeline(
+                ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
+            )
+        except UserError as error:
+            raise UserError(
+                f"{error} ({directory} names this parser; --source-parser names another)"
+            ) from None
+        if not isinstance(pipeline.parser, LineParser):
+            raise UserError(
+                f"{directory} was parsed from {manifest.parser_version} files, which new text does "
+                "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
+                "the model needs no tree)"
+            )
+        segmenter = segmenter_of(directory, manifest)
+        return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
+
+    def parse(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""
+        if self.whole_lines:
+            return self._parse_whole(lines)
+        encoded = []
+        for sentence in self.pipeline.parse(lines):
+            if isinstance(sentence, Unparsed):
+                logger.warning("%s: going on without its parse", sentence.reason)
+                sentence = self.pipeline.flat(sentence)
+            encoded.append(encode_sentence(sentence, self.segmenter))
+        return encoded
+
+    def _parse_whole(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        cut = [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        encoded = []
+        for parse, line in zip(self.pipeline.parse([line.text for line in cut]), cut, strict=True):
+            sentence, problem = encode_line(parse, line, self.pipeline)
+            if problem is not None:
+                logger.warning("%s: going on without its parse", problem)
+            encoded.append(sentence)
+        return encoded
+
+    def tokenize(self, line: str) -> list[str]:
+        """Cut a line into words, ``▁`` in front of those that white space precedes.
+
+        A line whose subwords are cut from the whole of it comes back as one.
+        """
+        if self.whole_lines:
+            return [line]
+        return self.pipeline.tokenize(line).marked_words()
+
+    def pieces_of(self, words: Sequence[str]) -> list[str]:
+        """Cut the words of :meth:`tokenize` into subwords."""
+        cut = self.segmenter.line_pieces if self.whole_lines else self.segmenter.word_pieces
+        return [piece for word in words for piece in cut(word)]
+
+    def text_of(self, pieces: list[str]) -> str:
+        """Spell the subwords of a line."""
+        if isinstance(self.segmenter, SubwordNmtSegmenter):
+            return CutLine.of_subword_nmt(pieces).text
+        return CutLine.of_sentencepiece(pieces).text

@@ -1,0 +1,174 @@
+"""The fairseq dataset that carries a parse next to each source sentence, and its collater."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from fairseq.data import BaseWrapperDataset, LanguagePairDataset
+
+from fairseq_phrase.syntax.dependency import DependencyTree
+
+Parse = dict[str, np.ndarray]
+
+
+class Parses(Protocol):
+    """Parses of a dataset's sentences, by their indices."""
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        ...
+
+    def __getitem__(self, index: int) -> Parse:
+        """Return a sentence's parse as :class:`fairseq_phrase.store.reader.ParseStore` does."""
+        ...
+
+
+class SyntaxDataset(BaseWrapperDataset):
+    """A translation dataset with the parses of its source sentences.
+
+    Args:
+        dataset: the sentence pairs, as fairseq loads them.
+        parses: as many parses.
+        max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of
+            subwords that it keeps; parses are cut alike.
+
+    Raises:
+        ValueError: there are more or fewer parses than sentence pairs.
+    """
+
+    def __init__(
+        self, dataset: LanguagePairDataset, parses: Parses, max_subwords: int | None = None
+    ):
+        super().__init__(dataset)
+        if len(parses) != len(dataset):
+            raise ValueError(f"{len(dataset)} sentence pairs, but {len(parses)} parses")
+        self.parses = parses
+        self.max_subwords = max_subwords
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer as the dataset inside does (``src``, ``tgt``, ``num_tokens_vec``…)."""
+        if name == "dataset":  # not there yet: unpickled in a worker
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return fairseq's sample with the parse under ``parse``."""
+        sample = self.dataset[index]
+        parse = self.parses[index]
+        if self.max_subwords is not None:
+            parse = truncated(parse, self.max_subwords)
+        sample["parse"] = parse
+        return sample
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples: what torch's data loader asks for where it can.
+
+        The parses of a batch are read at once, which takes a fraction of the time.
+        """
+        if self.max_subwords is not None or not hasattr(self.parses, "many"):
+            return [self[index] for index in indices]
+        dataset = self.dataset
+        samples = [dataset[index] for index in indices]
+        # Where sentences run out, fairseq gives the last worker an empty batch.
+        parses = self.parses.many(np.asarray(indices, dtype=np.int64))
+        for sample, parse in zip(samples, parses, strict=True):
+            sample["parse"] = parse
+        return samples
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
+        return self.dataset.num_tokens_vec(indices)
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make fairseq's batch, with the parses in ``net_input`` (see :func:`collate_parses`)."""
+        batch = self.dataset.collater(samples, **kwargs)
+        if batch:
+            # fairseq has sorted the sentences by length; their ids tell the order.
+            by_id = {sample["id"]: sample["parse"] for sample in samples}
+            parses = [by_id[index] for index in batch["id"].tolist()]
+            tokens = batch["net_input"]["src_tokens"]
+            batch["net_input"].update(collate_parses(tokens, parses, self.dataset.src_dict))
+        return batch
+
+
+def collate_parses(
+    src_tokens: torch.Tensor, parses: Sequence[Parse], dictionary: Any
+) -> dict[str, torch.Tensor]:
+    """Batch parses to stand beside their source tokens.
+
+    Args:
+        src_tokens: the batch's source, padded on either side. Shape: ``(batch, tokens)``.
+        parses: each sentence's parse, in the batch's order.
+        dictionary: the source dictionary, which tells words from special tokens.
+
+    Returns:
+        ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
+        at padding and the tokens that mark a sentence's start and end), and, where there are heads,
+        ``src_heads`` (shape ``(batch, words)``, word indices from 0, the root its own; -1 at
+        padding); where there are constituents, ``src_spans`` (shape ``(batch, constituents, 3)``: first
+        word, one past the last, number of the label; children before parents; -1 at padding).
+
+    Raises:
+        ValueError: a sentence has more or fewer subwords than its parse.
+    """
+    special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
+    tokens = src_tokens.cpu().numpy()
+    is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
+    words_of = [parse["words"] for parse in parses]
+    subwords, lengths = is_subword.sum(1).tolist(), list(map(len, words_of))
+    if subwords != lengths:
+        found, length = next(
+            pair for pair in zip(subwords, lengths, strict=True) if len({*pair}) > 1
+        )
+        raise ValueError(
+            f"a source of {found} subwords has a parse of {length}: the text "
+            "was changed after it was parsed; run fairseq-phrase-preprocess again"
+        )
+    words = np.full(tokens.shape, -1, dtype=np.int64)
+    words[is_subword] = np.concatenate(words_of)
+    batch = {"src_words": torch.from_numpy(words)}
+    if "heads" in parses[0]:
+        batch["src_heads"] = torch.from_numpy(_pad([parse["heads"] for parse in parses]))
+    if "spans" in parses[0]:
+        batch["src_spans"] = torch.from_numpy(_pad([parse["spans"] for parse in parses]))
+    return batch
+
+
+def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack rows of different lengths. Shape: ``(rows, longest, …)``, int64, padded with -1."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    shape = (len(rows), lengths.max(initial=0), *rows[0].shape[1:])
+    padded = np.full(shape, -1, dtype=np.int64)
+    padded[np.arange(shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return padded
+
+
+def truncated(parse: Parse, subwords: int) -> Parse:
+    """Cut a parse to its first subwords; words whose head is lost hang off its nearest ancestor.
+
+    Constituents keep the words that are left of theirs.
+
+    Args:
+        parse: a sentence's parse.
+        subwords: number of subwords to keep.
+
+    Returns:
+        The parse of the words that keep a subword.
+    """
+    if len(parse["words"]) <= subwords:
+        return parse
+    words = parse["words"][:subwords]
+    count = int(words[-1]) + 1 if len(words) else 0
+    cut = {name: values[:count] for name, values in parse.items() if name != "spans"}
+    cut["words"] = words
+    if "spans" in parse:
+        spans = parse["spans"][parse["spans"][:, 0] < count]
+        spans[:, 1] = np.minimum(spans[:, 1], count)
+        cut["spans"] = spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
+    if "heads" in parse:
+        keep = np.arange(len(parse["heads"])) < count
+        cut["heads"] = DependencyTree(parse["heads"]).restricted_to(keep).heads
+    return cut

@@ -1,0 +1,141 @@
+"""fairseq's tokenizer and BPE for raw source lines: ``--tokenizer syntax --bpe syntax``.
+
+They make the words and subwords that preprocessing made. The task builds them from its data
+directory (:meth:`fairseq_phrase.tasks.syntax_translation.SyntaxTranslationTask.build_tokenizer`);
+and they can stand alone with ``--syntax-data``.
+
+fairseq's hub interface (``TransformerModel.from_pretrained``) makes a task and then the encoders, and
+hands token indices from one to the other, without a word between them. So the encoders take the data of
+the task that was made last (:func:`use_data_of`), and the task finds a sentence's raw line among those
+that were cut lately (:func:`recent_lines`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from fairseq.data.encoders import register_bpe, register_tokenizer
+from fairseq.dataclass import FairseqDataclass
+
+from fairseq_phrase.batch.raw_lines import SourceEncoder, segmenter_of
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.manifest import Manifest
+
+
+@dataclass
+class SyntaxEncoderConfig(FairseqDataclass):
+    """Where the words and subwords come from."""
+
+    syntax_data: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={"help": "data directory with syntax.LANG.json; by default the task's own"},
+    )
+    syntax_lang: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None, metadata={"help": "the parsed language; by default the task's source"}
+    )
+    syntax_parser: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None, metadata={"help": "cut words with this parser, not the manifest's"}
+    )
+
+
+class _Source(NamedTuple):
+    """A data directory, its parsed language, and another parser than its own or None."""
+
+    directory: str
+    language: str
+    parser: str | None
+
+
+_of_last_task: _Source | None = None
+
+
+def use_data_of(directory: str, language: str, parser: str | None = None) -> None:
+    """Say which data the encoders take where nothing else says it.
+
+    Args:
+        directory: the data directory.
+        language: the parsed language.
+        parser: cut words with this parser, not the manifest's.
+    """
+    global _of_last_task
+    _of_last_task = _Source(directory, language, parser)
+
+
+_MOST_RECENT = 100_000
+_recent: dict[tuple[str, ...], str] = {}
+
+
+def recent_lines() -> dict[tuple[str, ...], str]:
+    """Return the raw lines that were cut lately, by their subwords."""
+    return _recent
+
+
+def _remember(pieces: Sequence[str], line: str) -> None:
+    _recent.pop(tuple(pieces), None)  # so that it is the last
+    _recent[tuple(pieces)] = line
+    if len(_recent) > _MOST_RECENT:
+        del _recent[next(iter(_recent))]
+
+
+def _source_of(cfg: SyntaxEncoderConfig) -> _Source:
+    """Return what an encoder is to be built from.
+
+    Raises:
+        UserError: nothing says it.
+    """
+    if cfg.syntax_data and cfg.syntax_lang:
+        return _Source(cfg.syntax_data.split(":")[0], cfg.syntax_lang, cfg.syntax_parser)
+    if cfg.syntax_data or cfg.syntax_lang or _of_last_task is None:
+        raise UserError(
+            "--tokenizer syntax and --bpe syntax need --task syntax_translation, or both "
+            "--syntax-data DIR and --syntax-lang LANG"
+        )
+    return _of_last_task._replace(parser=cfg.syntax_parser or _of_last_task.parser)
+
+
+@register_tokenizer("syntax", dataclass=SyntaxEncoderConfig)
+class SyntaxTokenizer:
+    """Cut a raw line into the parser's words, a space between them.
+
+    ``▁`` stands in front of words that white space precedes in the line, so that the line can be had
+    back. The parser's tokenizer alone is loaded.
+    """
+
+    def __init__(self, cfg: SyntaxEncoderConfig):
+        self._encoder = SourceEncoder.of_data(*_source_of(cfg))
+
+    def encode(self, x: str) -> str:
+        """Raw line to words."""
+        words = self._encoder.tokenize(x)
+        _remember(self._encoder.pieces_of(words), x)
+        return " ".join(words)
+
+    def decode(self, x: str) -> str:
+        """Leave text as it is: the BPE has restored its spaces."""
+        return x
+
+
+@register_bpe("syntax", dataclass=SyntaxEncoderConfig)
+class SyntaxBPE:
+    """Cut the words of :class:`SyntaxTokenizer` into subwords; join subwords into text."""
+
+    def __init__(self, cfg: SyntaxEncoderConfig):
+        directory, language, _ = _source_of(cfg)
+        manifest = Manifest.load(directory, language)
+        self._segmenter = segmenter_of(directory, manifest)
+        self._joins = manifest.bpe == "subword_nmt"
+        self._whole_lines = manifest.whole_lines
+
+    def encode(self, x: str) -> str:
+        """Words, or a whole line where the data's were cut so, to subwords, a space between them."""
+        if self._whole_lines:
+            return " ".join(self._segmenter.line_pieces(x))
+        return " ".join(
+            piece for word in x.split(" ") for piece in self._segmenter.word_pieces(word)
+        )
+
+    def decode(self, x: str) -> str:
+        """Subwords to text."""
+        if self._joins:
+            return f"{x} ".replace("@@ ", "").rstrip()
+        return x.replace(" ", "").replace("▁", " ").strip()

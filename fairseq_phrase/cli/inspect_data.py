@@ -1,0 +1,206 @@
+"""``fairseq-phrase-inspect``: what is in a data directory, and whether it is whole."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_phrase.cli import run
+from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+
+
+def _natural(text: str) -> int:
+    return 0 if text == "0" else positive(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fairseq-phrase-inspect",
+        description="Show what is in a data directory: what made its parses, statistics of words "
+        "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
+        "are those of the binarized text, from 1.",
+        epilog="Exit status: 0 if all is well, 2 if something is missing or broken.",
+    )
+    parser.add_argument("data", type=Path, help="data directory")
+    parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all there are)")
+    parser.add_argument(
+        "--split", action="append", metavar="SPLIT", dest="splits",
+        help="a split, as train or train.de-en; may be repeated (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check", action="store_true",
+        help="verify every record against its text, and all files against their fingerprints; stop "
+        "at the first that is broken, with its line",
+    )  # fmt: skip
+    drawn = parser.add_argument_group("sentences")
+    drawn.add_argument(
+        "--sentences", type=_natural, metavar="N",
+        help="draw the trees of N sentences, chosen at random (default: 1; none with --check)",
+    )  # fmt: skip
+    drawn.add_argument(
+        "--line", type=positive, action="append", metavar="K", dest="lines",
+        help="draw this line of --split (default: of the first split), without statistics; may be "
+        "repeated",
+    )  # fmt: skip
+    drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences (default: 1)")
+    drawn.add_argument(
+        "--out", type=Path, metavar="FILE",
+        help="draw them to this file, .svg or .html, and not in the terminal",
+    )  # fmt: skip
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    wants_drawing = args.lines or args.sentences or args.out
+    if args.check and wants_drawing:
+        parser.error("--check draws nothing: leave out --sentences, --line and --out")
+    if args.lines and args.sentences is not None:
+        parser.error("--line names the sentences: leave out --sentences")
+    if args.out is not None and args.sentences == 0:
+        parser.error("--sentences 0 leaves nothing to draw for --out")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no box-drawing characters
+    from fairseq_phrase.inspection.integrity import load_dictionaries
+
+    by_language: list[list[Any]] = []
+    for number, manifest in enumerate(_manifests(args.data, args.lang)):
+        splits = _splits(args.data, manifest, args.splits)
+        dictionaries = load_dictionaries(args.data, manifest)
+        if args.check:
+            _check(args.data, manifest, splits, dictionaries)
+            continue
+        if not args.lines:
+            print("\n" * bool(number) + _overview(args.data, manifest, splits, dictionaries))
+        by_language.append(_chosen(args, manifest, splits, dictionaries))
+    # The same line of each language, one below the other.
+    drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
+    if args.out is not None:
+        from fairseq_phrase.inspection.tree_svg import write_pictures
+
+        write_pictures(drawn, args.out)
+        print(args.out)
+    elif drawn:
+        from fairseq_phrase.inspection.terminal_trees import draw
+
+        print("\n" * (not args.lines) + "\n\n".join(map(draw, drawn)))
+
+
+def _manifests(directory: Path, language: str | None) -> list[Manifest]:
+    """Load the manifest of one language, or of all that are parsed."""
+    if language is not None:
+        return [Manifest.load(directory, language)]
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a folder")
+    names = sorted(path.name.split(".") for path in directory.glob("syntax.*.json"))
+    if not names:
+        raise UserError(
+            f"{directory} holds no parses (no syntax.LANG.json): make them with "
+            "fairseq-phrase-preprocess"
+        )
+    return [Manifest.load(directory, ".".join(name[1:-1])) for name in names]
+
+
+def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> list[str]:
+    if not wanted:
+        return list(manifest.splits)
+    chosen = []
+    for name in wanted:
+        found = [split for split in manifest.splits if name in (split, split.rpartition(".")[0])]
+        if not found:
+            raise UserError(
+                f"{Manifest.path(directory, manifest.language)} knows no split {name}, only "
+                f"{', '.join(manifest.splits)}"
+            )
+        chosen += found
+    return list(dict.fromkeys(chosen))
+
+
+def _progress(what: str, manifest: Manifest, splits: list[str]) -> tqdm:
+    total = sum(manifest.splits[split].sentences for split in splits)
+    title = f"{what} {manifest.language}"
+    return tqdm(desc=title, total=total, unit="sentence", unit_scale=True, leave=False)
+
+
+def _check(
+    directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
+) -> None:
+    from fairseq_phrase.inspection.integrity import verify_split
+
+    with _progress("checking", manifest, splits) as progress:
+        found = [
+            verify_split(directory, manifest, split, dictionaries, progress.update)
+            for split in splits
+        ]
+    for split in found:
+        print(
+            f"{split.split} ({manifest.language}): {split.sentences:,} sentences, {split.words:,} "
+            f"words, {split.subwords:,} subwords: every record is whole, all {split.files} files "
+            "are unchanged"
+        )
+
+
+def _overview(
+    directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
+) -> str:
+    from fairseq_phrase.inspection.corpus_statistics import split_statistics
+    from fairseq_phrase.inspection.summary import manifest_text, statistics_text
+
+    for split in splits:
+        ParseStore(directory, split, manifest.language, set())  # compares the fingerprints
+    with _progress("counting", manifest, splits) as progress:
+        counted = [
+            split_statistics(directory, manifest, split, dictionaries, progress.update)
+            for split in splits
+        ]
+    width = shutil.get_terminal_size().columns
+    text = statistics_text(counted, dictionaries, width)
+    return f"{manifest_text(directory, manifest, dictionaries)}\n\n{text}"
+
+
+def _chosen(
+    args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
+) -> list[Any]:
+    """Read the sentences to be drawn: the same lines of each language."""
+    from fairseq_phrase.inspection.parsed_text import ParsedTextReader
+
+    if args.lines:
+        places = [(split, line) for split in splits[: None if args.splits else 1]
+                  for line in args.lines]  # fmt: skip
+    else:
+        ends: list[int] = []
+        for split in splits:
+            ends.append(manifest.splits[split].sentences + (ends[-1] if ends else 0))
+        wanted = 1 if args.sentences is None else args.sentences
+        total = ends[-1] if ends else 0
+        numbers = sorted(random.Random(args.seed).sample(range(total), min(wanted, total)))
+        places = []
+        for number in numbers:
+            index = next(index for index, end in enumerate(ends) if number < end)
+            places.append((splits[index], number - (ends[index - 1] if index else 0) + 1))
+    readers = {
+        split: ParsedTextReader(args.data, manifest, split, dictionaries)
+        for split in dict.fromkeys(split for split, _ in places)
+    }
+    return [readers[split].read(line) for split, line in places]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-inspect", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From a corpus to a data directory: parsing, segmentation, binarized text."""

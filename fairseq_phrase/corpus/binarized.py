@@ -1,0 +1,104 @@
+"""Text that fairseq binarized, held against the text it is said to come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq.data import Dictionary
+from tqdm import tqdm
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.text import read_lines
+
+
+def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
+    """Name the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
+
+    Args:
+        directory: the data directory.
+        pair: the language pair as fairseq writes it, ``de-en``.
+        language: the language whose text must be there.
+    """
+    end = f".{pair}.{language}.idx"
+    return {path.name.removesuffix(end) for path in directory.glob(f"*{end}")}
+
+
+def subwords_of_lines(text: Path) -> Iterator[list[str]]:
+    """Read the subwords of each line, as fairseq does: white space of any kind is between them."""
+    return map(str.split, read_lines(text))
+
+
+def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
+    """Check that a text is the very one that was binarized.
+
+    Args:
+        text: the subwords as text.
+        prefix: the binarized text, without ``.bin`` and ``.idx``.
+        dictionary: the dictionary that numbers its subwords.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        UserError: they differ; the message names the first line that does, what is expected there and
+            what is found. Or a file is missing or damaged.
+    """
+    binarized = IndexedReader(prefix)
+    number_of, unknown, end = dictionary.indices.get, dictionary.unk(), dictionary.eos()
+    lines = 0
+    for pieces in tqdm(
+        subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
+    ):
+        if lines == len(binarized):
+            raise UserError(
+                f"{at(text, lines + 1)}: {prefix}.bin ends before this line, after {lines}; "
+                f"{_EXPECTED}"
+            )
+        expected = binarized[lines].tolist()
+        lines += 1
+        found = [number_of(piece, unknown) for piece in pieces]
+        found.append(end)
+        if found != expected:
+            difference = _first_difference(pieces, found, expected, dictionary)
+            raise UserError(f"{at(text, lines)}: {difference} in {prefix}.bin; {_EXPECTED}")
+    if lines < len(binarized):
+        raise UserError(
+            f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}; {_EXPECTED}"
+        )
+    return lines
+
+
+_EXPECTED = "expected the very text that was binarized, and its dictionary"
+
+
+def _first_difference(
+    pieces: list[str], found: list[int], expected: list[int], dictionary: Dictionary
+) -> str:
+    """Say where a line and its binarized text part."""
+    place = next(
+        (
+            place
+            for place, (here, there) in enumerate(zip(found, expected, strict=False))
+            if here != there
+        ),
+        min(len(found), len(expected)),
+    )
+    if place < len(pieces):
+        here = f"subword {place + 1} is '{pieces[place]}'"
+        if found[place] == dictionary.unk():
+            here += ", which the dictionary lacks,"
+    elif place == len(pieces):
+        here = f"the line ends after {place} subwords"
+    else:
+        here = "there is nothing more"
+    if place == len(expected):
+        there = "nothing"
+    elif expected[place] == dictionary.eos():
+        there = "the end of the line"
+    elif expected[place] >= len(dictionary):
+        there = f"number {expected[place]}, which no entry of the dictionary has"
+    else:
+        there = f"'{dictionary[expected[place]]}'"
+    return f"{here} here and {there}"

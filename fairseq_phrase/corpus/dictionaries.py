@@ -1,0 +1,94 @@
+"""fairseq's dictionaries and binarized text, made by fairseq itself."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.binarizer import BinarizeSummary, FileBinarizer, VocabularyDatasetBinarizer
+from fairseq.data import Dictionary
+
+from fairseq_phrase.corpus.options import Options
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+
+_LINES_PER_WORKER = 20_000
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Load a fairseq dictionary.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    if not path.is_file():
+        raise UserError(f"the dictionary {path} is not there")
+    deque(read_lines(path), maxlen=0)  # names the line that is not UTF-8, if one is not
+    try:
+        return Dictionary.load(str(path))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
+
+
+def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> dict[str, Dictionary]:
+    """Load or build both languages' dictionaries.
+
+    Args:
+        options: which to load, and whether they are one.
+        subwords: how often each subword stands in the training text, by language; empty without a
+            training set, where all dictionaries must be loaded.
+
+    Raises:
+        UserError: a dictionary cannot be loaded.
+    """
+    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=True))
+    made = {language: load_dictionary(path) for language, path in given.items() if path is not None}
+    missing = [language for language in options.languages if language not in made]
+    if options.joined_dictionary and made:
+        made.update(dict.fromkeys(missing, next(iter(made.values()))))
+        missing = []
+    groups = [missing] if options.joined_dictionary and missing else [[name] for name in missing]
+    for group in groups:
+        dictionary = Dictionary()
+        for language in group:
+            for subword, count in subwords[language].items():
+                dictionary.add_symbol(subword, count)
+        dictionary.finalize(padding_factor=8)
+        made.update(dict.fromkeys(group, dictionary))
+    return made
+
+
+class _SubwordBinarizer(VocabularyDatasetBinarizer):
+    """fairseq's binarizer, but without a Python call and a tensor access for every subword."""
+
+    def binarize_line(self, line: str, summary: BinarizeSummary) -> torch.Tensor:
+        """Turn a line of subwords into their numbers. Shape: ``(subwords + 1,)``, int32."""
+        known, unknown = self.dict.indices, self.dict.unk_index
+        numbers = [known.get(subword, unknown) for subword in line.split()]
+        numbers.append(self.dict.eos_index)
+        summary.num_seq += 1
+        summary.num_tok += len(numbers)
+        return torch.from_numpy(np.array(numbers, dtype=np.int32))
+
+
+def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, workers: int) -> None:
+    """Let fairseq binarize a file of subwords, then drop it.
+
+    Args:
+        pieces: the subwords as text.
+        prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
+        dictionary: the language's dictionary.
+        lines: number of lines.
+        workers: most processes to use; fewer where there are few lines.
+    """
+    FileBinarizer.multiprocess_dataset(
+        str(pieces),
+        "mmap",
+        _SubwordBinarizer(dictionary, str.split),
+        str(prefix),
+        vocab_size=len(dictionary),
+        num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
+    )
+    pieces.unlink()

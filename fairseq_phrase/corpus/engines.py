@@ -1,0 +1,253 @@
+"""Who parses: this process, processes of this machine, or the actors of a Ray cluster.
+
+Every engine takes jobs, which are numbered lists of lines, and gives back each job's parses as the
+bytes of a shard, in any order. What is in a shard does not depend on the engine. Imports no fairseq
+and no torch, so that workers start quickly.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fairseq_phrase.corpus.parse_shards import to_bytes
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+
+ENGINES = ("processes", "ray")
+_JOBS_PER_WORKER = 2  # in work or waiting for it
+_DEATHS = 2  # workers that one job may cost
+
+
+class Job(NamedTuple):
+    """Lines to be parsed.
+
+    Attributes:
+        number: the shard's number, from 0.
+        first_line: the number of its first line in the text, from 1.
+        lines: the lines.
+    """
+
+    number: int
+    first_line: int
+    lines: list[str]
+
+
+class Done(NamedTuple):
+    """A job's parses.
+
+    Attributes:
+        job: the job.
+        shard: its parses, as bytes.
+        problem: the line's number in the text, from 1, and what is wrong with it, of the first line
+            without a parse.
+    """
+
+    job: Job
+    shard: bytes
+    problem: tuple[int, str] | None
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Which engine to use.
+
+    Attributes:
+        name: one of :data:`ENGINES`.
+        workers: number of processes or actors; one process is this one.
+        ray_address: the cluster's address; None starts Ray on this machine.
+    """
+
+    name: str = "processes"
+    workers: int = 1
+    ray_address: str | None = None
+
+
+def run_jobs(jobs: Iterable[Job], parsing: ParsingOptions, engine: EngineOptions) -> Iterator[Done]:
+    """Parse all jobs, in any order.
+
+    Args:
+        jobs: what to parse; read as needed.
+        parsing: how.
+        engine: by whom.
+
+    Raises:
+        UserError: the parser or the engine cannot be used, or workers died over one job.
+    """
+    if engine.name == "ray":
+        yield from _on_ray(iter(jobs), parsing, engine)
+    elif engine.workers > 1:
+        yield from _in_processes(iter(jobs), parsing, engine.workers)
+    else:
+        yield from map(Worker(parsing), jobs)
+
+
+class Worker:
+    """A parser that does jobs. Loaded once per process."""
+
+    def __init__(self, parsing: ParsingOptions):
+        self._pipeline = ParsingPipeline(parsing)
+
+    def __call__(self, job: Job) -> Done:
+        """Do a job."""
+        parses = self._pipeline.parse(job.lines)
+        problem = next(
+            (
+                (job.first_line + index, parse.reason)
+                for index, parse in enumerate(parses)
+                if isinstance(parse, Unparsed)
+            ),
+            None,
+        )
+        return Done(job, to_bytes(parses), problem)
+
+
+# Processes of this machine
+
+
+def _in_processes(jobs: Iterator[Job], parsing: ParsingOptions, workers: int) -> Iterator[Done]:
+    """Parse in processes; where one dies, start anew with the jobs that were lost."""
+    lost: list[Job] = []
+    deaths: dict[int, int] = {}
+    while True:
+        try:
+            yield from _in_pool(jobs, lost, parsing, workers)
+            return
+        except BrokenProcessPool:
+            for job in lost:
+                deaths[job.number] = deaths.get(job.number, 0) + 1
+                if deaths[job.number] > _DEATHS:
+                    last = job.first_line + len(job.lines) - 1
+                    raise UserError(
+                        f"parsing processes died {_DEATHS + 1} times while lines {job.first_line} to "
+                        f"{last} were parsed (out of memory?): run again to go on from here, with "
+                        "fewer --workers if memory is short"
+                    ) from None
+
+
+def _in_pool(
+    jobs: Iterator[Job], lost: list[Job], parsing: ParsingOptions, workers: int
+) -> Iterator[Done]:
+    """Parse in one pool of processes.
+
+    Args:
+        jobs: the jobs.
+        lost: jobs to do first; if the pool breaks, those that it had not finished.
+        parsing: how to parse.
+        workers: number of processes.
+
+    Raises:
+        BrokenProcessPool: a process died.
+    """
+    # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
+    context = multiprocessing.get_context("spawn")
+    running: dict[Future[Done], Job] = {}
+    pool = ProcessPoolExecutor(workers, context, _start_process, (parsing,))
+    try:
+        while True:
+            while len(running) < _JOBS_PER_WORKER * workers:
+                job = lost.pop(0) if lost else next(jobs, None)
+                if job is None:
+                    break
+                running[_submitted(pool, job)] = job
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done = future.result()
+                del running[future]
+                yield done
+    except BrokenProcessPool:
+        lost[:0] = sorted(running.values())
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Done]:
+    try:
+        return pool.submit(_do, job)
+    except BrokenProcessPool as error:
+        failed: Future[Done] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+_do_job: Callable[[Job], Done]
+
+
+def _start_process(parsing: ParsingOptions) -> None:
+    """Load the parser once per process, and end when the process that started this one does."""
+    global _do_job
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _do_job = Worker(parsing)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _do(job: Job) -> Done:
+    return _do_job(job)
+
+
+# Ray
+
+
+def _on_ray(jobs: Iterator[Job], parsing: ParsingOptions, engine: EngineOptions) -> Iterator[Done]:
+    """Parse in Ray actors, each of which holds a parser."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError("Ray is not installed: pip install 'fairseq-phrase[ray]'") from None
+    was_running = ray.is_initialized()
+    if not was_running:
+        _start_ray(ray, engine)
+    # An actor that dies is started again and its job done again.
+    remote: Any = ray.remote(num_cpus=1, max_restarts=_DEATHS, max_task_retries=_DEATHS)(Worker)
+    actors = [remote.remote(parsing) for _ in range(engine.workers)]
+    running: dict[Any, Any] = {}
+
+    def hand_out(actor: Any) -> None:
+        job = next(jobs, None)
+        if job is not None:
+            running[actor.__call__.remote(job)] = actor
+
+    try:
+        for actor in actors * _JOBS_PER_WORKER:
+            hand_out(actor)
+        while running:
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            actor = running.pop(ready)
+            hand_out(actor)
+            yield ray.get(ready)
+    except ray.exceptions.RayTaskError as error:
+        raise (
+            error.cause if isinstance(error.cause, UserError) else UserError(str(error))
+        ) from None
+    except ray.exceptions.RayError as error:
+        raise UserError(f"Ray: {error}; run again to go on from here") from None
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+        if not was_running:
+            ray.shutdown()
+
+
+def _start_ray(ray: Any, engine: EngineOptions) -> None:
+    try:
+        if engine.ray_address is None:
+            ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=engine.ray_address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(f"Ray cannot be had at '{engine.ray_address}': {error}") from None

@@ -1,0 +1,92 @@
+"""What preprocessing was asked for, and what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairseq_phrase.corpus.engines import EngineOptions
+from fairseq_phrase.parsers.pipeline import ParsingOptions
+
+
+@dataclass
+class Options:
+    """What ``fairseq-phrase-preprocess`` was asked for; its ``--help`` explains each.
+
+    Attributes:
+        splits: prefix of the raw text by the split's name (``train``, ``valid``, ``test``,
+            ``test1``).
+        parsing: how to parse, by language; a language that is not there is not parsed.
+        bpe: one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
+        bpe_model: the subword model, or the file of BPE codes; None trains a SentencePiece model.
+    """
+
+    source_lang: str
+    target_lang: str
+    destdir: Path
+    splits: dict[str, str]
+    parsing: dict[str, ParsingOptions]
+    bpe: str = "sentencepiece"
+    bpe_model: Path | None = None
+    vocab_size: int = 8000
+    joined_dictionary: bool = False
+    srcdict: Path | None = None
+    tgtdict: Path | None = None
+    max_length: int = 1023
+    strict: bool = False
+    on_error: str = "stop"
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    seed: int = 1
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_lang, self.target_lang
+
+    @property
+    def pair(self) -> str:
+        """The language pair as fairseq writes it, ``de-en``."""
+        return f"{self.source_lang}-{self.target_lang}"
+
+
+@dataclass
+class SplitCounts:
+    """How many sentence pairs of a split were kept, and why others were not.
+
+    Attributes:
+        kept: sentence pairs that were written.
+        empty: pairs left out because a side is empty.
+        too_long: pairs left out because a side has too many subwords.
+        skipped: pairs left out because a line has no parse.
+        flat: lines that were given flat trees because they have no parse, by language.
+        words: words that were written, by parsed language.
+        subwords: subwords that were written, by language.
+    """
+
+    kept: int = 0
+    empty: int = 0
+    too_long: int = 0
+    skipped: int = 0
+    flat: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
+    subwords: dict[str, int] = field(default_factory=dict)
+
+
+def splits_of(
+    trainpref: str | None, validpref: str | None, testpref: str | None
+) -> Iterator[tuple[str, str]]:
+    """Name splits as fairseq does: further valid and test sets are ``valid1``, ``test1``, ….
+
+    Args:
+        trainpref: prefix of the training text.
+        validpref: prefixes of validation texts, commas between them.
+        testpref: prefixes of test texts, commas between them.
+
+    Yields:
+        The split's name and its prefix.
+    """
+    for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
+        if prefixes:
+            for number, prefix in enumerate(prefixes.split(",")):
+                yield (f"{name}{number or ''}", prefix)

@@ -1,0 +1,150 @@
+"""Parse a corpus: a stream of lines through an engine into shards, and out of them in order.
+
+A shard is written when it is finished, whole or not at all, so that a run that is stopped goes on
+from the last one. Shards have a fixed number of lines, so that they do not depend on the number of
+workers, and memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from fairseq_phrase.corpus.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers import FileParser
+from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.text import find_text
+
+SHARD_LINES = 1000
+#: A worker takes seconds to load its parser, so few lines are not worth another.
+LINES_PER_WORKER = 2000
+#: What to do with a line that has no parse, ``--on-error``.
+ON_ERROR = ("stop", "skip", "flat")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text to be parsed.
+
+    Attributes:
+        name: what it is called in progress bars and folders, ``train.de``.
+        path: the file it comes from, for messages and to find files of parses beside it.
+        lines: the number of its lines.
+        fingerprint: tells it from other texts.
+        can_skip: whether lines without a parse may be left out.
+    """
+
+    name: str
+    path: Path
+    lines: int
+    fingerprint: str
+    can_skip: bool = True
+
+
+def parse_corpus(
+    corpus: Corpus,
+    lines: Iterable[str],
+    pipeline: ParsingPipeline,
+    folder: Path,
+    engine: EngineOptions,
+    on_error: str,
+) -> Iterator[Parse]:
+    """Parse a text, as far as that was not done before, and read its parses.
+
+    Args:
+        corpus: the text.
+        lines: its lines.
+        pipeline: the parser, or the files beside the text, and what stands around it.
+        folder: where shards go, in a folder of their own.
+        engine: who parses.
+        on_error: one of :data:`ON_ERROR`; ``stop`` ends at the first shard with a line that has no
+            parse.
+
+    Returns:
+        Each line's parse, in order.
+
+    Raises:
+        UserError: the parser or the engine cannot be used, a file of parses is malformed, or, with
+            ``stop``, a line has no parse.
+    """
+    if isinstance(pipeline.parser, FileParser):
+        return pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
+    if pipeline.parser.is_instant:
+        return itertools.chain.from_iterable(map(pipeline.parse, _chunks(lines, SHARD_LINES)))
+    key = {
+        "text": corpus.fingerprint,
+        "parsing": repr(pipeline.options),
+        "parser": pipeline.parser.version,
+        "lines": str(SHARD_LINES),
+    }
+    shards = ShardFolder(folder / corpus.name, key)
+    _finish(corpus, lines, pipeline, shards, engine, on_error)
+    count = -(-corpus.lines // SHARD_LINES)
+    return itertools.chain.from_iterable(map(shards.read, range(count)))
+
+
+def _finish(
+    corpus: Corpus,
+    lines: Iterable[str],
+    pipeline: ParsingPipeline,
+    shards: ShardFolder,
+    engine: EngineOptions,
+    on_error: str,
+) -> None:
+    """Parse all that has no shard yet."""
+    progress = tqdm(desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05)
+
+    def unfinished() -> Iterator[Job]:
+        for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
+            if number in shards:
+                progress.initial += len(chunk)  # so that the speed is that of this run
+                progress.update(len(chunk))
+            else:
+                yield Job(number, 1 + number * SHARD_LINES, chunk)
+
+    workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
+    some = EngineOptions(engine.name, workers, engine.ray_address)
+    with progress:
+        for done in run_jobs(unfinished(), pipeline.options, some):
+            shards.write(done.job.number, done.shard)
+            progress.update(len(done.job.lines))
+            if done.problem is not None and on_error == "stop":
+                raise unparsed_error(corpus, *done.problem)
+
+
+def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
+    """Make the error of ``--on-error stop``.
+
+    Args:
+        corpus: the text.
+        line: the line without a parse, from 1.
+        reason: what is wrong with it.
+    """
+    skip = "--on-error skip leaves such lines out and counts them, " if corpus.can_skip else ""
+    return UserError(
+        f"{at(corpus.path, line)}: {reason} ({skip}--on-error flat gives them flat trees)"
+    )
+
+
+def parses_of(text: Path, parser: FileParser) -> Path:
+    """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``.
+
+    Raises:
+        UserError: there are none.
+    """
+    beside = text.with_suffix("") if text.suffix == ".gz" else text
+    return find_text(str(beside), parser.suffix)
+
+
+def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk

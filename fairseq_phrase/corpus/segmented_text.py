@@ -1,0 +1,119 @@
+"""Text that was cut into subwords before it is parsed, and which words the subwords are of.
+
+Words do not come first here: the text is fixed, so a parser's words are found in it by their
+characters. Imports no fairseq and no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from fairseq_phrase.corpus.subword_nmt import JOIN
+from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
+from fairseq_phrase.syntax.alignment import ends_in_text
+
+
+class MisspeltError(ValueError):
+    """Words that do not spell their text."""
+
+
+@dataclass(frozen=True)
+class CutLine:
+    """A line's subwords.
+
+    Attributes:
+        pieces: the subwords.
+        text: what they spell, for a parser. There is a word in it if there is a subword.
+        starts: where each subword starts in the text: the offset of its first character that is no
+            space. Never descending.
+    """
+
+    pieces: list[str]
+    text: str
+    starts: list[int]
+
+    @classmethod
+    def of_sentencepiece(cls, pieces: list[str]) -> CutLine:
+        """Spell a line of SentencePiece, where ``▁`` is a space."""
+        spelled = "".join(pieces)
+        text = spelled.replace("▁", " ").strip()
+        if not text:
+            text = spelled  # nothing but ▁, which must be of some word
+            return cls(pieces, text, _starts(pieces))
+        first = len(spelled) - len(spelled.lstrip("▁"))
+        starts = (
+            start + len(piece) - len(piece.lstrip("▁"))
+            for start, piece in zip(_starts(pieces), pieces, strict=True)
+        )
+        return cls(pieces, text, [max(0, start - first) for start in starts])
+
+    @classmethod
+    def of_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
+        """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
+
+        Args:
+            pieces: the subwords.
+            unescape: spell Moses' escapes as what they stand for; a subword that starts within an escape
+                starts at what this stands for.
+        """
+        words: list[str] = []
+        starts: list[int] = []
+        place = 0
+        for cut in _words(pieces):
+            parts = [piece.removesuffix(JOIN) for piece in cut]
+            if not any(parts):
+                parts = cut  # nothing but @@, which must be of some word
+            word, offsets = "".join(parts), _starts(parts)
+            if unescape and (plain := unescape_moses(word)) != word:
+                places = unescaped_offsets(word)
+                word, offsets = plain, [places[offset] for offset in offsets]
+            words.append(word)
+            starts += [place + offset for offset in offsets]
+            place += len(word) + 1
+        return cls(pieces, " ".join(words), starts)
+
+    def pieces_of(self, words: Sequence[str]) -> list[list[str]]:
+        """Hand out the subwords to the words that they are of.
+
+        A subword that straddles words is of the first of them; one that is nothing but a space is of
+        the next word.
+
+        Args:
+            words: words that spell the text.
+
+        Returns:
+            The subwords of each word, perhaps none.
+
+        Raises:
+            MisspeltError: the words do not spell the text.
+        """
+        try:
+            ends = ends_in_text(words, self.text)
+        except ValueError as error:
+            raise MisspeltError(str(error)) from None
+        # The first word that ends after the subword's start, or the last word.
+        owners = np.searchsorted(ends[:-1], self.starts, side="right")
+        bounds = np.searchsorted(owners, np.arange(len(ends) + 1))
+        return [self.pieces[start:end] for start, end in pairwise(bounds)]
+
+
+def _starts(parts: Sequence[str]) -> list[int]:
+    """Return where each part starts in their concatenation."""
+    return list(accumulate(map(len, parts), initial=0))[:-1]
+
+
+def _words(pieces: list[str]) -> list[list[str]]:
+    """Group the subwords of subword-nmt by words."""
+    words: list[list[str]] = []
+    joined = False
+    for piece in pieces:
+        if joined:
+            words[-1].append(piece)
+        else:
+            words.append([piece])
+        joined = piece.endswith(JOIN)
+    return words

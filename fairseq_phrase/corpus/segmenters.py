@@ -1,0 +1,159 @@
+"""Words and lines to subwords."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
+from fairseq_phrase.errors import UserError
+
+#: fairseq gives these pieces a meaning of their own; text that spells one is cut into characters.
+_SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
+# Protocol buffers merge what is appended, so these bytes set two fields of a model's
+# normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
+# word then keeps the ▁ that it has, or has not, of its own.
+_KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
+
+
+class Segmenter(Protocol):
+    """Cuts words, and lines, into subwords."""
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word, with ``▁`` in front if white space precedes it in its line."""
+        ...
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line."""
+        ...
+
+
+class SentencePieceSegmenter:
+    """A SentencePiece model that cuts words one at a time, or whole lines.
+
+    Args:
+        model: the model's file.
+
+    Raises:
+        UserError: the file is missing or is no SentencePiece model.
+    """
+
+    def __init__(self, model: Path):
+        self.model = model
+        if not model.is_file():
+            raise UserError(f"the SentencePiece model {model} is not there")
+        serialized = model.read_bytes()
+        try:
+            self._lines = _processor(serialized)
+            self._words = _processor(serialized + _KEEP_WHITE_SPACE)
+        except RuntimeError as error:
+            raise UserError(f"{model} is no SentencePiece model: {error}") from None
+        # Text repeats its words, so most are cut once. (Made here: the cache goes with its object.)
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word.
+
+        Args:
+            word: the word, with ``▁`` in front if white space precedes it.
+
+        Returns:
+            Its pieces; none if nothing but white space is left of it in the model's normal form.
+        """
+        pieces = _pieces(self._words, word)
+        if not "".join(pieces).strip("▁"):
+            return ()
+        return tuple(_unmistakable(pieces))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line of raw text, as SentencePiece does."""
+        return _unmistakable(_pieces(self._lines, line))
+
+
+def load_segmenter(bpe: str, model: Path) -> Segmenter:
+    """Load a subword model.
+
+    Args:
+        bpe: one of :data:`SEGMENTERS`.
+        model: its file.
+
+    Raises:
+        UserError: it is not there or of another kind, or its library is not installed.
+    """
+    return SEGMENTERS[bpe](model)
+
+
+def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.load_from_serialized_proto(serialized)
+    return processor
+
+
+def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
+    try:
+        return processor.encode(text, out_type=str)
+    except (UnicodeEncodeError, TypeError, RuntimeError):  # by SentencePiece's version
+        raise UserError(
+            f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
+        ) from None
+
+
+def _unmistakable(pieces: list[str]) -> list[str]:
+    """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
+    if not any(piece in _SPECIAL_PIECES or piece.split() != [piece] for piece in pieces):
+        return pieces
+    cut = []
+    for piece in pieces:
+        if piece in _SPECIAL_PIECES or piece.split() != [piece]:
+            cut += [character for character in piece if not character.isspace()]
+        else:
+            cut.append(piece)
+    return cut
+
+
+#: What cuts words into subwords, by ``--bpe``.
+SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
+    "sentencepiece": SentencePieceSegmenter,
+    "subword_nmt": SubwordNmtSegmenter,
+}
+#: What a data directory calls its subword model.
+MODEL_NAMES = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
+
+
+def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int, seed: int) -> None:
+    """Train a unigram model that covers every character.
+
+    Args:
+        lines: raw text, of both languages for a joint model.
+        model: the file where it goes.
+        vocabulary_size: number of pieces.
+        seed: for the sentences drawn where there are more than ten million.
+
+    Raises:
+        UserError: SentencePiece cannot train, for instance because the text has too few pieces.
+    """
+    sentencepiece.set_random_generator_seed(seed)
+    trained = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=trained,  # a file's path would become part of the model
+            vocab_size=vocabulary_size,
+            character_coverage=1.0,
+            input_sentence_size=10_000_000,
+            shuffle_input_sentence=True,
+            train_extremely_large_corpus=False,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise UserError(
+            f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
+            "another --vocab-size, or a model with --sentencepiece-model"
+        ) from None
+    model.write_bytes(trained.getvalue())

@@ -1,0 +1,1 @@
+"""Data and trees, to look at and to check."""

@@ -1,0 +1,216 @@
+"""Statistics of the parses in a data directory, read once, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
+from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.tree_arrays import (
+    constituent_arities,
+    constituent_depths,
+    constituent_parents,
+    dependency_depths,
+    projective_words,
+)
+
+_EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class Spread:
+    """How a number is spread.
+
+    Attributes:
+        count: how many numbers there are.
+        total: their sum.
+        largest: the largest; -1 where there is none.
+        line: the line of the first that is so large, from 1.
+    """
+
+    count: int = 0
+    total: int = 0
+    largest: int = -1
+    line: int = 0
+
+    def add(self, values: np.ndarray, lines: np.ndarray) -> None:
+        """Add numbers.
+
+        Args:
+            values: the numbers. Shape: ``(values,)``
+            lines: the line of each, from 1. Shape: ``(values,)``
+        """
+        if len(values):
+            place = int(values.argmax())
+            self.count += len(values)
+            self.total += int(values.sum())
+            if values[place] > self.largest:
+                self.largest, self.line = int(values[place]), int(lines[place])
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean; None where there is none."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass
+class SplitStatistics:
+    """What is counted of one split.
+
+    Attributes:
+        split: the split's name.
+        sentences: the number of sentences.
+        skipped: lines left out because they could not be parsed.
+        flat: lines that could not be parsed and have flat trees.
+        words: words per sentence.
+        subwords: subwords per sentence.
+        pieces: subwords per word.
+        unknown: subwords that are not in the dictionary.
+        lengths: the number of sentences of 0, 1, … words. Shape: ``(longest + 1,)``
+        depths: edges from each word up to the root.
+        heights: edges from each sentence's deepest word up to the root.
+        dependents: dependents of each word that has any.
+        projective: trees in which every subtree is a span of words; None without dependency trees.
+        constituents: constituents per sentence.
+        levels: constituents above each sentence's deepest word, those over one word included.
+        children: children of each constituent, words included.
+        labels: how often each label of a field is used, by its number in the dictionary.
+        bytes: size on disk by field.
+    """
+
+    split: str
+    sentences: int = 0
+    skipped: int = 0
+    flat: int = 0
+    words: Spread = field(default_factory=Spread)
+    subwords: Spread = field(default_factory=Spread)
+    pieces: Spread = field(default_factory=Spread)
+    unknown: int = 0
+    lengths: np.ndarray = field(default_factory=lambda: _EMPTY)
+    depths: Spread = field(default_factory=Spread)
+    heights: Spread = field(default_factory=Spread)
+    dependents: Spread = field(default_factory=Spread)
+    projective: int | None = None
+    constituents: Spread = field(default_factory=Spread)
+    levels: Spread = field(default_factory=Spread)
+    children: Spread = field(default_factory=Spread)
+    labels: dict[str, np.ndarray] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+
+    def length_quantile(self, share: float) -> int | None:
+        """Return the number of words that so large a share of sentences does not exceed."""
+        if not self.sentences:
+            return None
+        return int(np.searchsorted(np.cumsum(self.lengths), share * self.sentences))
+
+    def add(self, chunk: Chunk, unknown: int) -> None:
+        """Count a chunk of sentences.
+
+        Args:
+            chunk: the sentences; their records must be whole.
+            unknown: the dictionary's index of the unknown subword.
+        """
+        arrays = chunk.arrays
+        lines = np.arange(chunk.first + 1, chunk.first + len(chunk) + 1)
+        words, counts = arrays["words"], word_counts(arrays["words"])
+        self.sentences += len(chunk)
+        self.words.add(counts, lines)
+        self.subwords.add(words.sizes, lines)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        of_words = Ragged(np.zeros(offsets[-1], dtype=np.int64), offsets)
+        numbers = words.values + np.repeat(offsets[:-1], words.sizes)
+        pieces = np.bincount(numbers, minlength=len(of_words.values))
+        self.pieces.add(pieces, lines[of_words.sentences])
+        self.unknown += int((arrays["text"].values == unknown).sum())
+        self.lengths = _added(self.lengths, np.bincount(counts))
+        if "heads" in arrays:
+            self._add_dependencies(arrays["heads"], lines)
+        if "spans" in arrays:
+            self._add_constituents(arrays["spans"], lines)
+        for name in ("deprels", "tags"):
+            if name in arrays:
+                self._add_labels(name, arrays[name].values)
+
+    def _add_labels(self, name: str, values: np.ndarray) -> None:
+        self.labels[name] = _added(self.labels.get(name, _EMPTY), np.bincount(values))
+
+    def _add_dependencies(self, heads: Ragged, lines: np.ndarray) -> None:
+        places = heads.values + np.repeat(heads.offsets[:-1], heads.sizes)
+        depths, _ = dependency_depths(places, int(heads.sizes.max(initial=0)))
+        line_of = lines[heads.sentences]
+        self.depths.add(depths, line_of)
+        self.heights.add(*_deepest(depths, heads.offsets, lines))
+        arities = np.bincount(places, minlength=len(places)) - (depths == 0)  # a root's own is none
+        self.dependents.add(arities[arities > 0], line_of[arities > 0])
+        broken = np.unique(heads.sentences[~projective_words(places, depths)])
+        self.projective = (self.projective or 0) + len(lines) - len(broken)
+
+    def _add_constituents(self, spans: Ragged, lines: np.ndarray) -> None:
+        starts, ends, labels = spans.values.reshape(-1, 3).T
+        triples = Ragged(starts, spans.offsets // 3)
+        self.constituents.add(triples.sizes, lines)
+        parents = constituent_parents(starts, triples.sentences)
+        self.levels.add(*_deepest(constituent_depths(parents) + 1, triples.offsets, lines))
+        self.children.add(constituent_arities(parents, ends - starts), lines[triples.sentences])
+        self._add_labels("spans", labels)
+
+
+def _added(counts: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Add two histograms of different lengths."""
+    longer, shorter = (counts, more) if len(counts) >= len(more) else (more, counts)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total
+
+
+def _deepest(
+    depths: np.ndarray, offsets: np.ndarray, lines: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest depth of each sentence that has any, and the sentence's line."""
+    filled = np.diff(offsets) > 0
+    if not filled.any():
+        return _EMPTY, _EMPTY
+    return np.maximum.reduceat(depths, offsets[:-1][filled]), lines[filled]
+
+
+def split_statistics(
+    directory: Path,
+    manifest: Manifest,
+    split: str,
+    dictionaries: dict[str, Any],
+    advance: Callable[[int], object] = lambda sentences: None,
+) -> SplitStatistics:
+    """Count a split's sentences, words and trees.
+
+    Args:
+        directory: the data directory.
+        manifest: the manifest of the parsed language.
+        split: the split's name with its language pair.
+        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
+        advance: called with the number of sentences that have been counted since the last call.
+
+    Raises:
+        UserError: a record is broken, or the parses are not of this text.
+    """
+    files = SplitFiles(directory, manifest, split)
+    checker = RecordChecker(files, dictionaries)
+    record = manifest.splits[split]
+    statistics = SplitStatistics(
+        split,
+        skipped=record.unparsed_skipped,
+        flat=record.unparsed_flat,
+        bytes={name: files.bytes_of(name) for name in FIELDS if name in manifest.fields},
+    )
+    unknown = dictionaries["text"].unk()
+    for chunk in files.chunks():
+        checker.check(chunk)  # statistics of broken records would mean nothing
+        statistics.add(chunk, unknown)
+        advance(len(chunk))
+    return statistics

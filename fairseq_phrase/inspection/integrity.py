@@ -1,0 +1,130 @@
+"""Verify every record of the parses in a data directory against the text they belong to.
+
+Opening a data directory compares fingerprints, which sample large files. Here every number is
+looked at, a chunk of sentences at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
+from fairseq_phrase.inspection.sentence_blocks import SplitFiles
+from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+
+_RERUN = "run fairseq-phrase-preprocess again"
+
+
+def load_dictionary(path: Path) -> Any:
+    """Read a fairseq dictionary, of tokens or of labels.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    # fairseq takes seconds to import: wrong arguments do not wait for it.
+    from fairseq.data import Dictionary
+
+    try:
+        return Dictionary.load(str(path))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {_RERUN}") from None
+    except Exception as error:  # fairseq raises a bare Exception where a file is not UTF-8
+        raise UserError(f"{path} is damaged ({error}): {_RERUN}") from None
+
+
+def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
+    """Read the dictionaries that a language's text and parses are numbered by.
+
+    Returns:
+        By ``text`` and, of the fields of labels, those that there are.
+
+    Raises:
+        UserError: one is missing or damaged.
+    """
+    names = {"text": f"dict.{manifest.language}.txt"}
+    names |= {name: file for name, file in LABEL_FILES.items() if name in manifest.fields}
+    return {name: load_dictionary(directory / file) for name, file in names.items()}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found to be whole.
+
+    Attributes:
+        split: the split's name.
+        sentences: how many sentences.
+        words: how many words.
+        subwords: how many subwords.
+        files: how many files have the fingerprint that the manifest says.
+    """
+
+    split: str
+    sentences: int
+    words: int
+    subwords: int
+    files: int
+
+
+def verify_split(
+    directory: Path,
+    manifest: Manifest,
+    split: str,
+    dictionaries: dict[str, Any],
+    advance: Callable[[int], object] = lambda sentences: None,
+) -> Verified:
+    """Verify every record of a split, then its counts, then its files' fingerprints.
+
+    In this order, because the first names the line.
+
+    Args:
+        directory: the data directory.
+        manifest: the manifest of the parsed language.
+        split: the split's name with its language pair.
+        dictionaries: what :func:`load_dictionaries` returned.
+        advance: called with the number of sentences that have been checked since the last call.
+
+    Raises:
+        UserError: something is broken; the message says what was expected and what was found.
+    """
+    files = SplitFiles(directory, manifest, split)
+    checker = RecordChecker(files, dictionaries)
+    words = subwords = 0
+    for chunk in files.chunks():
+        checker.check(chunk)
+        words += int(word_counts(chunk.arrays["words"]).sum())
+        subwords += len(chunk.arrays["words"].values)
+        advance(len(chunk))
+    _check_lengths(files, directory, manifest)
+    record = manifest.splits[split]
+    found = {"sentences": files.sentences, "words": words, "subwords": subwords}
+    for what, count in found.items():
+        if count != getattr(record, what):
+            raise UserError(
+                f"{Manifest.path(directory, manifest.language)} expects {getattr(record, what)} "
+                f"{what} in {split}, found {count}: {_RERUN}"
+            )
+    ParseStore(directory, split, manifest.language, set())  # compares all fingerprints
+    return Verified(split, files.sentences, words, subwords, len(record.checksums))
+
+
+def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> None:
+    """Check that text, parses and the other language's text have as many lines."""
+    lengths = {f"{files.path_of(name)}.idx": len(reader) for name, reader in files.readers.items()}
+    for language in files.split.rpartition(".")[2].split("-"):
+        other = directory / f"{files.split}.{language}"
+        if language != manifest.language and Path(f"{other}.idx").is_file():
+            lengths[f"{other}.idx"] = len(IndexedReader(other))
+    expected = manifest.splits[files.split].sentences
+    for path, found in lengths.items():
+        if found != expected:
+            raise UserError(
+                f"{at(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
+                f"{Manifest.path(directory, manifest.language).name} says, found {found}; {_RERUN}"
+            )

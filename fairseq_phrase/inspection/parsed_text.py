@@ -1,0 +1,162 @@
+"""Sentences of a data directory as text with trees, to be looked at."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+
+# Emoji are joined and flags are spelled with these; they change nothing around them.
+_HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True)
+class ParsedText:
+    """A sentence's words and trees.
+
+    Attributes:
+        place: where it is from, ``train.de-en.de, line 7``.
+        words: the words' texts, without the marks of subwords.
+        space_before: whether white space precedes each word.
+        pieces: the subwords of each word, without their marks; ``▁`` where one is nothing else.
+        heads: the head of each word, the root its own; None without dependency trees.
+            Shape: ``(words,)``, word indices from 0.
+        deprels: the relation of each word to its head; empty where there is none.
+        tags: the part of speech of each word; empty where there is none.
+        constituents: the constituents; None where there are none.
+    """
+
+    place: str
+    words: list[str]
+    space_before: list[bool]
+    pieces: list[list[str]]
+    heads: np.ndarray | None
+    deprels: list[str]
+    tags: list[str]
+    constituents: ConstituencyTree | None
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        parts = zip(self.words, self.space_before, strict=True)
+        return "".join(" " * space + word for word, space in parts).strip()
+
+    @property
+    def summary(self) -> str:
+        """Where it is from and how long it is."""
+        subwords = sum(map(len, self.pieces))
+        return f"{self.place}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    r"""Spell out what would act on a terminal or a page instead of being seen.
+
+    A data directory may be from a stranger, and ``\x1b`` starts a terminal's commands.
+
+    Args:
+        text: any text.
+
+    Returns:
+        The text, with control characters, bidirectional marks, line separators and the like as
+        ``\x1b`` or ``\u202e``.
+    """
+    return "".join(
+        character.encode("unicode_escape", "surrogatepass").decode()
+        if unicodedata.category(character) in _INVISIBLE and character not in _HARMLESS_FORMATS
+        else character
+        for character in text
+    )
+
+
+class ParsedTextReader:
+    """Read sentences of one split with their trees.
+
+    Args:
+        directory: the data directory.
+        manifest: the manifest of the parsed language.
+        split: the split's name with its language pair, ``train.de-en``.
+        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
+
+    Raises:
+        UserError: the parses are missing or damaged, or belong to another text.
+    """
+
+    def __init__(
+        self, directory: Path, manifest: Manifest, split: str, dictionaries: dict[str, Any]
+    ):
+        self._name = f"{split}.{manifest.language}"
+        self._bpe, self._dictionaries = manifest.bpe, dictionaries
+        self._store = ParseStore(directory, split, manifest.language, set(manifest.fields))
+        self._text = IndexedReader(directory / self._name)
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self._store)
+
+    def read(self, line: int) -> ParsedText:
+        """Read one sentence.
+
+        Args:
+            line: its line in the split, from 1.
+
+        Raises:
+            UserError: there is no such line, or its record is broken.
+        """
+        if not 1 <= line <= len(self):
+            raise UserError(f"{self._name} has lines 1 to {len(self)}, not {line}")
+        place = f"{self._name}, line {line}"
+        parse = self._store[line - 1]
+        tokens = self._text[line - 1][:-1]
+        try:
+            return self._parsed_text(place, tokens, parse)
+        except (ValueError, IndexError) as error:
+            raise UserError(f"{place} is broken: {error}; --check names the file") from None
+
+    def _parsed_text(self, place: str, tokens: np.ndarray, parse: dict) -> ParsedText:
+        symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]
+        pairs = zip(parse["words"].tolist(), symbols, strict=True)
+        cut = [
+            [symbol for _, symbol in word] for _, word in groupby(pairs, key=lambda pair: pair[0])
+        ]
+        spelled = [self._spelled(pieces) for pieces in cut]
+        constituents = None
+        if "spans" in parse:
+            spans = parse["spans"]
+            labels = self._labels("spans", spans[:, 2])
+            constituents = ConstituencyTree(spans[:, :2], labels, len(cut))
+        return ParsedText(
+            place,
+            ["".join(pieces).removeprefix("▁").replace("▁", " ") for pieces, _ in spelled],
+            [space for _, space in spelled],
+            [pieces for pieces, _ in spelled],
+            DependencyTree(parse["heads"]).heads if "heads" in parse else None,
+            self._labels("deprels", parse["deprels"]) if "deprels" in parse else [],
+            self._labels("tags", parse["tags"]) if "tags" in parse else [],
+            constituents,
+        )
+
+    def _labels(self, name: str, numbers: np.ndarray) -> list[str]:
+        return [self._dictionaries[name][number] for number in numbers.tolist()]
+
+    def _spelled(self, symbols: list[str]) -> tuple[list[str], bool]:
+        """Take the marks off a word's subwords; tell whether white space precedes it."""
+        if self._bpe == "subword_nmt":  # which does not keep white space
+            return [*(symbol.removesuffix("@@") for symbol in symbols[:-1]), symbols[-1]], True
+        space = symbols[0].startswith("▁")
+        return [symbols[0].removeprefix("▁") or symbols[0], *symbols[1:]], space

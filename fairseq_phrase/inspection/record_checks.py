@@ -1,0 +1,266 @@
+"""Check the records of a chunk of sentences: text, words, heads, labels and constituents.
+
+All sentences are checked at once, and whatever is in them, so that no broken record can make the
+check itself fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
+from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What is wrong with one sentence of a chunk.
+
+    Attributes:
+        sentence: which one, from 0 in the chunk.
+        name: ``text`` or the field.
+        problem: what was expected and what was found.
+    """
+
+    sentence: int
+    name: str
+    problem: str
+
+
+class RecordChecker:
+    """Check the records of one split.
+
+    Args:
+        files: the split's files.
+        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries`
+            returned.
+    """
+
+    def __init__(self, files: SplitFiles, dictionaries: dict[str, Any]):
+        self._files = files
+        self._entries = {name: len(entries) for name, entries in dictionaries.items()}
+        text = dictionaries["text"]
+        self._eos, self._special = text.eos(), (text.bos(), text.pad(), text.eos())
+
+    def check(self, chunk: Chunk) -> None:
+        """Check every record of a chunk.
+
+        Raises:
+            UserError: one is broken; the first is named, with the line, what was expected and what
+                was found.
+        """
+        # Of several faults in a line, the first in this order is the cause of the others.
+        faults = [fault for check in self._checks(chunk) for fault in check]
+        if faults:
+            first = min(faults, key=lambda fault: fault.sentence)
+            path = f"{self._files.path_of(first.name)}.bin"
+            place = at(path, chunk.first + first.sentence + 1)
+            raise UserError(f"{place}: {first.problem}; run fairseq-phrase-preprocess again")
+
+    def _checks(self, chunk: Chunk) -> Iterator[Iterator[_Fault]]:
+        arrays = chunk.arrays
+        yield self._text(arrays["text"])
+        yield _words(arrays["words"], arrays["text"])
+        counts = word_counts(arrays["words"])
+        for name in ("heads", "deprels", "tags"):
+            if name in arrays:
+                yield _sizes(name, arrays[name], counts, "words", "as the words have")
+                yield self._labels(name, arrays[name]) if name != "heads" else _heads(arrays[name])
+        if "spans" in arrays:
+            yield self._spans(arrays["spans"], counts)
+
+    def _text(self, text: Ragged) -> Iterator[_Fault]:
+        ends = np.maximum(text.offsets[1:] - 1, 0)
+        tokens, sentences, entries = text.values, text.sentences, self._entries["text"]
+        found = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
+        yield from _first(
+            found != self._eos,
+            "text",
+            lambda sentence: (
+                f"expected the end of the sentence, {self._eos}, as the last token, found "
+                + (str(found[sentence]) if found[sentence] >= 0 else "no token")
+            ),
+        )
+        inside = np.ones(len(tokens), dtype=bool)
+        inside[ends[text.sizes > 0]] = False
+        wrong = (tokens < 0) | (tokens >= entries)
+        wrong |= inside & np.isin(tokens, self._special)
+        yield from _first_value(
+            wrong,
+            "text",
+            sentences,
+            lambda place: (
+                f"expected token {text.positions[place] + 1} to be one of the {entries} in the "
+                f"dictionary, and no padding or end within the sentence, found {tokens[place]}"
+            ),
+        )
+
+    def _labels(self, name: str, labels: Ragged) -> Iterator[_Fault]:
+        yield from self._known(name, labels.values, labels.sentences, labels.positions, "word")
+
+    def _known(
+        self, name: str, values: np.ndarray, sentences: np.ndarray, positions: np.ndarray, what: str
+    ) -> Iterator[_Fault]:
+        """Check that labels are in their dictionary; its first three entries mark padding and ends."""
+        entries = self._entries[name]
+        yield from _first_value(
+            (values < len(self._special)) | (values >= entries),
+            name,
+            sentences,
+            lambda place: (
+                f"expected {what} {positions[place]} to have a label from {len(self._special)} to "
+                f"{entries - 1}, as {LABEL_FILES[name]} numbers them, found {values[place]} "
+                f"({what}s count from 0)"
+            ),
+        )
+
+    def _spans(self, spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+        whole = spans.sizes % 3 == 0
+        yield from _first(
+            ~whole,
+            "spans",
+            lambda sentence: f"expected triples of numbers, found {spans.sizes[sentence]} numbers",
+        )
+        if not whole.all():  # what comes later in the chunk is out of step
+            stop = int((~whole).argmax())
+            end = spans.offsets[stop]
+            spans, counts = Ragged(spans.values[:end], spans.offsets[: stop + 1]), counts[:stop]
+        starts, ends, labels = spans.values.reshape(-1, 3).T
+        triples = Ragged(starts, spans.offsets // 3)
+        sentences, positions = triples.sentences, triples.positions
+        words = counts[sentences]
+        yield from _first_value(
+            (starts < 0) | (starts >= ends) | (ends > words),
+            "spans",
+            sentences,
+            lambda place: (
+                f"expected constituent {positions[place]} to cover words out of 0 to "
+                f"{words[place] - 1}, found {starts[place]} to {ends[place] - 1} (both count from 0)"
+            ),
+        )
+        inner = positions[1:] > 0
+        out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
+        yield from _first_value(
+            np.concatenate([[False], inner & out_of_order])[: len(starts)],
+            "spans",
+            sentences,
+            lambda place: (
+                f"expected children before parents and left before right, found constituent "
+                f"{positions[place]} over words {starts[place]} to {ends[place] - 1} after "
+                f"{starts[place - 1]} to {ends[place - 1] - 1} (words count from 0)"
+            ),
+        )
+        before = previous_smaller(starts, triples.offsets[sentences])
+        yield from _first_value(
+            (before >= 0) & (ends[before] > starts),
+            "spans",
+            sentences,
+            lambda place: (
+                f"expected constituents within or beside one another, found words "
+                f"{starts[before[place]]} to {ends[before[place]] - 1} and {starts[place]} to "
+                f"{ends[place] - 1}, which cross (words count from 0)"
+            ),
+        )
+        yield from self._known("spans", labels, sentences, positions, "constituent")
+
+
+def word_counts(words: Ragged) -> np.ndarray:
+    """Count each sentence's words. Shape: ``(sentences,)``, int64."""
+    counts = np.zeros(len(words.sizes), dtype=np.int64)
+    filled = words.sizes > 0
+    counts[filled] = words.values[words.offsets[1:][filled] - 1] + 1
+    return counts
+
+
+def _words(words: Ragged, text: Ragged) -> Iterator[_Fault]:
+    subwords = np.maximum(text.sizes - 1, 0)
+    yield from _sizes("words", words, subwords, "subwords", "as the text has")
+    steps = np.diff(words.values, prepend=0)
+    starts = words.offsets[:-1][words.sizes > 0]
+    steps[starts] = words.values[starts]
+    wrong = (steps < 0) | (steps > 1)
+    wrong[starts] = words.values[starts] != 0
+    positions, values = words.positions, words.values
+
+    def problem(place: int) -> str:
+        expected = "0"
+        if positions[place]:
+            expected = f"{values[place - 1]} or {values[place - 1] + 1}"
+        return (
+            f"expected subword {positions[place]} to be of word {expected}, found {values[place]} "
+            "(both count from 0)"
+        )
+
+    yield from _first_value(wrong, "words", words.sentences, problem)
+
+
+def _sizes(
+    name: str, found: Ragged, expected: np.ndarray, what: str, source: str
+) -> Iterator[_Fault]:
+    yield from _first(
+        found.sizes != expected,
+        name,
+        lambda sentence: (
+            f"expected {expected[sentence]} {what}, {source}, found {found.sizes[sentence]}"
+        ),
+    )
+
+
+def _heads(heads: Ragged) -> Iterator[_Fault]:
+    sizes, positions, sentences, values = (
+        heads.sizes,
+        heads.positions,
+        heads.sentences,
+        heads.values,
+    )
+    outside = (values < 0) | (values >= sizes[sentences])
+    yield from _first_value(
+        outside,
+        "heads",
+        sentences,
+        lambda place: (
+            f"expected the head of word {positions[place]} out of 0 to "
+            f"{sizes[sentences[place]] - 1}, found {values[place]} (words count from 0)"
+        ),
+    )
+    own = values == positions
+    roots = np.bincount(sentences[own], minlength=len(sizes))
+    yield from _first(
+        (roots != 1) & (sizes > 0),
+        "heads",
+        lambda sentence: f"expected one root, a word that is its own head, found {roots[sentence]}",
+    )
+    places = np.arange(len(values))
+    inside = np.where(outside, places, values + np.repeat(heads.offsets[:-1], sizes))
+    circling = dependency_depths(inside, int(sizes.max(initial=0)))[1]
+    yield from _first_value(
+        circling,
+        "heads",
+        sentences,
+        lambda place: (
+            f"expected a tree, found that the heads above word {positions[place]} lead back to "
+            "where they were (words count from 0)"
+        ),
+    )
+
+
+def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Iterator[_Fault]:
+    """Report the first sentence that is wrong, if one is."""
+    if wrong.any():
+        sentence = int(wrong.argmax())
+        yield _Fault(sentence, name, problem(sentence))
+
+
+def _first_value(
+    wrong: np.ndarray, name: str, sentences: np.ndarray, problem: Callable[[int], str]
+) -> Iterator[_Fault]:
+    """Report the first value that is wrong, if one is."""
+    if wrong.any():
+        place = int(wrong.argmax())
+        yield _Fault(int(sentences[place]), name, problem(place))

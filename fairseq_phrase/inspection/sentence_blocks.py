@@ -1,0 +1,144 @@
+"""A split's text and parses in chunks: many sentences as few long arrays, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest
+
+#: Values of text and parses that a chunk holds, if its first sentence has no more.
+CHUNK_VALUES = 1 << 18
+_CHUNK_SENTENCES = 1 << 15
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Arrays of several sentences, laid end to end.
+
+    Attributes:
+        values: all values. Shape: ``(values,)``, int64.
+        offsets: where each sentence starts, and the end of the last. Shape: ``(sentences + 1,)``
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of values in each sentence. Shape: ``(sentences,)``."""
+        return np.diff(self.offsets)
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """The sentence of each value, from 0. Shape: ``(values,)``."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The place of each value within its sentence, from 0. Shape: ``(values,)``."""
+        return np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.sizes)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive sentences of a split.
+
+    Attributes:
+        first: the first of them, from 0.
+        arrays: ``text`` and the fields of :data:`fairseq_phrase.store.fields.FIELDS` that there are.
+    """
+
+    first: int
+    arrays: dict[str, Ragged]
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self.arrays["text"].offsets) - 1
+
+
+class SplitFiles:
+    """The text and the parses of one split, opened without a look at their fingerprints.
+
+    Args:
+        directory: the data directory.
+        manifest: the manifest of the parsed language.
+        split: the split's name with its language pair, ``train.de-en``.
+
+    Attributes:
+        split: the split's name.
+        readers: the files by ``text`` and field.
+        sentences: the number of sentences that all of them have.
+
+    Raises:
+        UserError: a file is missing, cut short, or not in fairseq's format.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, split: str):
+        self.split = split
+        self.prefix = directory / f"{split}.{manifest.language}"
+        self.readers = {"text": IndexedReader(self.prefix)}
+        for name in FIELDS:
+            if name in manifest.fields:
+                index = shared_index(name, manifest.fields)
+                self.readers[name] = IndexedReader(
+                    f"{self.prefix}.{name}", f"{self.prefix}.{index}" if index else None
+                )
+        self.sentences = min(map(len, self.readers.values()))
+
+    def bytes_of(self, name: str) -> int:
+        """Return the size of a field's files on disk, of an index that it has for itself too."""
+        prefix = self.path_of(name)
+        return sum(
+            path.stat().st_size
+            for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
+            if path.is_file()
+        )
+
+    def path_of(self, name: str) -> Path:
+        """Return the path, without its ending, of ``text`` or a field."""
+        return self.prefix if name == "text" else Path(f"{self.prefix}.{name}")
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Read all sentences once.
+
+        Raises:
+            UserError: an index is damaged; all sentences before that line have been yielded.
+        """
+        first = 0
+        while first < self.sentences:
+            last = min(self.sentences, first + _CHUNK_SENTENCES)
+            gaps = {name: reader.first_gap(first, last) for name, reader in self.readers.items()}
+            damaged = min((gap for gap in gaps.values() if gap is not None), default=None)
+            if damaged is not None:
+                last = damaged
+            sizes = sum(
+                reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
+            )
+            ends = np.cumsum(sizes)
+            chosen = int(np.searchsorted(ends, CHUNK_VALUES, side="right"))
+            stop = min(last, first + max(1, chosen))
+            if stop > first:
+                yield self._chunk(first, stop)
+            elif damaged is not None:
+                name = next(name for name, gap in gaps.items() if gap == damaged)
+                raise UserError(
+                    f"{self.path_of(name)}.idx, line {damaged + 1}: expected its values right "
+                    "between those of the lines before and after, found another start or size; run "
+                    "fairseq-phrase-preprocess again"
+                )
+            first = stop
+
+    def _chunk(self, first: int, stop: int) -> Chunk:
+        arrays = {}
+        for name, reader in self.readers.items():
+            offsets = np.zeros(stop - first + 1, dtype=np.int64)
+            np.cumsum(reader.sizes[first:stop], out=offsets[1:])
+            arrays[name] = Ragged(reader.between(first, stop).astype(np.int64), offsets)
+        return Chunk(first, arrays)

@@ -1,0 +1,196 @@
+"""Trees drawn with characters, for a terminal.
+
+One row for each word, top down, and the word last in it: then nothing that stands to its left is
+pushed aside by wide characters, emoji or right-to-left text, whose width no program knows for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairseq_phrase.inspection.parsed_text import ParsedText, printable
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+
+#: Sentences of more words than this are not drawn: their trees would not be read.
+MAX_WORDS = 1000
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
+_LINES = {
+    0: " ", _UP | _DOWN: "│", _LEFT | _RIGHT: "─",
+    _DOWN | _RIGHT: "┌", _UP | _RIGHT: "└", _UP | _DOWN | _RIGHT: "├",
+    _DOWN | _LEFT | _RIGHT: "┬", _UP | _LEFT | _RIGHT: "┴", _UP | _DOWN | _LEFT | _RIGHT: "┼",
+}  # fmt: skip
+
+
+def draw(sentence: ParsedText) -> str:
+    """Draw a sentence's trees below its text.
+
+    Args:
+        sentence: the sentence.
+
+    Returns:
+        Several lines, the last without its end.
+    """
+    blocks = [f"{sentence.summary}\n{printable(sentence.text)}"]
+    if len(sentence.words) > MAX_WORDS:
+        blocks.append(f"(trees of more than {MAX_WORDS} words are not drawn)")
+    else:
+        if sentence.heads is not None or sentence.constituents is None:
+            blocks.append("\n".join(_word_rows(sentence)))
+        if sentence.constituents is not None:
+            blocks.append("\n".join(_constituent_rows(sentence, sentence.constituents)))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _word_rows(sentence: ParsedText) -> list[str]:
+    """Lay out a row for each word: its number, arcs, relation, tag, and the word."""
+    count = len(sentence.words)
+    columns = [[str(number) for number in range(count)]]
+    if sentence.heads is not None:
+        columns.append(arc_rows(sentence.heads))
+    columns += [labels for labels in (sentence.deprels, sentence.tags) if labels]
+    columns = [_aligned(column, right=not index) for index, column in enumerate(columns)]
+    columns.append(_cut_words(sentence))
+    return ["  ".join(cells) for cells in zip(*columns, strict=True)]
+
+
+def _aligned(cells: Sequence[str], right: bool = False) -> list[str]:
+    cells = [printable(cell) for cell in cells]
+    width = max(map(len, cells), default=0)
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+
+
+def _cut_words(sentence: ParsedText) -> list[str]:
+    """Spell each word, and how it is cut into subwords if it is."""
+    return [
+        printable(word) + (f"  ({printable('·'.join(pieces))})" if len(pieces) > 1 else "")
+        for word, pieces in zip(sentence.words, sentence.pieces, strict=True)
+    ]
+
+
+def arc_rows(heads: np.ndarray) -> list[str]:
+    """Draw the arcs of a dependency tree, a row for each word.
+
+    Every head has a bar that reaches over its dependents. A line runs from the bar to each dependent
+    and ends in an arrow; the head's own line, from further left, crosses the bar (``┬ ┼ ┴``). Where
+    a tree is not projective, a line may pass behind another head's bar (``─│─``).
+
+    Args:
+        heads: the head of each word, the root its own. Shape: ``(words,)``, word indices from 0.
+
+    Returns:
+        Rows of the same length.
+    """
+    count = len(heads)
+    lowest, highest = list(range(count)), list(range(count))
+    for word, head in enumerate(heads.tolist()):
+        lowest[head], highest[head] = min(lowest[head], word), max(highest[head], word)
+    bars = _bar_columns(heads.tolist(), lowest, highest)
+    width = 2 * (max(bars.values(), default=-1) + 1)
+    grid = np.zeros((count, width + 1), dtype=np.int64)
+    for head, bar in bars.items():
+        grid[lowest[head] : highest[head], 2 * bar] |= _DOWN
+        grid[lowest[head] + 1 : highest[head] + 1, 2 * bar] |= _UP
+    for word, head in enumerate(heads.tolist()):
+        if head == word and word not in bars:
+            continue  # a sentence of one word
+        start = 2 * bars[head]
+        grid[word, start] |= _RIGHT
+        behind = grid[word, start + 1 :]
+        own = 2 * bars[word] - start - 1 if word in bars and word != head else None
+        passed = behind == 0
+        if own is not None:
+            passed[own] = True
+        behind[passed] |= _LEFT | _RIGHT
+    rows = ["".join(_LINES[cell] for cell in row) for row in grid.tolist()]
+    return [
+        row + ("▸" if head != word else "─" if word in bars else " ")
+        for word, (row, head) in enumerate(zip(rows, heads.tolist(), strict=True))
+    ]
+
+
+def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dict[int, int]:
+    """Find a column for the bar of each head: right of its own head's, clear of other bars."""
+    dependents: list[list[int]] = [[] for _ in heads]
+    order = []
+    for word, head in enumerate(heads):
+        if word == head:
+            order.append(word)
+        else:
+            dependents[head].append(word)
+    bars: dict[int, int] = {}
+    taken: list[list[int]] = []  # by column, the heads whose bars stand in it
+    for word in order:  # grows: heads before their dependents
+        order += dependents[word]
+        if not dependents[word]:
+            continue
+        column = 0 if heads[word] == word else bars[heads[word]] + 1
+        while column < len(taken) and any(
+            lowest[word] <= highest[other] and lowest[other] <= highest[word]
+            for other in taken[column]
+        ):
+            column += 1
+        taken += [[] for _ in range(column + 1 - len(taken))]
+        taken[column].append(word)
+        bars[word] = column
+    return bars
+
+
+def children_of(tree: ConstituencyTree) -> tuple[list[list[int]], list[int]]:
+    """List what stands below each constituent.
+
+    Args:
+        tree: the constituents.
+
+    Returns:
+        The children of each constituent, left to right, and what stands under none. Constituent
+        ``k`` is ``k``, word ``w`` is ``-1 - w``.
+    """
+    children: list[list[int]] = [[] for _ in range(len(tree))]
+    waiting: list[int] = []  # without a parent yet
+    ends = [*tree.spans[:, 1].tolist(), tree.num_words]
+    starts = [*tree.spans[:, 0].tolist(), 0]
+    word = 0
+    for node, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while word < end:
+            waiting.append(-1 - word)
+            word += 1
+        first = len(waiting)
+        while first and _start(waiting[first - 1], starts) >= start:
+            first -= 1
+        if node < len(tree):
+            children[node] = waiting[first:]
+            waiting[first:] = [node]
+    return children, waiting
+
+
+def _start(child: int, starts: list[int]) -> int:
+    return -1 - child if child < 0 else starts[child]
+
+
+def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]:
+    """Draw the constituents as an indented tree; a word stands beside its tag."""
+    children, tops = children_of(tree)
+    words = _cut_words(sentence)
+    rows = []
+    # What is left to draw: a node, and what stands in front of it and of what is below it.
+    left = [(node, "", "") for node in reversed(tops)]
+    while left:
+        node, before, indent = left.pop()
+        labels = []
+        while node >= 0:
+            labels.append(printable(tree.labels[node]))
+            if len(children[node]) > 1:
+                break
+            node = children[node][0]  # a constituent of one child stands in one row with it
+        if node < 0:
+            word = -1 - node
+            labels += [printable(sentence.tags[word])] if sentence.tags else []
+            rows.append("  ".join([before + " ─ ".join(labels), words[word]]))
+            continue
+        rows.append(before + " ─ ".join(labels))
+        last, *others = reversed(children[node])
+        left.append((last, f"{indent}└─ ", f"{indent}   "))
+        left += [(child, f"{indent}├─ ", f"{indent}│  ") for child in others]
+    return rows

@@ -1,0 +1,239 @@
+"""Phrases as chains along a successor: word n-grams and dependency chains.
+
+The successor is the next word or the head. The phrase of size l that begins at w holds
+``w, s(w), ..., s^(l-1)(w)``, and the smaller phrases inside it are exactly its shorter pieces, so
+the pairs of eq. 4 can be listed in O(N k^2) and no two nodes need comparing.
+
+The functions trust their input's types and shapes:
+:class:`~fairseq_phrase.modules.phrases.phrase_batch.PhraseBatch` checks them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fairseq_phrase.modules.phrases.edges import PhraseEdges, select_edges
+
+__all__ = ["dependency_chains", "word_chains"]
+
+
+def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[Tensor, PhraseEdges]:
+    """Make the nodes of :meth:`PhraseBatch.word_ngrams`, which explains the arguments.
+
+    Returns:
+        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
+
+    Raises:
+        ValueError: if a word index is out of range or skipped.
+    """
+    # A sentence has at most as many words as tokens; taking that bound spares a device sync.
+    batch, max_words = words.shape
+    counts = _count_tokens(words, max_words)
+    following = torch.arange(1, max_words + 1, device=words.device).expand(batch, max_words)
+    has_next = pad(counts[:, 1:max_words] > 0, (0, 1))
+    successor = following.masked_fill(~has_next, max_words)
+    return _chain_nodes(
+        successor, counts, words, padding_mask, max_length, single_words=True, faults=[]
+    )
+
+
+def dependency_chains(
+    words: Tensor, heads: Tensor, padding_mask: Tensor, max_length: int
+) -> tuple[Tensor, PhraseEdges]:
+    """Make the nodes of :meth:`PhraseBatch.dependency`, which explains the arguments.
+
+    Returns:
+        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
+
+    Raises:
+        ValueError: if the heads are no trees over the sentence's words.
+    """
+    max_words = heads.size(1)
+    counts = _count_tokens(words, max_words)
+    is_word = heads >= 0
+    own_index = torch.arange(max_words, device=heads.device)
+    in_range = heads.clamp(0, max(max_words - 1, 0))
+    ends = in_range == own_index
+    # Doubling the step ceil(log2 W) times carries every word of a tree to its root.
+    ancestor = in_range
+    for _ in range(max(max_words - 1, 0).bit_length()):
+        ancestor = ancestor.gather(1, ancestor)
+    faults = [
+        ("a head lies outside its sentence", heads >= max_words),
+        (
+            "a head is a word that is not in the sentence",
+            is_word & ~is_word.gather(1, in_range),
+        ),
+        ("heads run in a circle", is_word & ~ends.gather(1, ancestor)),
+        ("a word with a head has no token", is_word & (counts[:, :max_words] == 0)),
+        ("a token's word has no head", ~is_word & (counts[:, :max_words] > 0)),
+    ]
+    successor = heads.masked_fill(~is_word | ends, max_words).clamp(max=max_words)
+    return _chain_nodes(
+        successor, counts, words, padding_mask, max_length, single_words=False, faults=faults
+    )
+
+
+def _chain_nodes(
+    successor: Tensor,
+    counts: Tensor,
+    words: Tensor,
+    padding_mask: Tensor,
+    max_length: int,
+    *,
+    single_words: bool,
+    faults: list[tuple[str, Tensor]],
+) -> tuple[Tensor, PhraseEdges]:
+    """Build the nodes whose phrases are the chains of 2..k words along a successor.
+
+    Args:
+        successor: index of the word after each in its chain, W where the chain ends.
+            Shape: (batch, W)
+        counts: number of tokens of each word; the last column is for tokens of no word.
+            Shape: (batch, W + 1)
+        words: index of each token's word or -1.
+            Shape: (batch, tokens)
+        padding_mask: Shape: (batch, tokens)
+        max_length: most words in a chain, k.
+        single_words: whether a word of several subwords is a phrase of its own.
+        faults: what may be wrong with the input, and where it is.
+            Shape of each: (batch, words)
+
+    Returns:
+        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
+
+    Raises:
+        ValueError: if a fault is found, or a word index is out of range or skipped.
+    """
+    device = words.device
+    batch, num_tokens = words.shape
+    num_words = successor.size(1)
+    path = _follow(successor, max_length)
+    has_tokens = counts[:, :num_words] > 0
+    exists = [(counts[:, :num_words] > 1) & single_words, *(word < num_words for word in path[1:])]
+    # A chain of every size contributes each of its words once.
+    sizes = [size for size in range(1, len(path) + 1) for _ in range(size)]
+    chain_words = torch.stack([path[i] for size in range(1, len(path) + 1) for i in range(size)], 1)
+    member_counts = counts.gather(1, chain_words.flatten(1)).view(chain_words.shape)
+    member_counts = member_counts * torch.stack([exists[size - 1] for size in sizes], dim=1)
+    # Number the phrases of each sentence through, so that no slot is wasted.
+    is_phrase = torch.stack(exists, dim=1).flatten(1)
+    rank = is_phrase.cumsum(1) - 1
+
+    faults = [
+        *faults,
+        ("a token's word index is out of range", words >= num_words),
+        ("a word index is skipped", has_tokens & ~pad(has_tokens[:, :-1], (1, 0), value=True)),
+    ]
+    # The one transfer from the device: the numbers that sizes of tensors depend on.
+    numbers = [is_phrase.sum(1).max(), member_counts.sum()]
+    numbers += [fault.any().long() for _, fault in faults]
+    num_phrases, num_members, *found = torch.stack(numbers).tolist()
+    for (message, _), present in zip(faults, found, strict=True):
+        if present:
+            raise ValueError(f"cannot build phrases: {message} (indices are 0-based)")
+
+    num_nodes = num_tokens + num_phrases
+    first_node = torch.arange(batch, device=device)[:, None] * num_nodes
+    node = (first_node + num_tokens + rank).view(batch, len(path), num_words)
+    itself = torch.arange(batch * num_nodes, device=device)
+    owner, token = _chain_tokens(words, counts, chain_words, member_counts, num_members)
+    phrase_node = node[:, [size - 1 for size in sizes]].reshape(-1)[owner]
+    token_node = token // num_tokens * num_nodes + token % num_tokens
+    always = torch.ones_like(torch.cat([itself, token_node]), dtype=torch.bool)
+    pairs = [
+        (itself, itself, always[: len(itself)]),
+        (phrase_node, token_node, always[len(itself) :]),
+        (token_node, phrase_node, always[len(itself) :]),
+        *_chain_pieces(path, exists, node),
+    ]
+    slot_padding = torch.arange(num_phrases, device=device) >= is_phrase.sum(1, keepdim=True)
+    return torch.cat([padding_mask, slot_padding], dim=1), select_edges(pairs)
+
+
+def _follow(successor: Tensor, max_length: int) -> list[Tensor]:
+    """Walk up to k-1 steps from every word; W means the chain has ended.
+
+    Returns:
+        For i = 0, 1, ... the word i steps after each.
+        Shape of each: (batch, W)
+    """
+    batch, num_words = successor.shape
+    ended = successor.new_full((batch, 1), num_words)
+    step = torch.cat([successor, ended], dim=1)
+    path = [torch.arange(num_words, device=successor.device).expand(batch, num_words)]
+    while len(path) < min(max_length, num_words):
+        path.append(step.gather(1, path[-1]))
+    return path
+
+
+def _chain_pieces(
+    path: list[Tensor], exists: list[Tensor], node: Tensor
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Pair every chain with the shorter chains inside it, in both directions.
+
+    Args:
+        path: the word i steps after each, from :func:`_follow`.
+        exists: for each size whether the chain that begins at a word is a phrase.
+            Shape of each: (batch, W)
+        node: flat index of that phrase's node.
+            Shape: (batch, sizes, W)
+
+    Returns:
+        Candidate pairs (query, key, exists).
+    """
+    pairs = []
+    for size in range(2, len(path) + 1):
+        whole = node[:, size - 1]
+        for piece_size in range(1, size):
+            for shift in range(size - piece_size + 1):
+                begin = path[shift].clamp(max=node.size(2) - 1)
+                piece = node[:, piece_size - 1].gather(1, begin)
+                both = exists[size - 1] & exists[piece_size - 1].gather(1, begin)
+                pairs += [(whole, piece, both), (piece, whole, both)]
+    return pairs
+
+
+def _chain_tokens(
+    words: Tensor, counts: Tensor, chain_words: Tensor, member_counts: Tensor, num_members: int
+) -> tuple[Tensor, Tensor]:
+    """List the tokens of every word of every chain.
+
+    Args:
+        words: index of each token's word or -1.
+            Shape: (batch, tokens)
+        counts: number of tokens of each word; the last column is for tokens of no word.
+            Shape: (batch, W + 1)
+        chain_words: the words of all chains.
+            Shape: (batch, chain words, W)
+        member_counts: how many tokens each of them contributes.
+            Shape: (batch, chain words, W)
+        num_members: their sum.
+
+    Returns:
+        Flat indices, into ``chain_words`` and into ``words``, of every membership.
+    """
+    # Sorted by word, the tokens of a word are a run, of which each membership takes one.
+    column = words.masked_fill(words < 0, counts.size(1) - 1)
+    sentence = torch.arange(words.size(0), device=words.device)[:, None]
+    by_word = (sentence * counts.size(1) + column).view(-1).argsort(stable=True)
+    run_start = (counts.view(-1).cumsum(0) - counts.view(-1)).view(counts.shape)
+    first_token = run_start.gather(1, chain_words.flatten(1)).view(-1)
+    repeats = member_counts.view(-1)
+    before = repeats.cumsum(0) - repeats
+    owner = torch.repeat_interleave(repeats, output_size=num_members)
+    within_run = torch.arange(num_members, device=words.device) - before[owner]
+    return owner, by_word[first_token[owner] + within_run]
+
+
+def _count_tokens(words: Tensor, max_words: int) -> Tensor:
+    """Count each word's tokens; column ``max_words`` counts the tokens of no word, if any.
+
+    Shape: (batch, max_words + 1)
+    """
+    batch = words.size(0)
+    counts = torch.zeros(batch, max_words + 1, dtype=torch.int64, device=words.device)
+    column = words.masked_fill(words < 0, max_words).clamp(max=max_words)
+    return counts.scatter_add(1, column, torch.ones_like(words))

@@ -1,0 +1,125 @@
+"""Attention along the list of adjacent pairs: time and memory grow with their number alone."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from fairseq_phrase.modules.phrases.leaked_weight import (
+    for_device,
+    outside_phrases,
+    shift_scores,
+)
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
+
+__all__ = ["EDGES_AT_ONCE", "edge_attention"]
+
+# Pairs whose rows are gathered at a time. On the CPU 512 to 2048 were equally fast and a single
+# gather of all 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
+EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
+
+
+def edge_attention(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float, *, leak: bool
+) -> Tensor:
+    """Attend along the list of adjacent pairs, with a softmax over each query's pairs.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which the weight of an adjacent pair is dropped.
+        leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width)
+    """
+    batch, heads, num_nodes, width = query.shape
+    queries, keys = phrases.edges()
+    # (batch, heads, nodes, head width) -> (batch * nodes, heads, head width)
+    query_rows, key_rows, value_rows = (
+        states.transpose(1, 2).reshape(batch * num_nodes, heads, width)
+        for states in (query, key, value)
+    )
+    # Shape: (edges, heads)
+    scores = _EdgeDot.apply(query_rows, key_rows, queries, keys) / math.sqrt(width)
+    per_node = (batch * num_nodes, heads)
+    maximum = scores.new_full(per_node, -math.inf).scatter_reduce(
+        0, queries[:, None].expand_as(scores), scores.detach(), "amax"
+    )
+    if leak:
+        outside, is_node, total = outside_phrases(value, phrases)
+        outside, is_node = outside.reshape(-1, 1), is_node.reshape(-1, 1)
+        maximum, unit = shift_scores(maximum, outside)
+    inner = (scores - maximum[queries]).exp()
+    normalizer = scores.new_zeros(per_node).index_add(0, queries, inner)
+    if leak:
+        normalizer = normalizer + unit * outside
+    inner = dropout(inner, dropout_p)
+    if leak:
+        inner = inner - (unit * is_node)[queries]
+    weights = inner / normalizer.index_select(0, queries)
+    output = _EdgeSum.apply(weights, value_rows, queries, keys)
+    output = output.view(batch, num_nodes, heads, width).transpose(1, 2)
+    if leak:
+        leaked = (unit / normalizer).view(batch, num_nodes, heads, 1).transpose(1, 2)
+        output = output + leaked * total
+    return output.to(query.dtype)
+
+
+class _EdgeDot(torch.autograd.Function):
+    """Dot products of pairs of rows, (edges, heads), without holding the pairs' rows at once.
+
+    Its gradient is :class:`_EdgeSum`, and the gradient of that is this.
+    """
+
+    @staticmethod
+    def forward(ctx, left: Tensor, right: Tensor, left_index: Tensor, right_index: Tensor):
+        ctx.save_for_backward(left, right, left_index, right_index)
+        dots = left.new_empty(len(left_index), left.size(1), dtype=_accumulator(left))
+        for part in _parts(left_index, left):
+            left_rows = upcast(left.index_select(0, left_index[part]))
+            dots[part] = left_rows.mul_(upcast(right.index_select(0, right_index[part]))).sum(-1)
+        return dots
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        left, right, left_index, right_index = ctx.saved_tensors
+        left_gradient = _EdgeSum.apply(gradient, right, left_index, right_index)
+        right_gradient = _EdgeSum.apply(gradient, left, right_index, left_index)
+        return left_gradient.to(left.dtype), right_gradient.to(right.dtype), None, None
+
+
+class _EdgeSum(torch.autograd.Function):
+    """For each target row the weighted sum of its pairs' source rows: (rows, heads, head width)."""
+
+    @staticmethod
+    def forward(ctx, weights: Tensor, source: Tensor, target_index: Tensor, source_index: Tensor):
+        ctx.save_for_backward(weights, source, target_index, source_index)
+        sums = torch.zeros_like(source, dtype=_accumulator(source))
+        for part in _parts(target_index, source):
+            rows = upcast(source.index_select(0, source_index[part]))
+            sums.index_add_(0, target_index[part], rows.mul_(weights[part][:, :, None]))
+        return sums
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        weights, source, target_index, source_index = ctx.saved_tensors
+        weight_gradient = _EdgeDot.apply(gradient, source, target_index, source_index)
+        source_gradient = _EdgeSum.apply(weights, gradient, source_index, target_index)
+        return weight_gradient, source_gradient.to(source.dtype), None, None
+
+
+def _accumulator(states: Tensor) -> torch.dtype:
+    return torch.float64 if states.dtype == torch.float64 else torch.float32
+
+
+def _parts(index: Tensor, states: Tensor) -> list[slice]:
+    """Cut a list of pairs into runs whose rows fit the processor's cache, or bound the memory."""
+    size = for_device(EDGES_AT_ONCE, states)
+    return [slice(start, start + size) for start in range(0, len(index), size)]

@@ -1,0 +1,52 @@
+"""What the ways of computing attention within phrases share: devices, and the hadamard leak."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
+
+__all__ = ["for_device", "outside_phrases", "shift_scores"]
+
+Setting = TypeVar("Setting")
+
+
+def for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
+    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
+    return choices.get(on.device.type, choices["cuda"])
+
+
+def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a hadamard row needs of the nodes outside its phrases.
+
+    Returns:
+        The number of unpadded nodes that are not adjacent, of shape (batch, nodes); whether
+        the node's neighbours are among the unpadded nodes, as 0 or 1, of shape (batch, nodes); the
+        sum of all unpadded values, of shape (batch, heads, 1, head width).
+    """
+    is_node = ~phrases.padding_mask
+    # A padded node's one neighbour is itself, which is none of the unpadded nodes.
+    inside = phrases.degrees() * is_node
+    outside = is_node.sum(1, keepdim=True) - inside
+    total = upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
+    return outside, is_node.to(total.dtype), total
+
+
+def shift_scores(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Count the zeros of the pairs outside into the rows' largest score.
+
+    Where there is no pair outside there is no zero either, and counting one would let all
+    exponentials of a row of very negative scores vanish.
+
+    Returns:
+        What to subtract from a row's scores, and the exponential of a score 0 thereafter, which
+        is 0 where no pair needs it.
+    """
+    has_zero = outside > 0
+    at_least_zero = maximum.clamp(min=0)
+    unit = (-at_least_zero).exp() * has_zero
+    return torch.where(has_zero, at_least_zero, maximum), unit

@@ -1,0 +1,369 @@
+"""Attention within phrases (eq. 4-7) and, with ``mask="all"``, between all nodes (eq. 2-3).
+
+All of it is defined by the dense N x N form, which is also fastest for short inputs. Long inputs
+take equal forms whose time and memory grow linearly with length: ``edges`` goes along the list of
+adjacent pairs, and ``blocks``, for token n-grams on devices made for matrix products, cuts the
+positions into blocks that see little beyond themselves. :func:`choose_path` alone decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, scaled_dot_product_attention
+
+from fairseq_phrase.modules.phrases.edge_attention import edge_attention
+from fairseq_phrase.modules.phrases.leaked_weight import (
+    for_device,
+    outside_phrases,
+    shift_scores,
+)
+from fairseq_phrase.modules.phrases.ngram_blocks import (
+    block_adjacency,
+    merge_queries,
+    split_keys,
+    split_queries,
+)
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.projections import initialize_projections
+
+__all__ = [
+    "ACTIVATIONS",
+    "MASKS",
+    "PhraseAttention",
+    "all_attention",
+    "attention_weights",
+    "choose_path",
+    "hadamard_attention",
+    "subset_attention",
+]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "identity": lambda states: states,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+}
+MASKS = ("subset", "hadamard", "all")
+PATHS = ("dense", "blocks", "edges")
+
+# Node pairs per adjacent pair from which the dense path is left. Measured forward and backward on
+# a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
+# edges path overtook the dense one at 38 to 42, for token n-grams and dependency chains alike, and
+# at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
+# pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess: no GPU was at hand.
+MIN_SPARSITY = {"cpu": 50.0, "cuda": 256.0}
+# On the CPU, where its rows stay in cache, the edges path was 1.1 to 1.4 times faster than blocks
+# at lengths from 32 to 512 with 1 thread, and on a par with 2. On a GPU its index_add means atomic
+# additions, and blocks are matrix products; that choice, too, awaits a measurement.
+EDGES_BEAT_BLOCKS = {"cpu": True, "cuda": False}
+# Blocks of 16 positions beat 8, 32 and 64 on the CPU; 32 fill a GPU's tiles better (a guess).
+BLOCK_SIZE = {"cpu": 16, "cuda": 32}
+
+
+def choose_path(phrases: PhraseBatch) -> str:
+    """Choose how attention within phrases is computed: ``"dense"``, ``"blocks"`` or ``"edges"``."""
+    sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
+    if sparsity < for_device(MIN_SPARSITY, phrases):
+        return "dense"
+    has_blocks = 0 < len(phrases.levels) <= for_device(BLOCK_SIZE, phrases)
+    if has_blocks and not for_device(EDGES_BEAT_BLOCKS, phrases):
+        return "blocks"
+    return "edges"
+
+
+def subset_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    phrases: PhraseBatch,
+    dropout_p: float = 0.0,
+    *,
+    path: str | None = None,
+) -> Tensor:
+    """Attend from each node to the nodes it is adjacent to (eq. 5 as its text means it, without σ).
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which an attention weight is dropped.
+        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+    """
+    path = _check_path(path or choose_path(phrases))
+    if path == "dense":
+        mask = phrases.adjacency()[:, None]
+        return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
+    if path == "blocks":
+        block = for_device(BLOCK_SIZE, phrases)
+        blocks = _split_heads(query, key, value, phrases, block)
+        mask = block_adjacency(phrases, block).flatten(0, 1)[:, None]
+        output = scaled_dot_product_attention(*blocks, mask, dropout_p=dropout_p)
+        return _merge_heads(output, phrases, block)
+    return edge_attention(query, key, value, phrases, dropout_p, leak=False)
+
+
+def hadamard_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    phrases: PhraseBatch,
+    dropout_p: float = 0.0,
+    *,
+    path: str | None = None,
+) -> Tensor:
+    """Attend as eq. 5 is written: softmax over QK^T/√d ∘ A, without σ.
+
+    Pairs outside a phrase keep the score 0 and so the weight exp(0) before normalization: every
+    unpadded node leaks into every other. A padded node sees itself and all unpadded nodes.
+
+    Dropout, by decision, falls on the weights of adjacent pairs only: the leak is one number
+    shared by all other pairs, and so it stays whichever path is taken.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        dropout_p: probability with which the weight of an adjacent pair is dropped.
+        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+    """
+    path = _check_path(path or choose_path(phrases))
+    if path == "dense":
+        weights = attention_weights(query, key, phrases, "hadamard")
+        if dropout_p > 0:
+            inside = phrases.adjacency()[:, None]
+            weights = torch.where(inside, dropout(weights, dropout_p), weights)
+        return weights.to(value.dtype) @ value
+    if path == "blocks":
+        return _blocked_hadamard(query, key, value, phrases, dropout_p)
+    return edge_attention(query, key, value, phrases, dropout_p, leak=True)
+
+
+def all_attention(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float = 0.0
+) -> Tensor:
+    """Attend from each node to all unpadded nodes (eq. 2).
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes.
+        dropout_p: probability with which an attention weight is dropped.
+
+    Returns:
+        Shape: (batch, heads, nodes, head width)
+    """
+    mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
+    return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
+
+
+def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str) -> Tensor:
+    """Return the attention weights themselves, N x N: the definition, and slow for long inputs.
+
+    Args:
+        query: Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        phrases: the nodes and which of them are adjacent.
+        mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
+
+    Returns:
+        Weights in float32 (float64 for float64 input), before dropout.
+        Shape: (batch, heads, nodes, nodes)
+    """
+    scores = _scores(query, key)
+    if mask == "subset":
+        scores = scores.masked_fill(~phrases.adjacency()[:, None], -math.inf)
+    elif mask == "hadamard":
+        scores = scores.masked_fill(~phrases.adjacency()[:, None], 0.0)
+        scores = scores.masked_fill(_excluded(phrases), -math.inf)
+    else:
+        key_mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
+        if key_mask is not None:
+            scores = scores.masked_fill(~key_mask, -math.inf)
+    return scores.softmax(-1)
+
+
+class PhraseAttention(nn.Module):
+    """Multi-head attention over the nodes of a batch, tokens and phrases. Batch-first.
+
+    With ``mask="all"`` and ``activation="identity"`` it is the attention over all node pairs
+    (phase 1, eq. 2-3); otherwise the attention within phrases (phase 2, eq. 4-7). Parameters are
+    named and initialized as in fairseq's ``MultiheadAttention`` for self-attention.
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d.
+        dropout: probability with which an attention weight is dropped in training.
+        activation: σ of eq. 5, applied to each head's output before the output projection:
+            ``sigmoid``, ``identity`` ("Linear PhraseTransformer"), ``tanh``, ``relu`` or ``gelu``.
+        mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
+            other nodes keep the score 0; ``all`` attends to all nodes.
+        bias: whether the four projections have biases.
+
+    Raises:
+        ValueError: if d is no multiple of h, or a name is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: str = "sigmoid",
+        mask: str = "subset",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"unknown activation {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
+            )
+        if mask not in MASKS:
+            raise ValueError(f"unknown phrase mask {mask!r}, expected one of {', '.join(MASKS)}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = activation
+        self.mask = mask
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize as fairseq does for queries, keys and values of one width."""
+        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, activation={self.activation}, mask={self.mask}"
+
+    def forward(
+        self, states: Tensor, phrases: PhraseBatch, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: node states.
+                Shape: (batch, nodes, width)
+            phrases: the nodes and which of them are adjacent.
+            need_weights: also return the weights, which takes a slower way.
+
+        Returns:
+            The attended states, of shape (batch, nodes, width), and the weights before dropout, of
+            shape (batch, heads, nodes, nodes), or None.
+
+        Raises:
+            ValueError: if the states are not those of the batch's nodes.
+        """
+        if states.shape[:2] != phrases.padding_mask.shape:
+            raise ValueError(
+                f"states of shape {tuple(states.shape)} do not fit phrases of "
+                f"(batch, nodes) {tuple(phrases.padding_mask.shape)}"
+            )
+        query, key, value = (
+            # (batch, nodes, width) -> (batch, heads, nodes, head width)
+            projection(states).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        dropout_p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            weights = attention_weights(query, key, phrases, self.mask)
+        if self.mask == "all":
+            attended = all_attention(query, key, value, phrases, dropout_p)
+        elif self.mask == "hadamard":
+            attended = hadamard_attention(query, key, value, phrases, dropout_p)
+        else:
+            attended = subset_attention(query, key, value, phrases, dropout_p)
+        heads = ACTIVATIONS[self.activation](attended)
+        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+
+def _check_path(path: str) -> str:
+    if path not in PATHS:
+        raise ValueError(f"unknown path {path!r}, expected one of {', '.join(PATHS)}")
+    return path
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    """Return QK^T/√d in single precision or better; scaled first, for the range of float16."""
+    return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
+
+
+def _key_mask(padding_mask: Tensor) -> Tensor | None:
+    """Return which keys may be attended to, None for all. Shape: (batch, 1, 1, nodes).
+
+    A sentence that is all padding attends to its padding: its states are never read, but a NaN
+    among them would reach the gradients.
+    """
+    if not bool(padding_mask.any()):
+        return None
+    return (~padding_mask | padding_mask.all(1, keepdim=True))[:, None, None]
+
+
+def _excluded(phrases: PhraseBatch) -> Tensor:
+    """Return the pairs that eq. 5 does not see: padded keys, but not a node itself.
+
+    Shape: (batch, 1, nodes, nodes)
+    """
+    itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
+    return (phrases.padding_mask[:, None] & ~itself)[:, None]
+
+
+def _split_heads(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cut into blocks. Shape of each: (batch * blocks, heads, nodes of the block, head width)."""
+    return (
+        split_queries(phrases, query.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        split_keys(phrases, key.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+        split_keys(phrases, value.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
+    )
+
+
+def _merge_heads(output: Tensor, phrases: PhraseBatch, block: int) -> Tensor:
+    """Undo :func:`_split_heads`. Shape: (batch, heads, nodes, head width)."""
+    blocks = output.transpose(1, 2).unflatten(0, (phrases.batch_size, -1))
+    return merge_queries(phrases, blocks, block).transpose(1, 2)
+
+
+def _blocked_hadamard(
+    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float
+) -> Tensor:
+    block = for_device(BLOCK_SIZE, phrases)
+    outside, is_node, total = outside_phrases(value, phrases)
+    query, key, keyed_value = _split_heads(query, key, value, phrases, block)
+    adjacency = block_adjacency(phrases, block).flatten(0, 1)[:, None]
+    # Per query, shape: (batch * blocks, 1, nodes of the block, 1)
+    outside = split_queries(phrases, outside, block).flatten(0, 1)[:, None, :, None]
+    is_node = split_queries(phrases, is_node, block).flatten(0, 1)[:, None, :, None]
+
+    scores = _scores(query, key)
+    scores = scores.masked_fill(~adjacency, -math.inf)
+    maximum, unit = shift_scores(scores.detach().amax(-1, keepdim=True), outside)
+    inner = (scores - maximum).exp()
+    normalizer = inner.sum(-1, keepdim=True) + unit * outside
+    inner = dropout(inner, dropout_p)
+    weights = (inner - unit * is_node * adjacency) / normalizer
+    output = weights.to(keyed_value.dtype) @ keyed_value
+    leaked = _merge_heads(unit / normalizer, phrases, block) * total
+    return _merge_heads(output, phrases, block) + leaked.to(output.dtype)

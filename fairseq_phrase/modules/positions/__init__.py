@@ -1,0 +1,1 @@
+"""Positions in the sentence and in the dependency tree."""

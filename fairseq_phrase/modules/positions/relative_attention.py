@@ -1,0 +1,180 @@
+"""Self-attention with relative positions of one or more kinds, without a vector per pair.
+
+Source: Shaw et al. 2018, *Self-Attention with Relative Position Representations*, eq. 3-4, and
+*Self-Attention with Structural Position Representations*, section 3.2:
+
+    e_ij = q_i · (k_j + a^K_ij) / √d_head,    z_i = Σ_j α_ij (v_j + a^V_ij)
+
+where a_ij is the row of a small table (2·clip + 1 rows, shared by the heads) that belongs to the
+relative position of j as seen from i. Several kinds have a table each, and their terms add up: R rows
+in all. ``q (a^K)^T`` is (n, R), and each pair takes from it what it needs, an additive bias. A query's
+weights, summed over the keys of each table row, are (n, R) again, and one product with the table is
+the value side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, linear, scaled_dot_product_attention
+
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions, collect, spread
+from fairseq_phrase.modules.projections import initialize_projections
+
+__all__ = ["RelativeAttention", "relative_attention"]
+
+
+def relative_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    positions: RelativePositions,
+    keys: Tensor,
+    values: Tensor | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with relative positions (Shaw et al., eq. 3-4).
+
+    Its largest tensors are (batch, heads, n, n), as many as attention without positions has, and one
+    more for a moment. Fastest where batch and heads are next to each other in memory, that is for
+    views of a time-first tensor.
+
+    Args:
+        query: Shape: (batch, heads, tokens, head width)
+        key: Shape: (batch, heads, tokens, head width)
+        value: Shape: (batch, heads, tokens, head width)
+        positions: the pairs' table rows, and which keys are padding.
+        keys: the tables a^K, below one another.
+            Shape: (R, head width)
+        values: the tables a^V; without them the positions are an additive bias alone, and
+            ``scaled_dot_product_attention`` does the rest.
+            Shape: (R, head width)
+        dropout_p: probability with which a weight is dropped, for values and tables alike.
+        need_weights: also return the weights.
+
+    Returns:
+        The attended values, of shape (batch, heads, tokens, head width), finite at padding; and the
+        weights before dropout, of shape (batch, heads, tokens, tokens), or None.
+    """
+    batch, heads, _, width = query.shape
+    # Scaled first, for the range of float16.
+    query = query / math.sqrt(width)
+    # (tokens, batch, heads, R) for a moment: of a time-first query no copy is made.
+    per_row = linear(query.permute(2, 0, 1, 3), keys).permute(1, 2, 0, 3)
+    bias = spread(per_row, positions, masked=True)
+    if values is None and not need_weights:
+        return scaled_dot_product_attention(query, key, value, bias, dropout_p, scale=1.0), None
+    # (batch, heads, ...) -> (batch * heads, ...)
+    query, key, value = (states.flatten(0, 1) for states in (query, key, value))
+    weights = bias.flatten(0, 1).baddbmm_(query, key.transpose(1, 2)).softmax(-1)
+    kept = dropout(weights, dropout_p)
+    attended = kept.to(value.dtype) @ value
+    if values is not None:
+        sums = collect(kept.unflatten(0, (batch, heads)), positions).to(values.dtype)
+        attended = torch.addmm(attended.view(-1, width), sums.view(-1, len(values)), values)
+    attended = attended.view(batch, heads, -1, width)
+    return attended, weights.unflatten(0, (batch, heads)) if need_weights else None
+
+
+class RelativeAttention(nn.Module):
+    """Multi-head self-attention with relative positions. Time-first.
+
+    The four projections are named and initialized as in fairseq's ``MultiheadAttention``.
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d, which share the tables.
+        clips: for each kind of relative position its clip c, for a table of 2c + 1 rows.
+        dropout: probability with which an attention weight is dropped in training.
+        use_values: whether the positions have a value side (a^V), or only keys (a^K).
+        bias: whether the four projections have biases.
+
+    Raises:
+        ValueError: if d is no multiple of h, there is no kind, or a clip is less than 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        clips: Mapping[str, int],
+        dropout: float = 0.0,
+        use_values: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        if not clips or min(clips.values()) < 1:
+            raise ValueError(f"expected kinds of positions with clips of 1 or more, got {clips}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.clips = dict(clips)
+        self.dropout = dropout
+        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.relative_keys = self._tables()
+        self.relative_values = self._tables() if use_values else None
+        self.reset_parameters()
+
+    def _tables(self) -> nn.ParameterDict:
+        width = self.embed_dim // self.num_heads
+        return nn.ParameterDict(
+            {kind: torch.empty(2 * clip + 1, width) for kind, clip in self.clips.items()}
+        )
+
+    def reset_parameters(self) -> None:
+        """Initialize the projections as fairseq does for queries, keys and values of one width."""
+        initialize_projections((self.k_proj, self.v_proj, self.q_proj), self.out_proj)
+        for tables in (self.relative_keys, self.relative_values):
+            for table in tables.values() if tables is not None else ():
+                nn.init.xavier_uniform_(table)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, clips={self.clips}"
+
+    def forward(
+        self, states: Tensor, positions: RelativePositions, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: token states.
+                Shape: (tokens, batch, width)
+            positions: the pairs' table rows, made with this module's ``clips``.
+            need_weights: also return the weights.
+
+        Returns:
+            The attended states, of shape (tokens, batch, width), and the weights before dropout, of
+            shape (batch, heads, tokens, tokens), or None.
+
+        Raises:
+            ValueError: if the positions are of other tables.
+        """
+        keys = torch.cat([*self.relative_keys.values()])
+        values = None
+        if self.relative_values is not None:
+            values = torch.cat([*self.relative_values.values()])
+        if positions.num_rows != len(keys):
+            raise ValueError(
+                f"positions of {positions.num_rows} table rows do not fit tables of {len(keys)}, "
+                f"for clips {self.clips}"
+            )
+        query, key, value = (
+            # (tokens, batch, width) -> (batch, heads, tokens, head width)
+            projection(states).unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        dropout_p = self.dropout if self.training else 0.0
+        attended, weights = relative_attention(
+            query, key, value, positions, keys, values, dropout_p, need_weights
+        )
+        return self.out_proj(attended.permute(2, 0, 1, 3).flatten(2)), weights

@@ -1,0 +1,1 @@
+"""Attention over constituency trees with hierarchical accumulation."""

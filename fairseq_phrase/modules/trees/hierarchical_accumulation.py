@@ -1,0 +1,229 @@
+"""Hierarchical accumulation: nonterminals' values from all that stands below them.
+
+Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020). As
+defined there, the nonterminals and leaves are laid out on a grid of (m + 1) rows and n columns (F),
+averaged upward along each column (U), given embeddings of their place in it (E) and summed over the
+leaves with learned weights (V). All of that is linear in leaves, nonterminals and embeddings, so here
+no grid is built: with w the leaves' weights, one product with a constant sparse matrix gives the
+coefficient of every nonterminal and every embedding in every other, and the rest is products of small
+dense matrices.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+__all__ = ["CONVENTIONS", "HierarchicalAccumulation"]
+
+CONVENTIONS = ("paper", "released")
+
+
+class HierarchicalAccumulation(nn.Module):
+    """Accumulate the values of a tree's nodes into its nonterminals, head by head. Batch-first.
+
+    For nonterminal i over the leaves j, with ``path(i, j)`` the nonterminals from i down to j::
+
+        N'_i = 1/len_i Σ_j w_j (L_j + Σ_{t in path(i, j)} (N_t + E_tj)) / (1 + |path(i, j)|)
+        w_j  = L_j · u
+        E_tj = [vertical(|path(t, j)|) ; horizontal(j - start_t + 1)]
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h; the head width c = d / h must be even.
+        embeddings: whether there are hierarchical embeddings E.
+        max_vertical: largest index of the vertical embeddings; larger ones count as this one.
+        max_horizontal: largest index of the horizontal embeddings, in leaves; likewise.
+        convention: ``paper``, or ``released`` as in the authors' code: the divisor is
+            ``|path(i, j)|``, although the leaf is in the sum; the vertical index is counted from the
+            root (1 + depth of t); and w has a bias.
+
+    Attributes:
+        leaf_weight: u. Shape: (heads, head width).
+        leaf_bias: the bias of w, or None. Shape: (heads,).
+        vertical: row v - 1 is the embedding of v. Shape: (max_vertical, head width / 2).
+        horizontal: likewise. Shape: (max_horizontal, head width / 2).
+
+    Raises:
+        ValueError: the head width is odd or no integer, a size is not positive, or the convention is
+            unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        embeddings: bool = True,
+        max_vertical: int = 50,
+        max_horizontal: int = 100,
+        convention: str = "paper",
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % (2 * num_heads) != 0:
+            raise ValueError(
+                f"embed_dim {embed_dim} is not divisible into {num_heads} heads of an even width"
+            )
+        if convention not in CONVENTIONS:
+            raise ValueError(
+                f"unknown tree convention {convention!r}, expected one of {', '.join(CONVENTIONS)}"
+            )
+        if min(max_vertical, max_horizontal) < 1:
+            raise ValueError(
+                f"hierarchical embeddings need sizes of 1 or more, got {max_vertical} vertical and "
+                f"{max_horizontal} horizontal"
+            )
+        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.embeddings, self.convention = embeddings, convention
+        self.leaf_weight = nn.Parameter(torch.empty(num_heads, self.head_dim))
+        self.leaf_bias = nn.Parameter(torch.empty(num_heads)) if convention == "released" else None
+        if embeddings:
+            half = self.head_dim // 2
+            self.vertical = nn.Parameter(torch.empty(max_vertical, half))
+            self.horizontal = nn.Parameter(torch.empty(max_horizontal, half))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize as fairseq does a linear layer to one output, and embeddings."""
+        bound = math.sqrt(6 / (self.head_dim + 1))
+        nn.init.uniform_(self.leaf_weight, -bound, bound)
+        if self.leaf_bias is not None:
+            nn.init.zeros_(self.leaf_bias)
+        if self.embeddings:
+            for table in (self.vertical, self.horizontal):
+                nn.init.normal_(table, std=table.size(1) ** -0.5)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        sizes = f"{len(self.vertical)}, {len(self.horizontal)}" if self.embeddings else "none"
+        return f"num_heads={self.num_heads}, convention={self.convention}, embeddings={sizes}"
+
+    def forward(self, values: Tensor, tree: TreeBatch) -> Tensor:
+        """Replace the nonterminals' values by what they accumulate.
+
+        Args:
+            values: the nodes' values, leaves first.
+                Shape: (batch, nodes, heads, head width)
+            tree: the trees.
+
+        Returns:
+            The same values at the leaves, accumulated ones at the nonterminals, 0 at padded
+            nonterminals.
+            Shape: (batch, nodes, heads, head width)
+
+        Raises:
+            ValueError: the values are not those of the batch's nodes.
+        """
+        expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
+        if values.shape != expected:
+            raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
+        leaves, nonterminals = values.split([tree.num_leaves, tree.num_nonterminals], 1)
+        # w, shape (batch, leaves, heads)
+        weights = (leaves * self.leaf_weight).sum(-1)
+        if self.leaf_bias is not None:
+            weights = weights + self.leaf_bias
+        # A·L, of all heads in one product: w goes with the leaves.
+        weighted = (leaves * weights.unsqueeze(-1)).flatten(2)
+        from_leaves = self._branches(tree, values.dtype) @ weighted
+        # The rest, shape (batch, heads, nonterminals, head width)
+        node, vertical, horizontal = self._coefficients(weights, tree, values.dtype)
+        accumulated = node @ nonterminals.transpose(1, 2)
+        if self.embeddings:
+            embedded = (
+                vertical @ self.vertical[: vertical.size(-1)],
+                horizontal @ self.horizontal[: horizontal.size(-1)],
+            )
+            accumulated = accumulated + torch.cat(embedded, -1)
+        accumulated = from_leaves.unflatten(-1, expected[2:]) + accumulated.transpose(1, 2)
+        return torch.cat([leaves, accumulated], 1)
+
+    def _coefficients(
+        self, weights: Tensor, tree: TreeBatch, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what of each node and embedding goes into each nonterminal.
+
+        Args:
+            weights: w.
+                Shape: (batch, leaves, heads)
+            tree: the trees.
+            dtype: the type to return.
+
+        Returns:
+            ``(A·M^T) ∘ Sub``, ``C^v`` and ``C^h`` of the spec, each of shape
+            (batch, heads, nonterminals, k) with k the nonterminals, and the rows of the embedding
+            tables that this batch needs.
+        """
+        weights = upcast(weights)
+        matrix, sizes = self._matrix(tree, weights.dtype)
+        flat = matrix @ weights.reshape(-1, self.num_heads)
+        by_node = flat.view(tree.batch_size, tree.num_nonterminals, sum(sizes), self.num_heads)
+        node, vertical, horizontal = by_node.permute(0, 3, 1, 2).to(dtype).split(sizes, -1)
+        return node, vertical, horizontal
+
+    def _branches(self, tree: TreeBatch, dtype: torch.dtype) -> Tensor:
+        """Return ``M_ij / (len_i · |branch|)``, with which A = this · w_j.
+
+        The branch from i down to j has ``D_j - depth_i`` nonterminals and, in the paper, the leaf.
+
+        Returns:
+            Shape: (batch, nonterminals, leaves)
+        """
+        with_leaf = int(self.convention == "paper")
+
+        def build() -> Tensor:
+            path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
+            divisor = tree.leaf_counts[:, :, None] * (path + with_leaf)
+            exact = torch.float64 if dtype == torch.float64 else torch.float32
+            return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
+
+        return tree.cached(("branches", with_leaf, dtype), build)
+
+    def _matrix(
+        self, tree: TreeBatch, dtype: torch.dtype
+    ) -> tuple[ConstantSparseMatrix, tuple[int, int, int]]:
+        """Return the matrix from w to all coefficients, and how many of each kind a nonterminal has.
+
+        Its rows are (sentence, nonterminal i, coefficient), its columns (sentence, leaf j).
+        """
+        max_vertical = len(self.vertical) if self.embeddings else 0
+        max_horizontal = len(self.horizontal) if self.embeddings else 0
+
+        def build() -> tuple[ConstantSparseMatrix, tuple[int, int, int]]:
+            sentence, top, node, leaf = tree.paths()
+            sizes = (
+                tree.num_nonterminals,
+                min(tree.max_depth, max_vertical),
+                min(tree.max_span, max_horizontal),
+            )
+            places = [node]
+            if self.embeddings:
+                depth = tree.depths[sentence, node]
+                if self.convention == "paper":
+                    depth = tree.leaf_depths[sentence, leaf] - 1 - depth
+                along = leaf - tree.leaf_spans[sentence, node, 0]
+                places.append(sizes[0] + depth.clamp(max=max_vertical - 1))
+                places.append(sizes[0] + sizes[1] + along.clamp(max=max_horizontal - 1))
+            # Side by side, so that entries stay sorted by column.
+            first = (sentence * sizes[0] + top) * sum(sizes)
+            rows = (first.unsqueeze(1) + torch.stack(places, 1)).flatten()
+            columns = sentence * tree.num_leaves + leaf
+            values = self._branches(tree, dtype)[sentence, top, leaf]
+            matrix = ConstantSparseMatrix(
+                rows,
+                columns.repeat_interleave(len(places)),
+                values.repeat_interleave(len(places)),
+                (
+                    tree.batch_size * sizes[0] * sum(sizes),
+                    tree.batch_size * tree.num_leaves,
+                ),
+            )
+            return matrix, sizes
+
+        key = ("coefficients", self.convention, max_vertical, max_horizontal, dtype)
+        return tree.cached(key, build)

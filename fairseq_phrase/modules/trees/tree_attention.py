@@ -1,0 +1,123 @@
+"""Attention over the leaves and nonterminals of trees, with accumulated values."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+from torch.nn.functional import dropout, scaled_dot_product_attention
+
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+__all__ = ["TreeSelfAttention", "attend"]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend, by torch's fused kernel unless the weights themselves are asked for.
+
+    Args:
+        query: Shape: (batch, heads, queries, head width)
+        key: Shape: (batch, heads, keys, head width)
+        value: Shape: (batch, heads, keys, head width)
+        mask: True where a query may attend to a key; no row may be empty.
+            Shape: broadcasts to (batch, heads, queries, keys), bool
+        dropout_p: probability with which a weight is dropped.
+        need_weights: also return the weights, which takes a slower way.
+
+    Returns:
+        The attended values, of shape (batch, heads, queries, head width), and the weights before
+        dropout, in single precision or better, of shape (batch, heads, queries, keys), or None.
+    """
+    if not need_weights:
+        return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p), None
+    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
+    weights = upcast(scores).masked_fill(~mask, -math.inf).softmax(-1)
+    return dropout(weights, dropout_p).to(value.dtype) @ value, weights
+
+
+class TreeSelfAttention(nn.Module):
+    """Multi-head attention among the nodes of trees. Batch-first.
+
+    All nodes share the projections. Queries and keys are used as they are; the values of the
+    nonterminals are accumulated. With subtree masking a nonterminal attends to the leaves and
+    nonterminals of its own subtree, and a leaf to the leaves. Parameters are named and initialized as
+    in fairseq's ``MultiheadAttention`` for self-attention.
+
+    Args:
+        accumulation: accumulates the values; it knows the width and the number of heads.
+        dropout: probability with which an attention weight is dropped in training.
+        subtree_masking: whether attention keeps to subtrees; otherwise every node attends to all.
+        bias: whether the four projections have biases.
+    """
+
+    def __init__(
+        self,
+        *,
+        accumulation: HierarchicalAccumulation,
+        dropout: float = 0.0,
+        subtree_masking: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_heads = accumulation.num_heads
+        embed_dim = self.num_heads * accumulation.head_dim
+        self.dropout = dropout
+        self.subtree_masking = subtree_masking
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.accumulation = accumulation
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialize as fairseq does for queries, keys and values of one width."""
+        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, subtree_masking={self.subtree_masking}"
+
+    def forward(
+        self, states: Tensor, tree: TreeBatch, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: node states, leaves first.
+                Shape: (batch, nodes, width)
+            tree: the trees.
+            need_weights: also return the weights, which takes a slower way.
+
+        Returns:
+            The attended states, of shape (batch, nodes, width), and the weights before dropout, of
+            shape (batch, heads, nodes, nodes), or None.
+
+        Raises:
+            ValueError: the states are not those of the batch's nodes.
+        """
+        query, key, value = (
+            # (batch, nodes, width) -> (batch, nodes, heads, head width)
+            projection(states).unflatten(-1, (self.num_heads, -1))
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        value = self.accumulation(value, tree)
+        attended, weights = attend(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            tree.subtree_mask() if self.subtree_masking else tree.key_mask(),
+            self.dropout if self.training else 0.0,
+            need_weights,
+        )
+        return self.out_proj(attended.transpose(1, 2).flatten(2)), weights

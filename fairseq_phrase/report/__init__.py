@@ -1,0 +1,1 @@
+"""From runs to tables, significance tests, plots and a page."""

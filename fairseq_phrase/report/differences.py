@@ -1,0 +1,132 @@
+"""Sentences that two models translate differently."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics import CHRF
+
+from fairseq_phrase.report.report import Report, Row
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence and its two translations.
+
+    Attributes:
+        index: the sentence's number in the test set, from 0.
+        source: the sentence.
+        reference: its reference translation.
+        baseline: the baseline's translation.
+        other: the other's.
+        baseline_chrf: sentence chrF of the baseline's.
+        other_chrf: sentence chrF of the other's.
+    """
+
+    index: int
+    source: str
+    reference: str
+    baseline: str
+    other: str
+    baseline_chrf: float
+    other_chrf: float
+
+    @property
+    def gain(self) -> float:
+        """How much better the other is."""
+        return self.other_chrf - self.baseline_chrf
+
+
+@dataclass(frozen=True)
+class RowDifferences:
+    """Where a row and the baseline differ most, in one pair of runs.
+
+    Attributes:
+        row: the row.
+        seed: the seed of both runs.
+        equal: sentences translated alike to the letter.
+        better: sentences with a higher chrF than the baseline's.
+        worse: with a lower one.
+        best: those that gained most, the most first.
+        worst: those that lost most, the most first.
+    """
+
+    row: Row
+    seed: int | None
+    equal: int
+    better: int
+    worse: int
+    best: list[Difference]
+    worst: list[Difference]
+
+
+def row_differences(report: Report, count: int) -> list[RowDifferences]:
+    """Find where the rows differ most from the baseline.
+
+    Args:
+        report: the report.
+        count: how many sentences of each direction.
+
+    Returns:
+        One for each row that shares a seed with the baseline (the first such seed is looked at); none
+        without a baseline.
+    """
+    found = []
+    for row in report.rows:
+        if report.baseline is None or row is report.baseline:
+            continue
+        by_seed = {run.seed: run for run in row.runs}
+        for run in report.baseline.runs:
+            if run.seed in by_seed:
+                other = by_seed[run.seed].generation.hypotheses
+                every = list(
+                    differences(
+                        run.generation.sources, report.references, run.generation.hypotheses, other
+                    )
+                )
+                ranked = sorted(every, key=lambda one: one.gain)
+                worse = [one for one in ranked if one.gain < 0]
+                better = [one for one in reversed(ranked) if one.gain > 0]
+                found.append(
+                    RowDifferences(
+                        row, run.seed, len(other) - len(every), len(better), len(worse),
+                        better[:count], worse[:count],
+                    )
+                )  # fmt: skip
+                break
+    return found
+
+
+def differences(
+    sources: Sequence[str], references: Sequence[str], baseline: Sequence[str], other: Sequence[str]
+) -> Iterator[Difference]:
+    """Yield the sentences that are translated differently, in order, with chrF by sacrebleu.
+
+    Args:
+        sources: the sentences.
+        references: their reference translations.
+        baseline: translations.
+        other: others.
+    """
+    metric = CHRF()
+    lines = zip(sources, references, baseline, other, strict=True)
+    for index, (source, reference, first, second) in enumerate(lines):
+        if first != second:
+            scores = [metric.sentence_score(text, [reference]).score for text in (first, second)]
+            yield Difference(index, source, reference, first, second, scores[0], scores[1])
+
+
+def marked_words(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split a text into words, and tell which of them the other text lacks.
+
+    Returns:
+        Each word, and whether it is not part of the longest common subsequences of both.
+    """
+    words = text.split()
+    matcher = difflib.SequenceMatcher(a=words, b=other.split(), autojunk=False)
+    common = {
+        block.a + offset for block in matcher.get_matching_blocks() for offset in range(block.size)
+    }
+    return [(word, index not in common) for index, word in enumerate(words)]

@@ -1,0 +1,69 @@
+"""The files of a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from fairseq_phrase.report.differences import row_differences
+from fairseq_phrase.report.page import page
+from fairseq_phrase.report.plots import plot_curves, plot_lengths
+from fairseq_phrase.report.report import Report
+from fairseq_phrase.report.tables import latex, markdown, rows_csv, runs_csv
+
+FILES = (
+    "report.md", "report.csv", "runs.csv", "report.tex", "curves.png", "lengths.png", "report.html"
+)  # fmt: skip
+
+
+def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
+    """Write a report: all of its files, or none.
+
+    They are made in a folder within FOLDER and then moved, so that what was there before stays whole if
+    anything fails. Other files in FOLDER are left alone.
+
+    Args:
+        report: the report.
+        folder: where its files go.
+        examples: how many translations to show of each row that gained most, and as many that lost most.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: matplotlib is missing.
+        OSError: the files cannot be written.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".report-", dir=folder))
+    try:
+        runs = runs_csv(report)
+        pictures = {}
+        if plot_curves(report, made / "curves.png"):
+            pictures["Learning curves"] = (made / "curves.png").read_bytes()
+        plot_lengths(report, made / "lengths.png")
+        pictures["BLEU by sentence length"] = (made / "lengths.png").read_bytes()
+        texts = {
+            "report.md": markdown(report),
+            "report.csv": rows_csv(report),
+            "runs.csv": runs,
+            "report.tex": latex(report),
+            "report.html": page(report, pictures, row_differences(report, examples), runs),
+        }
+        for name, text in texts.items():
+            (made / name).write_text(text, encoding="utf-8")
+        written = []
+        for name in FILES:
+            if (made / name).is_file():
+                os.replace(made / name, folder / name)
+                written.append(folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)  # an older report's
+        return written
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()

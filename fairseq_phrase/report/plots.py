@@ -1,0 +1,192 @@
+"""A report's pictures: learning curves, and BLEU by the length of the sentence."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.report import Report, Row
+from fairseq_phrase.report.significance import bleu_metric
+
+_BUCKETS = 6
+_SMALLEST_BUCKET = 30  # sentences: BLEU of fewer says little
+_MARKERS = "os^Dv<>p*hX"
+
+
+@dataclass(frozen=True)
+class LengthBucket:
+    """Sentences of about one length.
+
+    Attributes:
+        shortest: fewest words of a reference in it.
+        longest: most words.
+        indices: the sentences, from 0.
+    """
+
+    shortest: int
+    longest: int
+    indices: list[int]
+
+
+def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
+    """Cut a test set by the length of its references.
+
+    References, because they are the same text for every model whatever its subwords.
+
+    Args:
+        references: the raw reference translations; words are what stands between white space.
+        count: how many buckets, of about as many sentences each; fewer where many sentences have one
+            length, or the test set is small.
+
+    Returns:
+        The buckets, the shortest sentences first. Sentences of one length are all in one bucket.
+    """
+    by_length: dict[int, list[int]] = {}
+    for index, reference in enumerate(references):
+        by_length.setdefault(len(reference.split()), []).append(index)
+    least = max(min(_SMALLEST_BUCKET, len(references)), len(references) / count)
+    buckets: list[LengthBucket] = []
+    lengths: list[int] = []
+    members: list[int] = []
+    left = len(references)
+    for length in sorted(by_length):
+        lengths.append(length)
+        members += by_length[length]
+        left -= len(by_length[length])
+        # What would be left over for a last bucket that is too small goes into this one.
+        if (len(members) >= least and left >= least / 2) or not left:
+            buckets.append(LengthBucket(lengths[0], lengths[-1], sorted(members)))
+            lengths, members = [], []
+    return buckets
+
+
+def bleu_by_length(
+    row: Row, report: Report, buckets: Sequence[LengthBucket]
+) -> list[float]:  # fmt: skip
+    """Return a row's BLEU in each bucket, the mean over its runs."""
+    scores = []
+    for bucket in buckets:
+        metric = bleu_metric(
+            [report.references[index] for index in bucket.indices], report.tokenizer
+        )
+        scores.append(
+            statistics.fmean(
+                metric.corpus_score(
+                    [run.generation.hypotheses[i] for i in bucket.indices], None
+                ).score
+                for run in row.runs
+            )
+        )
+    return scores
+
+
+def plot_lengths(report: Report, path: Path) -> None:
+    """Draw BLEU by the reference's length, a line for each row.
+
+    Raises:
+        UserError: matplotlib is missing.
+    """
+    figure = _figure((8.0, 4.8))
+    axes = figure.subplots()
+    buckets = length_buckets(report.references)
+    for number, row in enumerate(row for row in report.rows if row.runs):
+        axes.plot(
+            range(len(buckets)), bleu_by_length(row, report, buckets), label=row.title,
+            **_style(number),
+        )  # fmt: skip
+    labels = [f"{one.shortest}-{one.longest}\nn={len(one.indices)}" for one in buckets]
+    axes.set_xticks(range(len(buckets)), labels)
+    axes.set_xlabel("words of the reference; sentences")
+    axes.set_ylabel("BLEU")
+    axes.set_title(_title(report, "BLEU by sentence length"))
+    _finish(figure, axes, path)
+
+
+def plot_curves(report: Report, path: Path) -> bool:
+    """Draw perplexity, and BLEU where training had it, on the validation set; a line for each run.
+
+    Returns:
+        Whether there was anything to draw; if not, no file is written.
+
+    Raises:
+        UserError: matplotlib is missing.
+    """
+    wanted = [
+        (name, label)
+        for name, label in (("ppl", "validation perplexity"), ("bleu", "validation BLEU"))
+        if any(_curve(run, name) for row in report.rows for run in row.runs)
+    ]
+    if not wanted:
+        return False
+    figure = _figure((7.0 * len(wanted), 4.8))
+    panels = figure.subplots(1, len(wanted), squeeze=False)[0]
+    for axes, (name, label) in zip(panels, wanted, strict=True):
+        for number, row in enumerate(row for row in report.rows if row.runs):
+            legend: str | None = row.title
+            for points in filter(None, (_curve(run, name) for run in row.runs)):
+                updates, values = zip(*points, strict=True)
+                axes.plot(updates, values, label=legend, **_style(number, len(points)))
+                legend = None  # once for all seeds
+        if name == "ppl":
+            _logarithmic(axes)
+        axes.set_xlabel("updates")
+        axes.set_ylabel(label)
+        axes.set_title(_title(report, label))
+    _finish(figure, panels[-1], path)
+    return True
+
+
+def _curve(run: Any, name: str) -> list[tuple[int, float]]:
+    """Return (update, value) of each validation that has the value."""
+    if run.training is None:
+        return []
+    points = [(one.update, getattr(one, name)) for one in run.training.validations]
+    return [(update, value) for update, value in points if value is not None]
+
+
+def _style(number: int, points: int = 0) -> dict[str, Any]:
+    """Tell lines apart by colour and marker, for those who see no colours too."""
+    return {
+        "color": f"C{number % 10}",
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markevery": max(1, points // 12),
+        "markersize": 4.5,
+        "linewidth": 1.3,
+        "linestyle": "-" if number < 10 else "--",
+    }
+
+
+def _logarithmic(axes: Any) -> None:
+    """Scale the y axis, with plain numbers at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _title(report: Report, text: str) -> str:
+    return f"{text} (PARTIAL: runs left out)" if report.left_out else text
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("plots need matplotlib: pip install 'fairseq-phrase[plot]'") from None
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _finish(figure: Any, legend: Any, path: Path) -> None:
+    for axes in figure.axes:
+        axes.grid(alpha=0.3)
+    legend.legend(fontsize=8)
+    figure.savefig(path, dpi=130)

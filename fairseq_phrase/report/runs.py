@@ -1,0 +1,218 @@
+"""Run directories: finding them, and telling what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.generation import Generation, read_generation, read_interactive_speed
+from fairseq_phrase.report.same_text import check_same_test_set
+from fairseq_phrase.report.training_log import TrainingLog, read_training_log
+
+_SEED = re.compile(r"seed[-_]?(\d+)")
+_LOGS = ("train.log", "hydra_train.log")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run lies, ``ROW/seedN`` or ``ROW``.
+
+    Attributes:
+        row: the row of the table that it belongs to.
+        seed: the N of its folder ``seedN``; None if the row has one run.
+        path: the folder.
+    """
+
+    row: str
+    seed: int | None
+    path: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that came to its end.
+
+    Attributes:
+        row: the row of the table that it belongs to.
+        seed: fairseq's ``--seed``; None where nothing says it.
+        path: its folder.
+        training: what its training log says.
+        generation: its translations of the test set.
+        parsed_speed: sentences per second from raw text, parsing included; None where not measured.
+    """
+
+    row: str
+    seed: int | None
+    path: Path
+    training: TrainingLog
+    generation: Generation
+    parsed_speed: float | None
+
+
+def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
+    """Find the run folders that the arguments name.
+
+    Args:
+        arguments: ``[NAME=]DIR``, where DIR is a run, a row with a run in each folder ``seedN``, or a
+            folder of such rows. A folder is a run if it has a ``train.log``, a ``hydra_train.log`` or a
+            ``generate*.txt``, or if its name is ``seedN``; others are passed over.
+
+    Raises:
+        UserError: a folder is missing or has no runs, or two rows have the same name.
+    """
+    found: list[RunFolder] = []
+    for argument in arguments:
+        # A folder with '=' in its name is no NAME=DIR.
+        name, _, folder = (
+            ("", "", argument) if Path(argument).is_dir() else argument.rpartition("=")
+        )
+        path = Path(folder)
+        if not path.is_dir():
+            raise UserError(f"the run directory {path} is not there")
+        runs = list(_runs_in(path))
+        if not runs:
+            raise UserError(
+                f"{path} has no runs: expected train.log and generate*.txt there, in its folders, or in "
+                "folders seed1, seed2, … of those"
+            )
+        rows = {run.row for run in runs}
+        if name and len(rows) > 1:
+            raise UserError(f"{path} has {len(rows)} rows: they cannot all be named '{name}'")
+        found += [RunFolder(name or run.row, run.seed, run.path) for run in runs]
+    _check_names(found)
+    return found
+
+
+def _runs_in(folder: Path) -> Iterator[RunFolder]:
+    """Yield the runs in a folder, in the order of their names."""
+    if _is_run(folder):
+        yield _run_folder(folder)
+        return
+    for child in _folders(folder):
+        if _is_run(child):
+            yield _run_folder(child)
+        else:
+            yield from (
+                _run_folder(grandchild) for grandchild in _folders(child) if _is_run(grandchild)
+            )
+
+
+def _folders(folder: Path) -> list[Path]:
+    """List folders, ``seed10`` after ``seed9``."""
+    children = [child for child in folder.iterdir() if child.is_dir()]
+    return sorted(
+        children,
+        key=lambda path: [
+            (int(part), "") if part.isdigit() else (0, part)
+            for part in re.split(r"(\d+)", path.name)
+        ],
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return (
+        _SEED.fullmatch(folder.name) is not None
+        or any((folder / name).is_file() for name in _LOGS)
+        or any(folder.glob("generate*.txt"))
+    )
+
+
+def _run_folder(path: Path) -> RunFolder:
+    if match := _SEED.fullmatch(path.resolve().name):
+        return RunFolder(path.resolve().parent.name, int(match[1]), path)
+    return RunFolder(path.resolve().name, None, path)
+
+
+def _check_names(runs: Sequence[RunFolder]) -> None:
+    """Refuse two rows of one name.
+
+    Raises:
+        UserError: two runs are of one row and seed, or lie in different folders and have the same row.
+    """
+    seen: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        for other in seen.setdefault(run.row, []):
+            apart = run.path.resolve().parent != other.path.resolve().parent
+            if run.seed == other.seed or None in (run.seed, other.seed) or apart:
+                raise UserError(
+                    f"two rows are named '{run.row}': {other.path} and {run.path}; name one of them "
+                    f"with NAME={run.path}"
+                )
+        seen[run.row].append(run)
+
+
+def read_run(folder: RunFolder, references: Sequence[str], subset: str) -> Run:
+    """Read a run that came to its end.
+
+    Args:
+        folder: where it lies.
+        references: the test set's reference translations, raw.
+        subset: the test set's name in fairseq; ``generate-SUBSET.txt`` is its translation, or
+            ``generate.txt`` in a run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``,
+            if there, is the translation of the raw text.
+
+    Raises:
+        UserError: the run has not come to its end, is of another test set or reference, or its folder's
+            name says another seed than its log.
+    """
+    log = _first_of(folder.path, _LOGS)
+    if log is None:
+        raise UserError(f"{folder.path} has no train.log")
+    training = read_training_log(log)
+    if not training.finished:
+        raise UserError(f"{log} is of a training that {_state_of(training)}")
+    if None not in (folder.seed, training.seed) and folder.seed != training.seed:
+        raise UserError(f"{log} is of a training with --seed {training.seed}")
+    output = _first_of(folder.path, (f"generate-{subset}.txt", "generate.txt"))
+    if output is None:
+        raise UserError(
+            f"{folder.path} has no translations: neither generate-{subset}.txt nor generate.txt"
+        )
+    generation = read_generation(output)
+    if generation.subset not in (subset, None):
+        raise UserError(f"{output} is the translation of '{generation.subset}', not of '{subset}'")
+    check_same_test_set(output, generation, references)
+    interactive = _first_of(folder.path, (f"interactive-{subset}.txt", "interactive.txt"))
+    return Run(
+        folder.row,
+        folder.seed if folder.seed is not None else training.seed,
+        folder.path,
+        training,
+        generation,
+        read_interactive_speed(interactive) if interactive is not None else None,
+    )
+
+
+def _first_of(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _state_of(training: TrainingLog) -> str:
+    """Say what became of a training that has not come to its end."""
+    where = f"after {training.updates} updates" if training.updates else "before its first update"
+    if training.failure is not None:
+        return f"failed {where}: {training.failure}"
+    return f"is still going on, or was stopped {where} ('done training' is missing)"
+
+
+def check_alike(runs: Sequence[Run]) -> None:
+    """Refuse runs that no table can compare.
+
+    Raises:
+        UserError: two runs of a row are models of different sizes.
+    """
+    by_row: dict[str, list[Run]] = {}
+    for run in runs:
+        by_row.setdefault(run.row, []).append(run)
+    for row, group in by_row.items():
+        first = group[0]
+        for run in group[1:]:
+            sizes = [one.training.parameters for one in (first, run)]
+            if sizes[0] != sizes[1]:
+                raise UserError(
+                    f"row '{row}' mixes two models: {first.path} has {sizes[0]} parameters, {run.path} "
+                    f"{sizes[1]}"
+                )

@@ -1,0 +1,104 @@
+"""Whether two texts are the same test set, however they were tokenized."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.generation import Generation
+
+# Lines agree if this share of their pairs of letters is common, and texts if this share of the lines
+# does: what fairseq printed may hold unknown words, or escapes of a tokenizer.
+_COMMON_PAIRS = 0.5
+_COMMON_LINES = 0.8
+_MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
+
+
+def check_same_test_set(path: Path, generation: Generation, references: Sequence[str]) -> None:
+    """Refuse translations of another test set, or a reference of another.
+
+    Args:
+        path: where the translations are from, for the message.
+        generation: the translations, with fairseq's own references if it printed any.
+        references: the raw references that they are to be scored against.
+
+    Raises:
+        UserError: the numbers of lines differ, or fairseq's references are of another text.
+    """
+    count = len(generation.hypotheses)
+    if count != len(references):
+        raise UserError(
+            f"{path} has {count} translations and the reference {len(references)} lines: they are not "
+            "of the same test set"
+        )
+    place = different_line(generation.targets, references)
+    if place is not None:
+        raise UserError(
+            f"{path} is the translation of another test set than the reference: sentence {place} should "
+            f"become '{_cut(generation.targets[place])}', the reference has "
+            f"'{_cut(references[place])}'"
+        )
+
+
+def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
+    """Refuse translations of different sources.
+
+    Args:
+        outputs: where translations are from, and what they are.
+
+    Raises:
+        UserError: two of them have different sources.
+    """
+    first_path, first = outputs[0]
+    for path, generation in outputs[1:]:
+        place = different_line(first.sources, generation.sources)
+        if place is not None:
+            raise UserError(
+                f"{first_path} and {path} are of different test sets: sentence {place} is "
+                f"'{_cut(first.sources[place])}' and '{_cut(generation.sources[place])}'"
+            )
+
+
+def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
+    """Compare two texts loosely.
+
+    Args:
+        lines: a text.
+        others: another of as many lines; a line that is empty in either is passed over.
+
+    Returns:
+        The first line that differs, from 0, if the texts are not the same; None if they are.
+    """
+    pairs = [
+        (index, line, other)
+        for index, (line, other) in enumerate(zip(lines, others, strict=True))
+        if line and other
+    ]
+    different = [index for index, line, other in pairs if not lines_agree(line, other)]
+    if len(different) > (1 - _COMMON_LINES) * len(pairs):
+        return different[0]
+    return None
+
+
+def lines_agree(line: str, other: str) -> bool:
+    """Tell whether two lines are mostly of the same letters in the same order."""
+    first, second = _letters(line), _letters(other)
+    if first == second:
+        return True
+    pairs, other_pairs = (
+        {text[start : start + 2] for start in range(len(text) - 1)} for text in (first, second)
+    )
+    total = len(pairs) + len(other_pairs)
+    return total > 0 and 2 * len(pairs & other_pairs) >= _COMMON_PAIRS * total
+
+
+def _letters(line: str) -> str:
+    return _MARKS.sub("", unicodedata.normalize("NFKC", html.unescape(line)).casefold())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,211 @@
+"""A report as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from fairseq_phrase.report.report import Report, Row
+
+NONE = "-"  # what stands where there is no number
+
+
+def table_cells(report: Report) -> list[list[str]]:
+    """Lay a report out in cells, the heading first; columns without any number are left out."""
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("model", lambda row: row.title),
+        ("paper", lambda row: row.paper or NONE),
+    ]
+    for metric in report.metrics:
+        columns.append((metric, lambda row, metric=metric: _score(row, metric)))  # type: ignore[misc]
+        if metric == "BLEU" and report.baseline is not None:
+            columns.append(("ΔBLEU", lambda row: _difference(row, report)))
+            columns.append(("p", _p_value))
+    columns += [
+        ("seeds", lambda row: str(len(row.runs)) if row.runs else NONE),
+        ("parameters", lambda row: _number(row.median("parameters"), ",.0f")),
+        ("updates", lambda row: _number(row.median("updates"), ",.0f")),
+        ("words/s", lambda row: _number(row.median("words_per_second"), ",.0f")),
+        ("training", _hours),
+        ("sentences/s", lambda row: _number(row.speed(parsed=False), ".1f")),
+        ("with parsing", lambda row: _number(row.speed(parsed=True), ".1f")),
+    ]
+    kept = [
+        (heading, cells)
+        for heading, cells in (
+            (heading, [cell(row) for row in report.shown]) for heading, cell in columns
+        )
+        if set(cells) != {NONE}
+    ]
+    return [
+        [heading for heading, _ in kept],
+        *([cells[index] for _, cells in kept] for index in range(len(report.shown))),
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
+
+
+def _score(row: Row, metric: str) -> str:
+    deviation = row.deviation(metric)
+    spread = "" if deviation is None else f" ± {deviation:.2f}"
+    return _number(row.mean(metric), ".2f") + spread
+
+
+def _difference(row: Row, report: Report) -> str:
+    """Show the mean difference over the seeds that both have, or of the means if they share none."""
+    if (
+        report.baseline is None
+        or row is report.baseline
+        or not row.scores
+        or not report.baseline.scores
+    ):
+        return NONE
+    ours, theirs = (
+        {seed: scores["BLEU"] for seed, (_, scores) in one.by_seed.items()}
+        for one in (row, report.baseline)
+    )
+    shared = ours.keys() & theirs.keys()
+    if shared:
+        ours, theirs = ({seed: scores[seed] for seed in shared} for scores in (ours, theirs))
+    return f"{fmean(ours.values()) - fmean(theirs.values()):+.2f}"
+
+
+def _p_value(row: Row) -> str:
+    comparison = row.comparisons.get("BLEU")
+    if comparison is None:
+        return NONE
+    # Three digits are what 1,000 trials can tell.
+    p = "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
+    if comparison.pairs == 1:
+        return p
+    return f"{p} (+{comparison.better} -{comparison.worse} of {comparison.pairs})"
+
+
+def _hours(row: Row) -> str:
+    hours = row.median("hours")
+    if hours is None:
+        return NONE
+    kind = "CPU" if row.hardware == "CPU" else "GPU"
+    return f"{hours:.2f} {kind} h" if hours >= 0.1 else f"{hours:.4f} {kind} h"
+
+
+def markdown(report: Report) -> str:
+    """Write a report as a Markdown table with its notes and signatures."""
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in table_cells(report)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|-" + "-|-".join("-" * width for width in widths) + "-|")
+    parts = [f"**{report.caption}**", *_left_out(report), "\n".join(lines), *report.notes]
+    signatures = "\n".join(
+        f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
+    )
+    return "\n\n".join([*parts, f"sacrebleu signatures:\n\n{signatures}"]) + "\n"
+
+
+def _left_out(report: Report) -> list[str]:
+    if not report.left_out:
+        return []
+    return ["Left out:\n\n" + "\n".join(f"- {problem}" for problem in report.left_out)]
+
+
+def rows_csv(report: Report) -> str:
+    """Write a report's rows as CSV, a line each, numbers in full.
+
+    ``left_out`` counts the runs that are missing from a row's numbers, and rows that nothing was run for
+    are here with no runs, so that this file, too, tells what it lacks.
+    """
+    records = []
+    for row in report.rows:
+        record: dict[str, object] = {"row": row.name, "title": row.title, "paper": row.paper}
+        record["runs"], record["left_out"] = len(row.runs), len(row.left_out)
+        for metric in report.metrics:
+            record[f"{metric}_mean"] = row.mean(metric)
+            record[f"{metric}_sd"] = row.deviation(metric)
+        for metric in ("BLEU", "chrF", "TER"):
+            comparison = row.comparisons.get(metric)
+            record[f"{metric}_p"] = comparison and comparison.p
+            record[f"{metric}_better"] = comparison and comparison.better
+            record[f"{metric}_worse"] = comparison and comparison.worse
+        for name in ("parameters", "updates", "words_per_second", "hours"):
+            record[name] = row.median(name)
+        record["hardware"] = row.hardware
+        record["sentences_per_second"] = row.speed(parsed=False)
+        record["sentences_per_second_with_parsing"] = row.speed(parsed=True)
+        records.append(record)
+    return _csv(records)
+
+
+def runs_csv(report: Report) -> str:
+    """Write a report's runs as CSV, a line each, numbers in full."""
+    records = []
+    for row in report.rows:
+        for run, scores in zip(row.runs, row.scores, strict=True):
+            record: dict[str, object] = {"row": row.name, "seed": run.seed, "path": str(run.path)}
+            record |= scores
+            for name in ("parameters", "updates", "words_per_second", "hours", "devices", "gpu"):
+                record[name] = getattr(run.training, name, None)
+            record["beam"], record["batch"] = run.generation.beam, run.generation.batch
+            record["sentences_per_second"] = run.generation.speed
+            record["sentences_per_second_with_parsing"] = run.parsed_speed
+            records.append(record)
+    return _csv(records)
+
+
+def _csv(records: Sequence[dict[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def latex(report: Report) -> str:
+    """Write a report as a LaTeX table, for the package booktabs."""
+    heading, *lines = [[_latex(cell) for cell in line] for line in table_cells(report)]
+    signatures = "; ".join(
+        f"{_latex(metric)}: \\texttt{{{_latex(signature, breaks='|')}}}"
+        for metric, signature in report.signatures.items()
+    )
+    notes = " ".join(
+        [*(_latex(f"Left out: {one}.") for one in report.left_out), *map(_latex, report.notes)]
+    )
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            "\\begin{table*}",
+            "\\centering\\small",
+            f"\\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}",
+            "\\toprule",
+            " & ".join(heading) + r" \\",
+            "\\midrule",
+            *(" & ".join(line) + r" \\" for line in lines),
+            "\\bottomrule",
+            "\\end{tabular}",
+            f"\\caption[{_latex(report.caption)}]{{{_latex(report.caption)}. {notes} "
+            f"sacrebleu: {signatures}.}}",
+            "\\end{table*}",
+            "",
+        ]
+    )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+    "Δ": r"$\Delta$", "σ": r"$\sigma$", "<": r"$<$", ">": r"$>$", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def _latex(text: str, breaks: str = "") -> str:
+    """Escape a text; a line may break after the characters of ``breaks``."""
+    return "".join(
+        _LATEX.get(character, character) + (r"\allowbreak{}" if character in breaks else "")
+        for character in text
+    )

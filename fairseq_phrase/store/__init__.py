@@ -1,0 +1,1 @@
+"""Parses on disk, beside fairseq's own binarized text."""

@@ -1,0 +1,144 @@
+"""The manifest of a data directory, which ties parses to the text they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, REMEDIES
+
+FORMAT_VERSION = 2
+_BLOCKS, _BLOCK_BYTES = 64, 1 << 18
+
+
+def fingerprint(path: str | os.PathLike) -> str:
+    """Hash a file's size and up to 16 MiB of it, in blocks spread evenly.
+
+    Text that was binarized anew differs in nearly every block, so this tells it from the old in
+    constant time, however large the corpus.
+    """
+    size = os.path.getsize(path)
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with open(path, "rb") as stream:
+        if size <= _BLOCKS * _BLOCK_BYTES:
+            digest.update(stream.read())
+        else:
+            for block in range(_BLOCKS):
+                stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
+                digest.update(stream.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+@dataclass
+class SplitRecord:
+    """What the manifest says of one split, by names such as ``train.de-en``.
+
+    Attributes:
+        sentences: number of sentences.
+        words: number of words in all.
+        subwords: number of subwords in all, end-of-sentence tokens left out.
+        checksums: fingerprints of the split's files, the text's own included, by file name.
+        unparsed_skipped: sentence pairs left out because a line has no parse.
+        unparsed_flat: sentences that have flat trees because they have no parse.
+    """
+
+    sentences: int
+    words: int
+    subwords: int
+    checksums: dict[str, str]
+    unparsed_skipped: int = 0
+    unparsed_flat: int = 0
+
+
+@dataclass
+class Manifest:
+    """What ``syntax.LANG.json`` says.
+
+    Attributes:
+        language: the parsed language.
+        parser: how the parses were made, as ``--parser`` names it (``spacy:de_core_news_sm``).
+        parser_version: the parser's own name and version.
+        fields: which of :data:`FIELDS` are there.
+        constituents: where the constituents are from: ``parser``, ``from-dependencies`` or ``none``.
+        tokenized: whether the text was cut into words at white space, not by the parser.
+        bpe: how words were cut into subwords, ``sentencepiece`` or ``subword_nmt``.
+        bpe_model: the subword model's file name in the data directory; empty where it is not known.
+        dictionary: fingerprint of the language's fairseq dictionary.
+        whole_lines: whether SentencePiece cut whole lines, in which words were then found by their
+            characters (``fairseq-phrase-attach``); otherwise each word was cut on its own.
+        splits: the splits, by names such as ``train.de-en``.
+        format: the version of this format.
+    """
+
+    language: str
+    parser: str
+    parser_version: str
+    fields: list[str]
+    constituents: str
+    tokenized: bool
+    bpe: str
+    bpe_model: str
+    dictionary: str
+    whole_lines: bool = False
+    splits: dict[str, SplitRecord] = field(default_factory=dict)
+    format: int = FORMAT_VERSION
+
+    @staticmethod
+    def path(directory: str | os.PathLike, language: str) -> Path:
+        """Return where a data directory keeps its manifest."""
+        return Path(directory) / f"syntax.{language}.json"
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Write the manifest into a data directory."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        self.path(directory, self.language).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike, language: str) -> Manifest:
+        """Read the manifest of a data directory.
+
+        Raises:
+            UserError: there is none, or it is of another version or damaged.
+        """
+        path = cls.path(directory, language)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT_VERSION:
+                raise UserError(
+                    f"{path} is of format {content['format']}, this version reads "
+                    f"{FORMAT_VERSION}: run fairseq-phrase-preprocess again"
+                )
+            splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
+            manifest = cls(**{**content, "splits": splits})
+            if not set(manifest.fields) <= set(FIELDS):
+                raise ValueError(f"unknown fields {manifest.fields}")
+            return manifest
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} is missing: {directory} holds no parses of '{language}'. Make them with "
+                f"fairseq-phrase-preprocess --source-lang {language} --parser spacy:MODEL "
+                f"--destdir {directory} … or, for text that is binarized already, with "
+                "fairseq-phrase-attach (see their --help)"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}): run fairseq-phrase-preprocess again"
+            ) from None
+
+    def require(self, fields: set[str], directory: str | os.PathLike) -> None:
+        """Check that the parses hold what a model needs.
+
+        Raises:
+            UserError: a field is missing, for instance heads where there was no parser.
+        """
+        missing = sorted(fields - set(self.fields))
+        if missing:
+            raise UserError(
+                f"{directory} was made with --parser {self.parser} and has no "
+                f"{', '.join(missing)} for '{self.language}', which this model needs: run "
+                f"fairseq-phrase-preprocess again with {REMEDIES[missing[0]]}"
+            )

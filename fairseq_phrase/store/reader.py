@@ -1,0 +1,123 @@
+"""Parses on disk, beside fairseq's own binarized text.
+
+A data directory holds, for each split ``train.de-en`` and parsed language ``de``, the files
+``train.de-en.de.{words,heads,deprels,tags,spans}.bin`` with their ``.idx`` and, for all splits, the
+manifest ``syntax.de.json``, which ties them to the very text they belong to. What holds one value per
+word shares one index, that of the first (``heads.idx``), because an index takes as many bytes as a
+short sentence's values.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest, fingerprint
+
+
+class ParseStore:
+    """The parses of one split, read from disk.
+
+    Args:
+        directory: the data directory.
+        split: the split's name with its language pair, ``train.de-en``.
+        language: the parsed language.
+        fields: what to read, out of :data:`FIELDS`.
+
+    Raises:
+        UserError: the parses are missing or damaged, or belong to another text or dictionary.
+    """
+
+    def __init__(self, directory: str | os.PathLike, split: str, language: str, fields: set[str]):
+        self.directory, self.split, self.language = Path(directory), split, language
+        manifest = Manifest.load(directory, language)
+        manifest.require(fields, directory)
+        if split not in manifest.splits:
+            raise UserError(
+                f"{Manifest.path(directory, language)} knows no split {split}: run "
+                "fairseq-phrase-preprocess or fairseq-phrase-attach for it"
+            )
+        self._check(manifest)
+        prefix = f"{split}.{language}"
+        self._readers = {}
+        for name in FIELDS:
+            if name in fields:
+                index = shared_index(name, manifest.fields)
+                self._readers[name] = IndexedReader(
+                    self.directory / f"{prefix}.{name}",
+                    self.directory / f"{prefix}.{index}" if index else None,
+                )
+
+    def _check(self, manifest: Manifest) -> None:
+        dictionary = self.directory / f"dict.{self.language}.txt"
+        if not dictionary.is_file():
+            raise UserError(f"{dictionary} is missing: run fairseq-phrase-preprocess again")
+        if fingerprint(dictionary) != manifest.dictionary:
+            raise UserError(
+                f"{dictionary} is not the dictionary that {self.split} was made with: put the old "
+                "one back, or run fairseq-phrase-preprocess again"
+            )
+        for name, expected in manifest.splits[self.split].checksums.items():
+            path = self.directory / name
+            if not path.is_file():
+                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
+            if fingerprint(path) != expected:
+                raise UserError(
+                    f"{path}{self._first_difference()} has changed since the parses were made, so "
+                    "they may not belong to it: run fairseq-phrase-preprocess again (or "
+                    "fairseq-phrase-attach, if it made them)"
+                )
+
+    def _first_difference(self) -> str:
+        """Name the first sentence whose text and parse differ in length, if there is one."""
+        text = IndexedReader(self.directory / f"{self.split}.{self.language}").sizes
+        words = IndexedReader(self.directory / f"{self.split}.{self.language}.words").sizes
+        common = min(len(text), len(words))
+        differing = np.flatnonzero(text[:common] != words[:common] + 1)
+        if len(differing):
+            return f", line {differing[0] + 1},"
+        return f", line {common + 1}," if len(text) != len(words) else ""
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(next(iter(self._readers.values())))
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        """Return one sentence's parse.
+
+        Args:
+            index: the sentence, from 0.
+
+        Returns:
+            By field: ``words`` (shape ``(subwords,)``, word indices from 0, the end-of-sentence
+            token left out), ``heads`` (``(words,)``, word indices from 0, the root its own),
+            ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans``
+            (``(constituents, 3)``: first word, one past the last, number of the label; children before
+            parents).
+        """
+        return {name: _shaped(name, reader[index]) for name, reader in self._readers.items()}
+
+    def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """Return the parses of several sentences as one read.
+
+        Args:
+            indices: the sentences, from 0, in any order.
+                Shape: ``(sentences,)``
+
+        Returns:
+            Their parses, as :meth:`__getitem__` returns them.
+        """
+        parses: list[dict[str, np.ndarray]] = [{} for _ in indices]
+        for name, reader in self._readers.items():
+            for parse, values in zip(parses, reader.many(indices), strict=True):
+                parse[name] = _shaped(name, values)
+        return parses
+
+
+def _shaped(name: str, values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, 3) if name == "spans" else values

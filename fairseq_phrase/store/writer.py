@@ -1,0 +1,120 @@
+"""Write the parses of a split beside its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary
+
+from fairseq_phrase.store.fields import shared_index
+from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+#: fairseq's dictionaries give these a meaning of their own; a label of that name gets a ``_``.
+_SPECIAL = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
+
+
+class LabelTable:
+    """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first.
+
+    Args:
+        known: a dictionary to go on with, whose labels keep their numbers.
+        may_grow: give labels that ``known`` lacks new numbers after the others; without, they are
+            unknown, as words are that a text's dictionary lacks.
+    """
+
+    def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
+        self._numbers: dict[str, int] = {}
+        self._counts: list[int] = []
+        self._known, self._may_grow = known, may_grow
+        self._known_labels = None if known is None else len(known)
+        self._dictionary: Dictionary | None = None
+
+    def numbers(self, labels: Sequence[str]) -> np.ndarray:
+        """Return the labels' provisional numbers. Shape: ``(labels,)``."""
+        numbers = np.empty(len(labels), dtype=np.int32)
+        for index, label in enumerate(labels):
+            if label in _SPECIAL:
+                label = f"{label}_"
+            number = self._numbers.get(label)
+            if number is None:
+                number = self._numbers[label] = len(self._counts)
+                self._counts.append(0)
+            self._counts[number] += 1
+            numbers[index] = number
+        return numbers
+
+    def dictionary(self) -> Dictionary:
+        """Return the dictionary of all labels seen until it is first asked for."""
+        if self._dictionary is None:
+            self._dictionary = Dictionary() if self._known is None else self._known
+            if self._may_grow:
+                for label, number in sorted(self._numbers.items()):
+                    if label not in self._dictionary:
+                        self._dictionary.add_symbol(label, self._counts[number])
+            if self._known is None:
+                self._dictionary.finalize(padding_factor=1)
+        return self._dictionary
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the dictionary has labels that ``known`` had not."""
+        return self._known_labels is None or len(self.dictionary()) > self._known_labels
+
+    def unknown(self) -> list[str]:
+        """Return the labels that have no number of their own."""
+        dictionary = self.dictionary()
+        return sorted(label for label in self._numbers if label not in dictionary)
+
+    def mapping(self) -> np.ndarray:
+        """Return each provisional number's index in the dictionary. Shape: ``(labels,)``."""
+        dictionary = self.dictionary()
+        return np.array([dictionary.index(label) for label in self._numbers], dtype=np.int32)
+
+    def save(self, path: Path) -> None:
+        """Write the dictionary in fairseq's text format."""
+        self.dictionary().save(str(path))
+
+
+class ParseWriter:
+    """Write one split's parses, sentence by sentence.
+
+    Args:
+        prefix: the files' common path, ``DIR/train.de-en.de``.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` to write.
+        labels: the label tables of ``deprels``, ``tags`` and ``spans``, shared by all splits.
+    """
+
+    def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
+        self._writers = {
+            name: IndexedWriter(f"{prefix}.{name}", own_index=shared_index(name, fields) is None)
+            for name in fields
+        }
+        self._labels = labels
+
+    def append(self, sentence: EncodedSentence) -> None:
+        """Add one sentence."""
+        for name, writer in self._writers.items():
+            if name == "spans" and sentence.spans is not None:
+                numbers = self._labels[name].numbers(sentence.span_labels)
+                values = np.column_stack([sentence.spans, numbers]).reshape(-1)
+            elif name in self._labels:
+                values = self._labels[name].numbers(getattr(sentence, name))
+            else:
+                values = getattr(sentence, name)
+            writer.append(values)
+
+    def finish(self) -> list[Path]:
+        """Write the files.
+
+        Returns:
+            Their paths.
+        """
+        paths = []
+        for name, writer in self._writers.items():
+            labels = self._labels.get(name)
+            mapping = None if labels is None else labels.mapping()
+            paths += writer.finish(mapping, every=3 if name == "spans" else 1)
+        return paths
