@@ -5,33 +5,40 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "fairseq_phrase"
-#: From the bottom up; a layer imports layers before it in a row that leads to it, never after.
+_LOWEST = {"syntax"}
+_LOW = {"store", "parsers", *_LOWEST}
+_MIDDLE = {"batch", "corpus", "modules", *_LOW}
+_HIGH = {"tasks", "models", "report", "inspection", "attention", *_MIDDLE}
+#: Rooms of one level may import one another, but not in a circle.
 MAY_IMPORT = {
-    "syntax": set(),
+    **dict.fromkeys(_HIGH, _HIGH),
+    **dict.fromkeys(_MIDDLE, _MIDDLE),
+    **dict.fromkeys(_LOW, _LOW),
     "modules": {"syntax"},
-    "parsers": {"syntax"},
-    "data": {"syntax", "parsers", "modules"},
-    "tasks": {"syntax", "parsers", "modules", "data"},
-    "models": {"syntax", "parsers", "modules", "data"},
-    "analysis": {"syntax", "parsers", "modules", "data", "tasks", "models"},
+    "syntax": set(),
     "synthetic": {"syntax"},
 }
 
 
-def imported_layers(path: Path) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
-    parts = [name.split(".") for name in names if name.startswith("fairseq_phrase.")]
+    return {name for name in names if name.startswith("fairseq_phrase.")}
+
+
+def imported_layers(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported_modules(path)]
     return {part[1] for part in parts} & ({*MAY_IMPORT, "cli"})
 
 
@@ -41,6 +48,16 @@ def test_a_layer_imports_only_those_below_it(layer):
     assert files
     for path in files:
         assert imported_layers(path) <= MAY_IMPORT[layer] | {layer}, path
+
+
+def test_no_rooms_import_one_another_in_a_circle():
+    imports = {
+        room: set().union(*map(imported_layers, (PACKAGE / room).rglob("*.py"))) - {room}
+        for room in MAY_IMPORT
+    }
+    # static_order raises CycleError, which names the circle.
+    order = list(TopologicalSorter(imports).static_order())
+    assert set(order) >= set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +70,8 @@ def test_a_layer_imports_only_those_below_it(layer):
 )
 def test_a_layer_works_where_what_it_does_not_need_is_not_installed(layer, missing):
     modules = [
-        f"fairseq_phrase.{layer}.{path.stem}" for path in (PACKAGE / layer).glob("[a-z]*.py")
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        for path in (PACKAGE / layer).rglob("[a-z]*.py")
     ]
     code = "import sys\n"
     code += "".join(f"sys.modules[{name!r}] = None\n" for name in missing)
