@@ -21,7 +21,7 @@ MAY_IMPORT = {
     **dict.fromkeys(_HIGH, _HIGH),
     **dict.fromkeys(_MIDDLE, _MIDDLE),
     **dict.fromkeys(_LOW, _LOW),
-    "modules": {"syntax"},
+    "modules": {"syntax", "store"},
     "syntax": set(),
     "synthetic": {"syntax"},
 }
