@@ -41,6 +41,9 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 TOKENS = 1600
 
+# From the nodes' values and the leaves' states.
+Accumulation = Callable[[Tensor, Tensor], Tensor]
+
 
 @dataclass
 class Row:
@@ -69,7 +72,7 @@ class DenseDefinition:
     """
 
     def __init__(self, module: HierarchicalAccumulation, tree: TreeBatch):
-        dtype = module.leaf_weight.dtype
+        dtype = module.leaf_weight.weight.dtype
         self.module, self.tree = module, tree
         self.membership = tree.membership[:, None, :, :, None].to(dtype)
         self.subtrees = tree.subtrees[:, None].to(dtype)
@@ -81,13 +84,13 @@ class DenseDefinition:
         self.vertical = (path - 1).clamp(0, len(module.vertical) - 1)
         self.horizontal = along.clamp(0, len(module.horizontal) - 1)
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, leaf_states: Tensor) -> Tensor:
         """Accumulate; arguments and result as of the module."""
         module, tree = self.module, self.tree
         leaves, nonterminals = values.transpose(1, 2).split(
             [tree.num_leaves, tree.num_nonterminals], 2
         )
-        weights = (leaves * module.leaf_weight[:, None]).sum(-1)
+        weights = module.leaf_weight(leaf_states).transpose(1, 2)
         # E and F, shape (batch, heads, nonterminals, leaves, head width)
         embeddings = torch.cat(
             [module.vertical[self.vertical], module.horizontal[self.horizontal]], -1
@@ -112,8 +115,11 @@ def measure(sentences: int, leaves: int, options: argparse.Namespace) -> Row:
     module = module.to(device, dtype)
     shape = (sentences, leaves + nonterminals, options.heads, options.width // options.heads)
     values = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+    leaf_states = torch.randn(
+        (sentences, leaves, options.width), device=device, dtype=dtype, requires_grad=True
+    )
     gradient = torch.randn(shape, device=device, dtype=dtype)
-    wanted = [values, *module.parameters()]
+    wanted = [values, leaf_states, *module.parameters()]
 
     def tree() -> TreeBatch:
         return TreeBatch(leaf_spans=spans, padding_mask=padding)
@@ -122,21 +128,21 @@ def measure(sentences: int, leaves: int, options: argparse.Namespace) -> Row:
         module._matrix(made := tree(), torch.float32)
         module._branches(made, dtype)
 
-    def run(accumulate: Callable[[Tensor], Tensor], backward: bool) -> object:
+    def run(accumulate: Accumulation, backward: bool) -> object:
         if not backward:
             with torch.no_grad():
-                return accumulate(values)
-        return torch.autograd.grad(accumulate(values), wanted, gradient)
+                return accumulate(values, leaf_states)
+        return torch.autograd.grad(accumulate(values, leaf_states), wanted, gradient)
 
     batch = tree()
-    fast: Callable[[Tensor], Tensor] = lambda values: module(values, batch)  # noqa: E731
+    fast: Accumulation = lambda values, leaf_states: module(values, leaf_states, batch)  # noqa: E731
     kinds = [fast]
     grid_bytes = nonterminals * leaves * sentences * options.width * values.element_size()
     if grid_bytes <= options.dense_limit * 2**30:
         kinds.append(DenseDefinition(module, batch))
         with torch.no_grad():
             torch.testing.assert_close(
-                *(kind(values) for kind in kinds),
+                *(kind(values, leaf_states) for kind in kinds),
                 rtol=1e-3,
                 atol=1e-3 if dtype == torch.float32 else 0.1,
             )

@@ -43,12 +43,19 @@ def make_checkpoints_loadable() -> None:
 
 
 def print_user_errors_plainly() -> None:
-    """Let a :class:`UserError` end fairseq's commands with its message alone, as it ends ours."""
+    """Let a :class:`UserError` end fairseq's commands with its message alone, as it ends ours.
+
+    fairseq-train answers any error of loading a checkpoint with one of its own: then ours is what that
+    was raised from.
+    """
     default = sys.excepthook
 
     def hook(kind, error, traceback):
-        if issubclass(kind, UserError):
-            print(f"error: {error}", file=sys.stderr)
+        cause = error
+        while cause is not None and not isinstance(cause, UserError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            print(f"error: {cause}", file=sys.stderr)
         else:
             default(kind, error, traceback)
 

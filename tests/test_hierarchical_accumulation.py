@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from tree_strategies import SHAPES, Tree, chain, flat, grown, nodes_of, pad_trees, trees
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 
@@ -36,9 +37,17 @@ def place(t: int, j: int, tree: Tree, convention: str) -> tuple[int, int]:
 
 
 def twin_head(
-    leaves: Tensor, nonterminals: Tensor, tree: Tree, module: HierarchicalAccumulation, head: int
+    leaves: Tensor,
+    nonterminals: Tensor,
+    states: Tensor,
+    tree: Tree,
+    module: HierarchicalAccumulation,
+    head: int,
 ) -> Tensor:
-    """One head of one sentence. Shape: (nonterminals, head width)."""
+    """One head of one sentence, from its values and the whole states.
+
+    Shape: (nonterminals, head width).
+    """
     cells = grid(leaves, nonterminals, tree)
     if module.embeddings:  # E
         for (row, j), cell in list(cells.items()):
@@ -61,19 +70,22 @@ def twin_head(
     for i in range(len(tree.parents)):  # V
         total = torch.zeros_like(nonterminals[0])
         for j in tree.under(i):
-            weight = leaves[j] @ module.leaf_weight[head]
-            if module.leaf_bias is not None:
-                weight = weight + module.leaf_bias[head]
+            weight = states[j] @ module.leaf_weight.weight[head]
+            if module.leaf_weight.bias is not None:
+                weight = weight + module.leaf_weight.bias[head]
             total = total + weight * averages[i, j]
         outputs.append(total / len(tree.under(i)))
     return torch.stack(outputs) if outputs else nonterminals[:0]
 
 
-def twin(values: Tensor, tree: Tree, module: HierarchicalAccumulation) -> Tensor:
-    """All heads of one sentence without padding. Shape: (nonterminals, heads, head width)."""
+def twin(values: Tensor, states: Tensor, tree: Tree, module: HierarchicalAccumulation) -> Tensor:
+    """All heads of one sentence without padding. Shape: (nonterminals, heads, head width).
+
+    ``states`` are those that the values were projected from.
+    """
     leaves, nonterminals = values[: tree.leaves], values[tree.leaves :]
     heads = [
-        twin_head(leaves[:, head], nonterminals[:, head], tree, module, head)
+        twin_head(leaves[:, head], nonterminals[:, head], states, tree, module, head)
         for head in range(module.num_heads)
     ]
     return torch.stack(heads, 1)
@@ -82,8 +94,8 @@ def twin(values: Tensor, tree: Tree, module: HierarchicalAccumulation) -> Tensor
 def build(heads: int = 2, width: int = 4, **options) -> HierarchicalAccumulation:
     torch.manual_seed(1)
     module = HierarchicalAccumulation(embed_dim=heads * width, num_heads=heads, **options).double()
-    if module.leaf_bias is not None:
-        torch.nn.init.normal_(module.leaf_bias)
+    if module.leaf_weight.bias is not None:
+        torch.nn.init.normal_(module.leaf_weight.bias)
     return module
 
 
@@ -92,18 +104,23 @@ def random_values(batch, module, dtype=torch.float64) -> Tensor:
     return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
 
 
+def random_states(batch, module, dtype=torch.float64) -> Tensor:
+    shape = (batch.batch_size, batch.num_leaves, module.leaf_weight.in_features)
+    return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
+
+
 def compare(forest: list[Tree], module: HierarchicalAccumulation, **padding: int) -> None:
     """Compare a padded batch with the twin, sentence by sentence, in values and all gradients."""
     batch = pad_trees(forest, **padding)
-    values = random_values(batch, module)
-    accumulated = module(values, batch)[:, batch.num_leaves :]
+    values, states = random_values(batch, module), random_states(batch, module)
+    accumulated = module(values, states, batch)[:, batch.num_leaves :]
     expected = torch.zeros_like(accumulated)
     for row, tree in enumerate(forest):
-        found = twin(values[row, nodes_of(tree, batch)], tree, module)
+        found = twin(values[row, nodes_of(tree, batch)], states[row], tree, module)
         expected = expected.index_put((torch.tensor([row]), torch.arange(len(tree.parents))), found)
     assert_same(accumulated, expected)
     direction = torch.randn_like(accumulated)
-    wanted = [values, *module.parameters()]
+    wanted = [values, states, *module.parameters()]
     gradients = [
         torch.autograd.grad((output * direction).sum(), wanted, materialize_grads=True)
         for output in (accumulated, expected)
@@ -128,6 +145,7 @@ def test_it_is_the_definition_in_value_and_gradient(shape: str, convention: str)
     st.booleans(),
     st.tuples(st.integers(1, 4), st.integers(1, 5)),
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    st.sampled_from([None, 3]),
 )
 @settings(max_examples=40)
 def test_random_batches_are_the_definition_with_every_padding_and_size_of_tables(
@@ -136,9 +154,11 @@ def test_random_batches_are_the_definition_with_every_padding_and_size_of_tables
     embeddings: bool,
     sizes: tuple[int, int],
     padding: tuple[int, int],
+    leaf_dim: int | None,
 ) -> None:
     module = build(
         convention=convention,
+        leaf_dim=leaf_dim,
         embeddings=embeddings,
         max_vertical=sizes[0],
         max_horizontal=sizes[1],
@@ -151,15 +171,21 @@ def test_padded_nodes_influence_nothing_and_receive_nothing(convention: str) -> 
     forest = [grown(6, 5, 0, 1), SHAPES["one leaf under nothing"], flat(3)]
     module = build(convention=convention)
     batch = pad_trees(forest, leaves=2, nonterminals=3)
-    values = random_values(batch, module)
-    output = module(values, batch)
+    values, states = random_values(batch, module), random_states(batch, module)
+    output = module(values, states, batch)
     padded = batch.node_padding_mask[..., None, None]
-    changed = module(torch.where(padded, 1e3 * torch.randn_like(values), values), batch)
+    padded_leaves = batch.padding_mask.unsqueeze(-1)
+    changed = module(
+        torch.where(padded, 1e3 * torch.randn_like(values), values),
+        torch.where(padded_leaves, 1e3 * torch.randn_like(states), states),
+        batch,
+    )
     assert torch.equal(changed.masked_fill(padded, 0), output.masked_fill(padded, 0))
     accumulated = output[:, batch.num_leaves :]
     assert (accumulated[~batch.is_nonterminal] == 0).all()
-    (gradient,) = torch.autograd.grad(accumulated.square().sum(), values)
+    gradient, of_states = torch.autograd.grad(accumulated.square().sum(), (values, states))
     assert (gradient.masked_select(padded) == 0).all()
+    assert (of_states.masked_select(padded_leaves) == 0).all()
     assert (gradient[0, : forest[0].leaves - 1] != 0).any()
 
 
@@ -167,7 +193,8 @@ def test_leaves_keep_their_values() -> None:
     batch = pad_trees([grown(5, 4, 1)])
     module = build()
     values = random_values(batch, module)
-    assert torch.equal(module(values, batch)[:, :5], values[:, :5])
+    output = module(values, random_states(batch, module), batch)
+    assert torch.equal(output[:, :5], values[:, :5])
 
 
 @conventions
@@ -179,7 +206,7 @@ def test_a_batch_without_nonterminals_trains_every_parameter_with_a_gradient_of_
         module = build(convention=convention)
         batch = pad_trees([SHAPES["one leaf under nothing"]] * 2, nonterminals=nonterminals)
         values = random_values(batch, module)
-        output = module(values, batch)
+        output = module(values, random_states(batch, module), batch)
         assert torch.equal(output[:, :1], values[:, :1])
         output.sum().backward()
         for parameter in module.parameters():
@@ -197,11 +224,12 @@ def test_low_precision_is_at_most_twice_as_far_off_as_the_definition_in_it(
     module = build(1, 8)
     batch = pad_trees([tree])
     values = random_values(batch, module, dtype).detach()
+    states = random_states(batch, module, dtype).detach()
     # The exact result for the very numbers that low precision starts from.
-    exact = twin(values[0].double(), tree, module.to(dtype).double())
+    exact = twin(values[0].double(), states[0].double(), tree, module.to(dtype).double())
     module = module.to(dtype)
-    plain = error(twin(values[0], tree, module), exact)
-    fast = module(values, batch)[0, batch.num_leaves :]
+    plain = error(twin(values[0], states[0], tree, module), exact)
+    fast = module(values, states, batch)[0, batch.num_leaves :]
     assert error(fast, exact) <= 2 * plain
     assert plain < 0.05
 
@@ -211,11 +239,14 @@ def test_deep_and_long_trees_stay_finite_in_float16(scale: float) -> None:
     module = build().half()
     for tree in (chain(60), flat(1000)):
         batch = pad_trees([tree, flat(3)])
-        values = (scale * random_values(batch, module)).half().detach().requires_grad_()
-        output = module(values, batch)
+        values, states = (
+            (scale * make(batch, module)).half().detach().requires_grad_()
+            for make in (random_values, random_states)
+        )
+        output = module(values, states, batch)
         assert output.isfinite().all()
         output.float().mean().backward()
-        for parameter in (values, *module.parameters()):
+        for parameter in (values, states, *module.parameters()):
             assert parameter.grad.isfinite().all()
 
 
@@ -233,9 +264,9 @@ def test_no_tensor_holds_a_vector_for_each_nonterminal_and_leaf() -> None:
     module = build(2, 32)
     tree = grown(100, 80, 2)
     batch = pad_trees([tree] * 2)
-    values = random_values(batch, module)
+    values, states = random_values(batch, module), random_states(batch, module)
     with Largest() as largest:
-        module(values, batch).sum().backward()
+        module(values, states, batch).sum().backward()
     dense = 2 * 100 * len(tree.parents) * 2 * 32
     assert 0 < largest.size < dense / 10
 
@@ -243,10 +274,10 @@ def test_no_tensor_holds_a_vector_for_each_nonterminal_and_leaf() -> None:
 def test_the_constants_of_a_batch_are_made_once_for_all_layers() -> None:
     batch = pad_trees([grown(6, 5, 0)])
     first, second = build(), build()
-    values = random_values(batch, first)
-    first(values, batch)
+    values, states = random_values(batch, first), random_states(batch, first)
+    first(values, states, batch)
     made = dict(batch._cache)
-    second(values, batch)
+    second(values, states, batch)
     assert {key: id(value) for key, value in batch._cache.items()} == {
         key: id(value) for key, value in made.items()
     }
@@ -277,13 +308,13 @@ def test_a_constant_sparse_matrix_multiplies_as_the_dense_one_does(
 def test_weights_and_tables_start_as_documented() -> None:
     torch.manual_seed(0)
     module = HierarchicalAccumulation(embed_dim=512, num_heads=8, convention="released")
-    assert module.leaf_weight.shape == (8, 64)
-    assert module.leaf_weight.abs().max() <= math.sqrt(6 / 65)
-    assert module.leaf_weight.std().item() == pytest.approx(math.sqrt(2 / 65), rel=0.1)
+    assert module.leaf_weight.weight.shape == (8, 512)
+    assert module.leaf_weight.weight.abs().max() <= math.sqrt(6 / 520)
+    assert module.leaf_weight.weight.std().item() == pytest.approx(math.sqrt(2 / 520), rel=0.1)
     assert module.vertical.shape == (50, 32)
     assert module.horizontal.shape == (100, 32)
     assert module.horizontal.std().item() == pytest.approx(32**-0.5, rel=0.1)
-    assert module.leaf_bias.tolist() == [0.0] * 8
+    assert module.leaf_weight.bias.tolist() == [0.0] * 8
     assert "convention=released, embeddings=50, 100" in repr(module)
 
 
@@ -306,4 +337,16 @@ def test_impossible_options_are_refused(options: dict, message: str) -> None:
 def test_values_of_another_batch_are_refused() -> None:
     batch = pad_trees([flat(3)])
     with pytest.raises(ValueError, match=r"must have shape \(1, 4, 2, 4\), got \(1, 5, 2, 4\)"):
-        build()(torch.zeros(1, 5, 2, 4, dtype=torch.float64), batch)
+        build()(torch.zeros(1, 5, 2, 4, dtype=torch.float64), torch.zeros(1, 3, 8), batch)
+    with pytest.raises(ValueError, match=r"must have shape \(1, 3, 8\), got \(1, 4, 8\)"):
+        build()(torch.zeros(1, 4, 2, 4, dtype=torch.float64), torch.zeros(1, 4, 8), batch)
+
+
+def test_parameters_of_leaf_weights_from_projected_values_are_refused() -> None:
+    module = torch.nn.ModuleDict({"accumulation": build(convention="released")})
+    state = module.state_dict()
+    for name in ("weight", "bias"):
+        state[f"accumulation.leaf_{name}"] = state.pop(f"accumulation.leaf_weight.{name}")[..., :4]
+    for strict in (True, False):
+        with pytest.raises(UserError, match=r"of an earlier version .* train the model again"):
+            module.load_state_dict(state, strict=strict)

@@ -135,7 +135,7 @@ def test_beam_one_is_greedy_search(dictionary):  # noqa: F811
         previous = [dictionary.eos()]
         while len(previous) <= 12:
             logits = model.decoder(torch.tensor([previous]), encoder_out=encoded)[0][0, -1]
-            logits[[dictionary.pad(), dictionary.bos()]] = -math.inf
+            logits[dictionary.pad()] = -math.inf
             if len(previous) == 1:
                 logits[dictionary.eos()] = -math.inf  # fairseq's minimal length is 1
             previous.append(int(logits.argmax()))

@@ -109,7 +109,7 @@ def twin_attention(attention, queries, states, allowed, tree, accumulation):
     value = value.view(len(states), heads, width)
     if accumulation is not None:
         # (the end of sentence is a leaf: it stands between the words and the nonterminals)
-        value = torch.cat([value[: tree.leaves], twin(value, tree, accumulation)])
+        value = torch.cat([value[: tree.leaves], twin(value, states, tree, accumulation)])
     outputs = []
     for i in range(len(queries)):
         parts = []

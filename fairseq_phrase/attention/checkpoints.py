@@ -42,7 +42,7 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides=overrides
         )
-    except (RuntimeError, FileNotFoundError) as error:
+    except (RuntimeError, FileNotFoundError, UserError) as error:
         raise UserError(f"{checkpoint} cannot be used with {data}: {error}") from None
     return models[0].eval(), task
 

@@ -11,6 +11,7 @@ import torch
 
 import fairseq_phrase.models  # noqa: F401 - makes checkpoints loadable
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.trees.hierarchical_accumulation import refuse_projected_leaf_weights
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
@@ -47,7 +48,8 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
         out: where it goes.
 
     Raises:
-        UserError: a checkpoint is missing or damaged, or is of another model.
+        UserError: a checkpoint is missing or damaged, or is of another model or an
+            earlier version of it.
     """
     mean: dict[str, torch.Tensor] = {}
     state: dict = {}
@@ -59,6 +61,10 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
             parameters = state["model"]
         except (RuntimeError, KeyError, EOFError) as error:
             raise UserError(f"{path} is no fairseq checkpoint: {error}") from None
+        try:
+            refuse_projected_leaf_weights(parameters)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
         if mean and parameters.keys() != mean.keys():
             raise UserError(f"{path} and {paths[0]} are checkpoints of different models")
         for name, value in parameters.items():

@@ -109,7 +109,8 @@ class TreeCrossAttention(MultiheadAttention):
             for projection in (self.k_proj, self.v_proj)
         )
         if self.accumulation is not None:
-            values = self.accumulation(values, tree)
+            leaf_states = states[: tree.num_leaves].transpose(0, 1)
+            values = self.accumulation(values, leaf_states, tree)
         return {
             "prev_key": keys.transpose(1, 2),
             "prev_value": values.transpose(1, 2),

@@ -25,6 +25,8 @@ def build_accumulation(
     return HierarchicalAccumulation(
         embed_dim=embed_dim,
         num_heads=num_heads,
+        # In the decoder, too, the leaves are the encoder's.
+        leaf_dim=cfg.encoder.embed_dim,
         embeddings=not cfg.no_hierarchical_embeddings,
         max_vertical=cfg.tree_max_vertical,
         max_horizontal=cfg.tree_max_horizontal,

@@ -11,18 +11,41 @@ dense matrices.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["CONVENTIONS", "HierarchicalAccumulation"]
+__all__ = ["CONVENTIONS", "HierarchicalAccumulation", "refuse_projected_leaf_weights"]
 
 CONVENTIONS = ("paper", "released")
+
+
+def refuse_projected_leaf_weights(names: Iterable[str]) -> None:
+    """Refuse the parameters of a model whose leaf weights came from each head's projected values.
+
+    So they did in early versions of this package. Their u has another shape and another meaning.
+
+    Args:
+        names: the names of a model's parameters.
+
+    Raises:
+        UserError: a parameter is such a u.
+    """
+    for name in names:
+        if name.endswith("accumulation.leaf_weight"):
+            raise UserError(
+                "this checkpoint is of an earlier version of fairseq_phrase, which computed the tree "
+                "Transformer's leaf weights from the heads' projected values instead of the leaves' "
+                f"states ({name}): its parameters mean nothing now; train the model again, in "
+                "another --save-dir"
+            )
 
 
 class HierarchicalAccumulation(nn.Module):
@@ -31,12 +54,16 @@ class HierarchicalAccumulation(nn.Module):
     For nonterminal i over the leaves j, with ``path(i, j)`` the nonterminals from i down to j::
 
         N'_i = 1/len_i Σ_j w_j (L_j + Σ_{t in path(i, j)} (N_t + E_tj)) / (1 + |path(i, j)|)
-        w_j  = L_j · u
+        w_j  = X_j · u
         E_tj = [vertical(|path(t, j)|) ; horizontal(j - start_t + 1)]
 
+    L and N are the head's projected values; X are the leaves' states before any projection, all of
+    their width, and u is the head's own.
+
     Args:
-        embed_dim: model width d.
+        embed_dim: width d of the attention.
         num_heads: number of heads h; the head width c = d / h must be even.
+        leaf_dim: width of the leaves' states X; by default ``embed_dim``.
         embeddings: whether there are hierarchical embeddings E.
         max_vertical: largest index of the vertical embeddings; larger ones count as this one.
         max_horizontal: largest index of the horizontal embeddings, in leaves; likewise.
@@ -45,8 +72,8 @@ class HierarchicalAccumulation(nn.Module):
             root (1 + depth of t); and w has a bias.
 
     Attributes:
-        leaf_weight: u. Shape: (heads, head width).
-        leaf_bias: the bias of w, or None. Shape: (heads,).
+        leaf_weight: from X to w, a linear layer whose row k is u of head k.
+            Shape: (heads, leaf width), and (heads,) of the bias if there is one.
         vertical: row v - 1 is the embedding of v. Shape: (max_vertical, head width / 2).
         horizontal: likewise. Shape: (max_horizontal, head width / 2).
 
@@ -60,6 +87,7 @@ class HierarchicalAccumulation(nn.Module):
         *,
         embed_dim: int,
         num_heads: int,
+        leaf_dim: int | None = None,
         embeddings: bool = True,
         max_vertical: int = 50,
         max_horizontal: int = 100,
@@ -81,8 +109,9 @@ class HierarchicalAccumulation(nn.Module):
             )
         self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
         self.embeddings, self.convention = embeddings, convention
-        self.leaf_weight = nn.Parameter(torch.empty(num_heads, self.head_dim))
-        self.leaf_bias = nn.Parameter(torch.empty(num_heads)) if convention == "released" else None
+        self.leaf_weight = nn.Linear(
+            embed_dim if leaf_dim is None else leaf_dim, num_heads, bias=convention == "released"
+        )
         if embeddings:
             half = self.head_dim // 2
             self.vertical = nn.Parameter(torch.empty(max_vertical, half))
@@ -90,26 +119,32 @@ class HierarchicalAccumulation(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize as fairseq does a linear layer to one output, and embeddings."""
-        bound = math.sqrt(6 / (self.head_dim + 1))
-        nn.init.uniform_(self.leaf_weight, -bound, bound)
-        if self.leaf_bias is not None:
-            nn.init.zeros_(self.leaf_bias)
+        """Initialize as fairseq does linear layers and embeddings."""
+        nn.init.xavier_uniform_(self.leaf_weight.weight)
+        if self.leaf_weight.bias is not None:
+            nn.init.zeros_(self.leaf_weight.bias)
         if self.embeddings:
             for table in (self.vertical, self.horizontal):
                 nn.init.normal_(table, std=table.size(1) ** -0.5)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Load parameters as every module does; see :func:`refuse_projected_leaf_weights`."""
+        refuse_projected_leaf_weights(state_dict)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
         sizes = f"{len(self.vertical)}, {len(self.horizontal)}" if self.embeddings else "none"
         return f"num_heads={self.num_heads}, convention={self.convention}, embeddings={sizes}"
 
-    def forward(self, values: Tensor, tree: TreeBatch) -> Tensor:
+    def forward(self, values: Tensor, leaf_states: Tensor, tree: TreeBatch) -> Tensor:
         """Replace the nonterminals' values by what they accumulate.
 
         Args:
             values: the nodes' values, leaves first.
                 Shape: (batch, nodes, heads, head width)
+            leaf_states: X, the leaves' states from which the values were projected.
+                Shape: (batch, leaves, leaf width)
             tree: the trees.
 
         Returns:
@@ -118,16 +153,19 @@ class HierarchicalAccumulation(nn.Module):
             Shape: (batch, nodes, heads, head width)
 
         Raises:
-            ValueError: the values are not those of the batch's nodes.
+            ValueError: the values are not those of the batch's nodes, or the states not its leaves'.
         """
         expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
         if values.shape != expected:
             raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
+        entering = (tree.batch_size, tree.num_leaves, self.leaf_weight.in_features)
+        if leaf_states.shape != entering:
+            raise ValueError(
+                f"leaf states must have shape {entering}, got {tuple(leaf_states.shape)}"
+            )
         leaves, nonterminals = values.split([tree.num_leaves, tree.num_nonterminals], 1)
         # w, shape (batch, leaves, heads)
-        weights = (leaves * self.leaf_weight).sum(-1)
-        if self.leaf_bias is not None:
-            weights = weights + self.leaf_bias
+        weights = self.leaf_weight(leaf_states)
         # A·L, of all heads in one product: w goes with the leaves.
         weighted = (leaves * weights.unsqueeze(-1)).flatten(2)
         from_leaves = self._branches(tree, values.dtype) @ weighted

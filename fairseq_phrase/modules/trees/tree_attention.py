@@ -54,7 +54,8 @@ class TreeSelfAttention(nn.Module):
     in fairseq's ``MultiheadAttention`` for self-attention.
 
     Args:
-        accumulation: accumulates the values; it knows the width and the number of heads.
+        accumulation: accumulates the values, the leaves weighted by their states; it knows the width
+            and the number of heads.
         dropout: probability with which an attention weight is dropped in training.
         subtree_masking: whether attention keeps to subtrees; otherwise every node attends to all.
         bias: whether the four projections have biases.
@@ -111,7 +112,7 @@ class TreeSelfAttention(nn.Module):
             projection(states).unflatten(-1, (self.num_heads, -1))
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        value = self.accumulation(value, tree)
+        value = self.accumulation(value, states[:, : tree.num_leaves], tree)
         attended, weights = attend(
             query.transpose(1, 2),
             key.transpose(1, 2),
