@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib
+import inspect
 import sys
 import typing
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,6 +62,23 @@ def print_user_errors_plainly() -> None:
             default(kind, error, traceback)
 
     sys.excepthook = hook
+
+
+def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
+    """Let a module's ``forward`` ignore the keyword arguments that it does not name.
+
+    fairseq hands all of a batch's ``net_input`` to every encoder of an ensemble, and its own encoders
+    accept neither parses nor other keywords.
+    """
+    original = module.forward
+    names = inspect.signature(original).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
+        return
+
+    def forward(*args: Any, **inputs: Any) -> Any:
+        return original(*args, **{name: inputs[name] for name in inputs if name in names})
+
+    module.forward = forward  # type: ignore[method-assign]
 
 
 _OMEGACONF_NODES = (

@@ -59,6 +59,20 @@ def test_no_sentence_is_lost_outside_training_whatever_the_batch_multiple(data_d
     assert sorted(i for batch in found for i in batch["id"].tolist()) == list(range(100))
 
 
+def test_generation_loses_no_sentence_of_the_training_set(data_directory, two_parts):
+    task = make_task(two_parts)
+    task.load_dataset("train")
+    training = {"required_batch_size_multiple": 8, "grouped_shuffling": False}
+    trained_on = batches(task, "train", **training)
+    assert sum(len(batch["id"]) for batch in trained_on) < 100  # as fairseq's own task does
+    found = batches(task, "train", required_batch_size_multiple=8)
+    assert sorted(i for batch in found for i in batch["id"].tolist()) == list(range(100))
+    again = batches(task, "train", **training)
+    assert [batch["id"].tolist() for batch in again] == [
+        batch["id"].tolist() for batch in trained_on
+    ]
+
+
 @pytest.fixture(scope="module")
 def two_parts(synthetic_corpus, data_directory, tmp_path_factory):
     """A data directory whose training text comes in two parts, ``train`` and ``train1``."""

@@ -16,6 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_phrase.batch import tokenizers as encoders
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
+from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import LABEL_FILES
 from fairseq_phrase.store.manifest import Manifest
@@ -133,11 +134,24 @@ class SyntaxTranslationTask(TranslationTask):
         """Batch a dataset; outside training, no sentence is lost.
 
         fairseq 0.12.3 drops the last batch of a dataset where its size is no multiple of
-        ``--required-batch-size-multiple`` (8 by default), in ``fairseq-generate`` too.
+        ``--required-batch-size-multiple`` (8 by default), in ``fairseq-generate`` too. Training keeps
+        that. The split does not tell training from evaluation (``--gen-subset train``), but of all
+        callers the trainer alone says how to shuffle groups of batches, for its training data.
         """
-        if dataset is not self.datasets.get(self.cfg.train_subset):
+        if "grouped_shuffling" not in kwargs:
             kwargs["required_batch_size_multiple"] = 1
+            # A dataset that is trained on as well has its own batches in fairseq's cache.
+            if dataset is self.datasets.get(self.cfg.train_subset):
+                kwargs["disable_iterator_cache"] = True
         return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def build_generator(self, models: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """Build fairseq's generator; each model of an ensemble takes the inputs that it knows."""
+        if self._fields and len(models) > 1:
+            for model in models:
+                leave_out_unknown_inputs(model)
+                leave_out_unknown_inputs(model.encoder)
+        return super().build_generator(models, *args, **kwargs)
 
     # Raw text: fairseq-interactive and the hub interface.
 
