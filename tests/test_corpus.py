@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -86,8 +87,29 @@ def test_ray_makes_the_bytes_that_one_process_makes(spacy):
 
 
 def test_a_ray_cluster_that_is_not_there_is_named():
-    with pytest.raises(UserError, match="Ray cannot be had at 'ray://localhost:1'"):
+    with pytest.raises(UserError, match="cannot connect to Ray at 'ray://localhost:1'"):
         shards(ParsingOptions(), EngineOptions("ray", 1, "ray://localhost:1"))
+
+
+def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
+    """In a process of its own, because Ray's attempt goes on until the process ends."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        code = (
+            "from fairseq_phrase.cli import run\n"
+            "from fairseq_phrase.corpus import engines\n"
+            "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
+            "engines.RAY_TIMEOUT = 1\n"
+            f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
+            "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
+    assert ended.returncode == 2
+    assert f"cannot connect to Ray at '{address}': no answer within 1 seconds" in ended.stderr
 
 
 def test_jobs_are_read_as_they_are_needed():

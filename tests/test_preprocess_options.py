@@ -105,6 +105,24 @@ def test_each_side_can_have_its_own_parser(synthetic_corpus, tmp_path):
     assert Manifest.load(out, "en").fields == ["words", "tags", "spans"]
 
 
+def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
+    synthetic_corpus, tmp_path, trained_pipeline, capsys
+):
+    german = ["--parser", f"spacy:{trained_pipeline}", "--parse", "both"]
+    with pytest.raises(SystemExit) as stopped:
+        preprocess(synthetic_corpus, tmp_path / "out", *german)
+    assert stopped.value.code == 2
+    assert "name the parser of the en side with --target-parser" in capsys.readouterr().err
+    out = preprocess(synthetic_corpus, tmp_path / "out", *german, "--target-parser", "conllu")
+    assert Manifest.load(out, "en").parser == "conllu"
+
+
+def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
+    out = preprocess(synthetic_corpus, tmp_path / "out", "--parse", "target",
+                     "--target-parser", "conllu")  # fmt: skip
+    assert Manifest.load(out, "en").parser == "conllu"
+
+
 def test_the_text_is_binarized_as_fairseq_would(both, tmp_path):
     for language in ("de", "en"):
         pieces = tmp_path / f"pieces.{language}"
@@ -215,6 +233,11 @@ def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, c
         (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "are not there"),
         (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
         (["--parse", "target", "--source-tokenized"], "where the source is not parsed"),
+        (["--target-parser", "ptb"], "--target-parser goes with --parse both or --parse target"),
+        (
+            ["--parse", "target", "--parser", "ptb", "--target-parser", "conllu"],
+            "--parse target: give --parser or --target-parser, not both",
+        ),
         (["--parser", "none", "--constituents", "from-dependencies"], "makes no dependency trees"),
     ):
         with pytest.raises(SystemExit) as stopped:

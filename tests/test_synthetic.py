@@ -257,6 +257,35 @@ def test_the_command_writes_every_file_and_nothing_else(tmp_path):
             assert [tokens.metadata["text"] for tokens in parsed] == lines
 
 
+def test_a_corpus_is_not_replaced_unless_asked_for(tmp_path, capsys):
+    sizes = ["--out", str(tmp_path), "--train", "9", "--valid", "2", "--test", "2"]
+    main(sizes)
+    first = (tmp_path / "train.de").read_bytes()
+
+    def refused(*options):
+        with pytest.raises(SystemExit) as stopped:
+            main([*sizes, "--seed", "2", *options])
+        assert stopped.value.code == 2
+        assert (tmp_path / "train.de").read_bytes() == first
+        return capsys.readouterr().err
+
+    assert "holds a corpus already (valid.de, valid.de.conllu" in refused()
+    # Otherwise the training text of one corpus would lie beside the test set of another.
+    assert "would keep train.de, train.de.conllu" in refused("--overwrite", "--train", "0")
+    main([*sizes, "--seed", "2", "--overwrite"])
+    assert (tmp_path / "train.de").read_bytes() != first
+
+
+def test_a_split_of_no_sentences_is_said_to_have_no_files(tmp_path, capsys):
+    main(["--out", str(tmp_path / "new"), "--train", "0", "--valid", "2", "--test", "2"])
+    assert "train: 0 asked for, no file written" in capsys.readouterr().out
+    assert not (tmp_path / "new" / "train.de").exists()
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path / "none"), "--train", "0", "--valid", "0", "--test", "0"])
+    assert "nothing to write: 0 sentences in" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 def test_no_source_text_of_one_split_occurs_in_another(tmp_path):
     # Odd sizes, so that some split ends in the middle of an ambiguous pair.
     for seed in range(6):
@@ -289,6 +318,7 @@ def test_a_command_that_fails_leaves_the_old_files_and_no_temporary_ones(
     monkeypatch.setattr(corpus, "MAX_TOO_LONG", 50)
     (tmp_path / "valid.de").write_text("old\n")
     argv = ["--out", str(tmp_path), "--train", "9000", "--valid", "1", "--test", "1"]
+    argv.append("--overwrite")
     with pytest.raises(SystemExit) as exit_info:
         main([*argv, "--max-words", "5"])
     assert exit_info.value.code == 2

@@ -19,6 +19,7 @@ from fairseq_phrase.cli.arguments import (
 from fairseq_phrase.corpus.parsing import ON_ERROR
 from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def _parser() -> argparse.ArgumentParser:
         help="which side to parse",
     )  # fmt: skip
     syntax.add_argument(
-        "--target-parser", metavar="PARSER", help="the target's, by default the same as --parser"
-    )
+        "--target-parser", metavar="PARSER",
+        help="the target's parser; where it is left out --parser serves both sides, if it is a file of "
+        "parses or none",
+    )  # fmt: skip
     syntax.add_argument(
         "--source-tokenized", action="store_true",
         help="the source is cut into words at white space already; Moses' escapes (&apos; @-@) stay in "
@@ -108,18 +111,33 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 
     Returns:
         How to parse, by language.
+
+    Raises:
+        UserError: an option is given that nothing reads, or a side has no parser of its language.
     """
     sides, constituents = args.pop("parse"), args.pop("constituents")
-    parser, target_parser = args.pop("parser"), args.pop("target_parser")
+    parsers = {"source": args.pop("parser"), "target": args.pop("target_parser")}
     tokenized = {side: args.pop(f"{side}_tokenized") for side in ("source", "target")}
-    parsing = {}
-    for side, name in (("source", parser), ("target", target_parser or parser)):
-        if sides in (side, "both"):
-            language = args[f"{side}_lang"]
-            parsing[language] = ParsingOptions(name, constituents, tokenized[side])
-        elif tokenized[side] and side == "source":
-            raise UserError("--source-tokenized is of no use where the source is not parsed")
-    return parsing
+    if sides == "source" and parsers["target"] is not None:
+        raise UserError(
+            "--target-parser goes with --parse both or --parse target: the target is not parsed"
+        )
+    if sides == "target" and parsers["target"] is not None and parsers["source"] != "none":
+        raise UserError("--parse target: give --parser or --target-parser, not both")
+    if sides == "target" and tokenized["source"]:
+        raise UserError("--source-tokenized has no effect where the source is not parsed")
+    if parsers["target"] is None:
+        parsers["target"] = parsers["source"]
+        if sides == "both" and not load_parser(parsers["source"]).any_language:
+            raise UserError(
+                f"--parse both: --parser {parsers['source']} parses the {args['source_lang']} side; "
+                f"name the parser of the {args['target_lang']} side with --target-parser"
+            )
+    return {
+        args[f"{side}_lang"]: ParsingOptions(parsers[side], constituents, tokenized[side])
+        for side in ("source", "target")
+        if sides in (side, "both")
+    }
 
 
 def report(options: Options, counts: SplitCounts) -> str:

@@ -28,6 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the corpus that DIR holds"
+    )
     return parser
 
 
@@ -54,7 +57,11 @@ def _body(argv: Sequence[str] | None) -> None:
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         max_words=args.max_words,
+        overwrite=args.overwrite,
     )
+    for split, size in sizes.items():
+        print(f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written")
+    print(f"wrote {args.out}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ and no torch, so that workers start quickly.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import threading
@@ -24,6 +25,8 @@ from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 ENGINES = ("processes", "ray")
 _JOBS_PER_WORKER = 2  # in work or waiting for it
 _DEATHS = 2  # workers that one job may cost
+#: Seconds to connect to a Ray cluster. Ray itself goes on trying for a quarter of an hour.
+RAY_TIMEOUT = 30.0
 
 
 class Job(NamedTuple):
@@ -244,10 +247,36 @@ def _on_ray(jobs: Iterator[Job], parsing: ParsingOptions, engine: EngineOptions)
 
 
 def _start_ray(ray: Any, engine: EngineOptions) -> None:
-    try:
-        if engine.ray_address is None:
+    """Start Ray on this machine, or connect to a cluster.
+
+    Raises:
+        UserError: Ray does not start, or the cluster does not answer within :data:`RAY_TIMEOUT`.
+    """
+    if engine.ray_address is None:
+        try:
             ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)
-        else:
-            ray.init(address=engine.ray_address, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(f"Ray cannot be had at '{engine.ray_address}': {error}") from None
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UserError(f"cannot start Ray: {error}") from None
+        return
+    failures: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            # Outside the main thread Ray warns that it leaves SIGTERM alone.
+            ray.init(
+                address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR
+            )
+        except Exception as error:
+            failures.append(error)
+
+    # A thread, because some of Ray's attempts cannot be interrupted. It ends with the process.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(RAY_TIMEOUT)
+    if thread.is_alive():
+        failures.append(ConnectionError(f"no answer within {RAY_TIMEOUT:.0f} seconds"))
+    if failures:
+        raise UserError(
+            f"cannot connect to Ray at '{engine.ray_address}': {failures[0]}; check the address, or "
+            "leave --ray-address out to start Ray on this machine"
+        )

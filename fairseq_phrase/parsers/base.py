@@ -40,10 +40,12 @@ class LineParser(ABC):
             finished.
         sorts_by_length: whether it puts lines of one length together by itself; otherwise they come
             to it in that order.
+        any_language: whether it parses text of any language, so that one parser serves both sides.
     """
 
     version: str
     fields: tuple[str, ...]
+    any_language = False
     is_instant = False
     sorts_by_length = False
 
@@ -80,11 +82,13 @@ class FileParser(ABC):
         suffix: the file's suffix.
         version: the format's name, for the manifest.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses hold.
+        any_language: whether it serves both sides of a corpus: each has a file of its own.
     """
 
     suffix: str
     version: str
     fields: tuple[str, ...]
+    any_language = True
 
     @abstractmethod
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:

@@ -14,6 +14,7 @@ class WhitespaceParser(LineParser):
     version = "white space"
     fields: tuple[str, ...] = ("words",)
     is_instant = True
+    any_language = True
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines at white space."""

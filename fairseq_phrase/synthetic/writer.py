@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic.corpus import MAX_WORDS, distinct_groups, take
 from fairseq_phrase.synthetic.tree import Sentence
 
@@ -21,6 +22,7 @@ def write_corpus(
     source_lang: str = "de",
     target_lang: str = "en",
     max_words: int = MAX_WORDS,
+    overwrite: bool = False,
 ) -> list[Path]:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
@@ -35,15 +37,18 @@ def write_corpus(
         source_lang: ``de`` or ``en``.
         target_lang: the other one.
         max_words: longest sentence allowed.
+        overwrite: replace the corpus that is in the directory; otherwise it is refused.
 
     Returns:
         The files written.
 
     Raises:
-        UserError: an unknown language, or the same one twice.
+        UserError: an unknown language, or the same one twice; no sentence is asked for; or the
+            directory holds a corpus.
         GrammarExhaustedError: the grammar does not yield so many distinct sentences.
     """
     directory = Path(out)
+    _check_directory(directory, sizes, (source_lang, target_lang), overwrite)
     directory.mkdir(parents=True, exist_ok=True)
     groups = distinct_groups(seed, source_lang, target_lang, max_words)
     with ExitStack() as stack:
@@ -57,6 +62,40 @@ def write_corpus(
                     files.write(f"{name}.conllu", conllu(sentence, f"{split}-{number}"))
                     files.write(f"{name}.ptb", sentence.brackets + "\n")
         return files.commit()
+
+
+def _check_directory(
+    directory: Path, sizes: Mapping[str, int], languages: tuple[str, str], overwrite: bool
+) -> None:
+    """Refuse to write nothing, or to mix two corpora.
+
+    Raises:
+        UserError: no sentence is asked for, or the directory holds files of a corpus which are not to
+            be replaced, or would not be.
+    """
+    if not any(sizes.values()):
+        raise UserError(f"nothing to write: 0 sentences in {', '.join(sizes)}")
+    there = {
+        split: [name for name in _names(split, languages) if (directory / name).exists()]
+        for split in sizes
+    }
+    found = [name for names in there.values() for name in names]
+    if found and not overwrite:
+        raise UserError(
+            f"{directory} holds a corpus already ({', '.join(found[:3])}, ...): name another folder, or "
+            "replace it with --overwrite"
+        )
+    stay = [name for split, size in sizes.items() if not size for name in there[split]]
+    if stay:
+        raise UserError(
+            f"{directory} would keep {', '.join(stay)} of another corpus: remove them, or ask for "
+            "sentences of that split"
+        )
+
+
+def _names(split: str, languages: tuple[str, str]) -> list[str]:
+    """Name the files of a split."""
+    return [f"{split}.{language}{end}" for language in languages for end in ("", ".conllu", ".ptb")]
 
 
 class _PendingFiles:
