@@ -12,7 +12,7 @@ VERSION = re.search(
 BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
 PLOT = ["matplotlib>=3.8"]
-RAY = ["ray>=2.9"]
+RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]

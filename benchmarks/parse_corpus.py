@@ -39,7 +39,7 @@ from machine import describe_machine
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
-from fairseq_phrase.corpus.segmenters import train_sentencepiece
+from fairseq_phrase.corpus.sentencepiece_training import train_sentencepiece
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES
 from fairseq_phrase.store.fields import FIELDS, shared_index

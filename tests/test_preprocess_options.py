@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 from itertools import islice, pairwise
 
 import numpy as np
 import pytest
+import sentencepiece
 from conftest import shared_data, shared_pipeline
 from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary, data_utils
@@ -152,6 +154,28 @@ def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corp
     dictionary.finalize(padding_factor=8)
     dictionary.save(str(tmp_path / "dict.txt"))
     assert (tmp_path / "dict.txt").read_bytes() == (both / "dict.de.txt").read_bytes()
+
+
+# SentencePiece
+
+
+def test_sentencepiece_is_trained_on_a_sample_of_a_large_text(both, synthetic_corpus, tmp_path):
+    """2,000 lines a side: a sample of half of them gives another model, all of them the same."""
+    models = {
+        lines: preprocess(synthetic_corpus, tmp_path / str(lines), "--sentencepiece-lines", lines)
+        for lines in (2000, 4000)
+    }
+    whole = (both / "spm.model").read_bytes()
+    assert (models[4000] / "spm.model").read_bytes() == whole
+    assert (models[2000] / "spm.model").read_bytes() != whole
+
+
+def test_the_default_vocabulary_fits_a_small_text(synthetic_corpus, tmp_path, capsys):
+    prefix = synthetic_corpus / "valid"
+    main(["-s", "de", "-t", "en", "--trainpref", str(prefix), "--destdir", str(tmp_path / "out")])
+    said = re.search(r"gives (\d+) subwords at most, not 8000", capsys.readouterr().err)
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "spm.model"))
+    assert pieces.get_piece_size() == int(said[1])
 
 
 # Moses' tokens and subword-nmt

@@ -1,12 +1,15 @@
 """Words and lines to subwords: nothing lost, nothing that fairseq would misread."""
 
+from collections import Counter
+
 import pytest
 import sentencepiece
 from hostile import SNIPPETS, lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter, train_sentencepiece
+from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
+from fairseq_phrase.corpus.sentencepiece_training import sampled, train_sentencepiece
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 
@@ -126,3 +129,42 @@ def test_an_impossible_vocabulary_size_is_named_with_what_to_change(tmp_path, te
         train_sentencepiece(iter(text), tmp_path / "spm.model", size, seed=1)
     assert "--vocab-size" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_sample_keeps_the_order_and_is_the_same_for_the_same_seed():
+    lines = [str(number) for number in range(1000)]
+    first = list(sampled(iter(lines), 1000, 100, seed=1))
+    assert len(first) == 100
+    assert first == sorted(set(first), key=int)
+    assert first == list(sampled(iter(lines), 1000, 100, seed=1))
+    assert first != list(sampled(iter(lines), 1000, 100, seed=2))
+
+
+def test_every_line_has_the_same_chance_to_be_sampled():
+    counts = Counter(line for seed in range(2000) for line in sampled("abcdefgh", 8, 3, seed))
+    assert sum(counts.values()) == 3 * 2000
+    assert all(650 < counts[line] < 850 for line in "abcdefgh")  # 750, standard deviation 22
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_a_text_that_is_no_longer_than_the_sample_is_taken_whole(count):
+    assert list(sampled("abcde", 5, count, seed=1)) == list("abcde")
+
+
+def test_a_sample_is_drawn_without_holding_the_text():
+    alive = 0
+
+    class Line(str):
+        def __new__(cls, text):
+            nonlocal alive
+            alive += 1
+            return super().__new__(cls, text)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    most = 0
+    for _ in sampled((Line(number) for number in range(2000)), 2000, 500, seed=1):
+        most = max(most, alive)
+    assert most <= 3

@@ -76,7 +76,15 @@ def _parser() -> argparse.ArgumentParser:
         "use this model; without it, one is trained on both sides of the training text",
         "subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
     )
-    subwords.add_argument("--vocab-size", type=positive, default=8000, metavar="N")
+    subwords.add_argument(
+        "--vocab-size", type=positive, metavar="N",
+        help="pieces of SentencePiece to train (default: 8000, or as many as a smaller text gives)",
+    )  # fmt: skip
+    subwords.add_argument(
+        "--sentencepiece-lines", type=positive, default=2_000_000, metavar="N",
+        help="train SentencePiece on a sample of N lines, of both sides together, where there are more; "
+        "a million lines take about 1.5 GB of memory",
+    )  # fmt: skip
     subwords.add_argument(
         "--joined-dictionary", action="store_true", help="one dictionary for both languages"
     )

@@ -60,7 +60,9 @@ def _body(argv: Sequence[str] | None) -> None:
         overwrite=args.overwrite,
     )
     for split, size in sizes.items():
-        print(f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written")
+        print(
+            f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"
+        )
     print(f"wrote {args.out}")
 
 

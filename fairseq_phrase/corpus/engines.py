@@ -263,9 +263,7 @@ def _start_ray(ray: Any, engine: EngineOptions) -> None:
     def connect() -> None:
         try:
             # Outside the main thread Ray warns that it leaves SIGTERM alone.
-            ray.init(
-                address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR
-            )
+            ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             failures.append(error)
 

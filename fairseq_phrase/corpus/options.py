@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_phrase.corpus.engines import EngineOptions
+from fairseq_phrase.corpus.sentencepiece_training import SAMPLE_LINES
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 
@@ -20,6 +21,8 @@ class Options:
         parsing: how to parse, by language; a language that is not there is not parsed.
         bpe: one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
         bpe_model: the subword model, or the file of BPE codes; None trains a SentencePiece model.
+        vocab_size: pieces to train; None for the default number, or fewer if the text gives fewer.
+        sentencepiece_lines: lines to train on, of both sides together.
     """
 
     source_lang: str
@@ -29,7 +32,8 @@ class Options:
     parsing: dict[str, ParsingOptions]
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
-    vocab_size: int = 8000
+    vocab_size: int | None = None
+    sentencepiece_lines: int = SAMPLE_LINES
     joined_dictionary: bool = False
     srcdict: Path | None = None
     tgtdict: Path | None = None

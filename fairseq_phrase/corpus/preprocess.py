@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,12 +14,8 @@ from fairseq_phrase.corpus.dictionaries import binarize, load_dictionary, make_d
 from fairseq_phrase.corpus.language_side import Side, SideLine
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, parses_of, unparsed_error
-from fairseq_phrase.corpus.segmenters import (
-    MODEL_NAMES,
-    Segmenter,
-    load_segmenter,
-    train_sentencepiece,
-)
+from fairseq_phrase.corpus.segmenters import MODEL_NAMES, Segmenter, load_segmenter
+from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
 from fairseq_phrase.corpus.staging import Workplace, workplace
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser, resolve
@@ -187,10 +182,7 @@ def _segmenter(options: Options, splits: list[_Split], files: Path) -> Segmenter
         shutil.copyfile(options.bpe_model, model)
     else:
         texts = [side.corpus for side in splits[0].sides]
-        lines = chain.from_iterable(read_lines(text.path) for text in texts)
-        total = sum(text.lines for text in texts)
-        progress = tqdm(lines, "training SentencePiece", total, unit="line")
-        train_sentencepiece(iter(progress), model, options.vocab_size, options.seed)
+        train_segmenter(texts, model, options.vocab_size, options.sentencepiece_lines, options.seed)
     return load_segmenter(options.bpe, model)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -123,37 +122,3 @@ SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
 }
 #: What a data directory calls its subword model.
 MODEL_NAMES = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
-
-
-def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int, seed: int) -> None:
-    """Train a unigram model that covers every character.
-
-    Args:
-        lines: raw text, of both languages for a joint model.
-        model: the file where it goes.
-        vocabulary_size: number of pieces.
-        seed: for the sentences drawn where there are more than ten million.
-
-    Raises:
-        UserError: SentencePiece cannot train, for instance because the text has too few pieces.
-    """
-    sentencepiece.set_random_generator_seed(seed)
-    trained = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_writer=trained,  # a file's path would become part of the model
-            vocab_size=vocabulary_size,
-            character_coverage=1.0,
-            input_sentence_size=10_000_000,
-            shuffle_input_sentence=True,
-            train_extremely_large_corpus=False,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise UserError(
-            f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
-            "another --vocab-size, or a model with --sentencepiece-model"
-        ) from None
-    model.write_bytes(trained.getvalue())

@@ -1,0 +1,134 @@
+"""Train a SentencePiece model on a corpus, in memory that does not grow with the corpus."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import sentencepiece
+from tqdm import tqdm
+
+from fairseq_phrase.corpus.parsing import Corpus
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+
+#: Pieces to train where ``--vocab-size`` does not say.
+VOCABULARY_SIZE = 8000
+#: Lines to train on, of both sides together; SentencePiece holds all of them in memory.
+SAMPLE_LINES = 2_000_000
+_LARGEST = re.compile(r"set it to a value <= (\d+)")
+
+
+class VocabularyTooLargeError(UserError):
+    """A text that gives fewer pieces than were asked for.
+
+    Attributes:
+        largest: the most pieces that it gives.
+    """
+
+    def __init__(self, message: str, largest: int):
+        super().__init__(message)
+        self.largest = largest
+
+
+def train_segmenter(
+    texts: Sequence[Corpus], model: Path, vocabulary_size: int | None, sample: int, seed: int
+) -> None:
+    """Train a model on the lines of all texts, or on a sample of them.
+
+    Args:
+        texts: the texts, such as the two sides of a corpus.
+        model: the file where the model goes.
+        vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or fewer if the texts give
+            fewer.
+        sample: the most lines to train on.
+        seed: for the sample.
+
+    Raises:
+        UserError: the texts do not give ``vocabulary_size`` pieces.
+    """
+
+    def train(size: int) -> None:
+        total = sum(text.lines for text in texts)
+        lines = chain.from_iterable(read_lines(text.path) for text in texts)
+        progress = tqdm(lines, "training SentencePiece", total, unit="line")
+        train_sentencepiece(sampled(progress, total, sample, seed), model, size, seed)
+
+    try:
+        train(vocabulary_size or VOCABULARY_SIZE)
+    except VocabularyTooLargeError as error:
+        if vocabulary_size is not None:
+            raise
+        print(
+            f"the training text gives {error.largest} subwords at most, not {VOCABULARY_SIZE}: "
+            f"training {error.largest} (--vocab-size sets another number)",
+            file=sys.stderr,
+        )
+        train(error.largest)
+
+
+def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator[str]:
+    """Draw lines without replacement, in one pass, in order, and without holding any.
+
+    This is selection sampling (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S): a line is
+    taken with the probability of the lines that are still wanted among those that are still to come. So
+    each set of ``count`` lines has the same chance.
+
+    Args:
+        lines: the lines.
+        total: their number.
+        count: how many to draw; all if there are no more than that.
+        seed: same seed, same lines.
+    """
+    if count >= total:
+        yield from lines
+        return
+    draw = random.Random(seed).random
+    wanted = count
+    for left, line in zip(range(total, 0, -1), lines, strict=True):
+        if draw() * left < wanted:
+            wanted -= 1
+            yield line
+
+
+def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int, seed: int) -> None:
+    """Train a unigram model that covers every character.
+
+    Args:
+        lines: raw text, of both languages for a joint model.
+        model: the file where it goes.
+        vocabulary_size: number of pieces.
+        seed: for the sentences drawn where there are more than ten million.
+
+    Raises:
+        VocabularyTooLargeError: the text has too few pieces.
+        UserError: SentencePiece cannot train for another reason.
+    """
+    sentencepiece.set_random_generator_seed(seed)
+    trained = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=trained,  # a file's path would become part of the model
+            vocab_size=vocabulary_size,
+            character_coverage=1.0,
+            input_sentence_size=10_000_000,
+            shuffle_input_sentence=True,
+            train_extremely_large_corpus=False,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        message = (
+            f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
+            "another --vocab-size, or a model with --sentencepiece-model"
+        )
+        if largest := _LARGEST.search(reason):
+            raise VocabularyTooLargeError(message, int(largest[1])) from None
+        raise UserError(message) from None
+    model.write_bytes(trained.getvalue())
