@@ -276,17 +276,20 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
     if bpe == "subword_nmt":
         lines = [" ".join(sentence.words) for sentence in gold_of(gold_corpus, "test")]
     store = ParseStore(data, "test.de-en", "de", {"words", "heads", "spans"})
-    tokens, _ = task.get_interactive_tokens_and_lengths(lines, encoder_of(task))
-    for index, ids in enumerate(tokens):
-        assert ids.tolist() == task.dataset("test")[index]["source"].tolist()
-        parse = task._raw_parse(tuple(ids.tolist()))
-        for name, values in store[index].items():
-            assert parse[name].tolist() == values.tolist()
-    # Made anew from token indices, as fairseq's hub does.
-    known = next(i for i, ids in enumerate(tokens) if task.source_dictionary.unk() not in ids)
-    task._raw_parses.clear()
-    parse = task._raw_parse(tuple(tokens[known].tolist()))
-    assert parse["heads"].tolist() == store[known]["heads"].tolist()
+    encode = encoder_of(task)
+    tokens, lengths = task.get_interactive_tokens_and_lengths(lines, encode)
+    # fairseq-interactive's indices carry parses, and those of fairseq's hub lines.
+    indices = [
+        task.source_dictionary.encode_line(encode(line), add_if_not_exist=False) for line in lines
+    ]
+    for given in (tokens, indices):
+        dataset = task.build_dataset_for_inference(given, lengths)
+        for index in range(len(lines)):
+            assert (
+                dataset[index]["source"].tolist() == task.dataset("test")[index]["source"].tolist()
+            )
+            for name, values in store[index].items():
+                assert dataset[index]["parse"][name].tolist() == values.tolist()
 
 
 def encoder_of(task):

@@ -116,11 +116,6 @@ class SourceEncoder:
             return [line]
         return self.pipeline.tokenize(line).marked_words()
 
-    def pieces_of(self, words: Sequence[str]) -> list[str]:
-        """Cut the words of :meth:`tokenize` into subwords."""
-        cut = self.segmenter.line_pieces if self.whole_lines else self.segmenter.word_pieces
-        return [piece for word in words for piece in cut(word)]
-
     def text_of(self, pieces: list[str]) -> str:
         """Spell the subwords of a line."""
         if isinstance(self.segmenter, SubwordNmtSegmenter):

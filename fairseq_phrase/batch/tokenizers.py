@@ -4,13 +4,12 @@ They make the words and subwords that preprocessing made. The task builds them f
 directory (:meth:`fairseq_phrase.tasks.syntax_translation.SyntaxTranslationTask.build_tokenizer`);
 and they can stand alone with ``--syntax-data``.
 
-fairseq's hub interface (``TransformerModel.from_pretrained``) makes a task and then the encoders, and
-hands token indices from one to the other, without a word between them. So the encoders take the data of
-the task that was made last (:func:`use_data_of`), and the task finds a sentence's raw line among those
-that were cut lately (:func:`recent_lines`).
+fairseq's hub interface (``TransformerModel.from_pretrained``) makes a task and then the encoders, which
+know nothing of each other. So the encoders take the data of the task that was made last
+(:func:`use_data_of`), and the text that they return carries its raw line
+(:class:`~fairseq_phrase.batch.raw_tokens.CutText`), so that the task can parse it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -18,6 +17,7 @@ from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_phrase.batch.raw_lines import SourceEncoder, segmenter_of
+from fairseq_phrase.batch.raw_tokens import CutText, line_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 
@@ -61,22 +61,6 @@ def use_data_of(directory: str, language: str, parser: str | None = None) -> Non
     _of_last_task = _Source(directory, language, parser)
 
 
-_MOST_RECENT = 100_000
-_recent: dict[tuple[str, ...], str] = {}
-
-
-def recent_lines() -> dict[tuple[str, ...], str]:
-    """Return the raw lines that were cut lately, by their subwords."""
-    return _recent
-
-
-def _remember(pieces: Sequence[str], line: str) -> None:
-    _recent.pop(tuple(pieces), None)  # so that it is the last
-    _recent[tuple(pieces)] = line
-    if len(_recent) > _MOST_RECENT:
-        del _recent[next(iter(_recent))]
-
-
 def _source_of(cfg: SyntaxEncoderConfig) -> _Source:
     """Return what an encoder is to be built from.
 
@@ -106,9 +90,7 @@ class SyntaxTokenizer:
 
     def encode(self, x: str) -> str:
         """Raw line to words."""
-        words = self._encoder.tokenize(x)
-        _remember(self._encoder.pieces_of(words), x)
-        return " ".join(words)
+        return CutText.of(" ".join(self._encoder.tokenize(x)), x)
 
     def decode(self, x: str) -> str:
         """Leave text as it is: the BPE has restored its spaces."""
@@ -129,10 +111,10 @@ class SyntaxBPE:
     def encode(self, x: str) -> str:
         """Words, or a whole line where the data's were cut so, to subwords, a space between them."""
         if self._whole_lines:
-            return " ".join(self._segmenter.line_pieces(x))
-        return " ".join(
-            piece for word in x.split(" ") for piece in self._segmenter.word_pieces(word)
-        )
+            pieces = self._segmenter.line_pieces(x)
+        else:
+            pieces = [p for word in x.split(" ") for p in self._segmenter.word_pieces(word)]
+        return CutText.of(" ".join(pieces), line_of(x))
 
     def decode(self, x: str) -> str:
         """Subwords to text."""

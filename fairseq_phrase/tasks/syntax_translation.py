@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
@@ -15,7 +14,9 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_phrase.batch import tokenizers as encoders
 from fairseq_phrase.batch.raw_lines import SourceEncoder
-from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
+from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
+from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
+from fairseq_phrase.batch.syntax_dataset import SyntaxDataset, collate_parses
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import LABEL_FILES
@@ -50,12 +51,23 @@ class SyntaxTranslationTask(TranslationTask):
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._fields: set[str] = set()
         self._source_encoder: SourceEncoder | None = None
         self._constituent_dictionary: Dictionary | None = None
-        # Parses of raw lines on their way through fairseq-interactive, by their token indices.
-        self._raw_parses: dict[tuple[int, ...], Parse] = {}
+        self._raw_parses = RawParses(
+            src_dict, lambda: self.constituent_dictionary, lambda: self._encoder
+        )
+        self._cuts_as_parsed = False
         encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> SourceDictionary:
+        """Load a dictionary, whose token indices of raw lines carry these."""
+        return SourceDictionary.load(filename)
+
+    @property
+    def _fields(self) -> set[str]:
+        """The fields of parses that batches carry."""
+        return self._raw_parses.fields
 
     @property
     def _directory(self) -> str:
@@ -71,7 +83,7 @@ class SyntaxTranslationTask(TranslationTask):
             UserError: the data directory has no such parses.
         """
         Manifest.load(self._directory, self.cfg.source_lang).require(set(fields), self._directory)
-        self._fields |= {"words", *fields}
+        self._fields.update({"words", *fields})
 
     @property
     def constituent_dictionary(self) -> Dictionary:
@@ -140,8 +152,10 @@ class SyntaxTranslationTask(TranslationTask):
         """
         if "grouped_shuffling" not in kwargs:
             kwargs["required_batch_size_multiple"] = 1
-            # A dataset that is trained on as well has its own batches in fairseq's cache.
-            if dataset is self.datasets.get(self.cfg.train_subset):
+            # fairseq caches batches for ever: those of training are others, and those of raw lines
+            # are not needed again.
+            splits = (name for name, split in self.datasets.items() if split is dataset)
+            if next(splits, self.cfg.train_subset) == self.cfg.train_subset:
                 kwargs["disable_iterator_cache"] = True
         return super().get_batch_iterator(dataset, *args, **kwargs)
 
@@ -162,31 +176,38 @@ class SyntaxTranslationTask(TranslationTask):
             args.syntax_parser = args.syntax_parser or self.cfg.source_parser
         return args
 
+    def _is_own(self, args: Any) -> bool:
+        """Tell whether a tokenizer or BPE cuts lines as this task parses them."""
+        source = self._directory, self.cfg.source_lang, self.cfg.source_parser
+        return getattr(args, "_name", None) == "syntax" and (
+            (args.syntax_data, args.syntax_lang, args.syntax_parser) == source
+        )
+
     def build_tokenizer(self, args: Any) -> Any:
         """Build the tokenizer of raw lines."""
-        return super().build_tokenizer(self._configured(args))
+        # With these two, cutting a line gives the subwords of its parse, which need not be cut twice.
+        self._cuts_as_parsed = self._is_own(self._configured(args))
+        return super().build_tokenizer(args)
 
     def build_bpe(self, args: Any) -> Any:
         """Build the subword segmentation of raw lines."""
-        return super().build_bpe(self._configured(args))
+        self._cuts_as_parsed = self._cuts_as_parsed and self._is_own(self._configured(args))
+        return super().build_bpe(args)
 
     def get_interactive_tokens_and_lengths(self, lines: list[str], encode_fn: Any) -> tuple:
-        """Encode raw lines and, if the model asked for heads, parse them together.
+        """Encode raw lines and, if the model asked for parses, parse them together.
 
         Raises:
             UserError: ``encode_fn`` does not make the words and subwords that the parser does.
         """
-        tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-        if self._fields:
-            self._raw_parses.clear()
-            for line, ids, sentence in zip(lines, tokens, self.encode_lines(lines), strict=True):
-                if self._indices(sentence) != tuple(ids.tolist()):
-                    raise UserError(
-                        f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer "
-                        "syntax --bpe syntax"
-                    )
-                self._remember(sentence)
-        return tokens, lengths
+        if not self._fields:
+            return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+        tokens = self._raw_parses.tokens_of(lines)
+        if not self._cuts_as_parsed:
+            cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
+            for line, parsed, own in zip(lines, tokens, cut, strict=True):
+                check_cut(line, own, parsed)
+        return tokens, [sentence.numel() for sentence in tokens]
 
     def encode_lines(self, lines: list[str]) -> list[EncodedSentence]:
         """Parse raw lines and cut them into subwords, as preprocessing did.
@@ -204,76 +225,30 @@ class SyntaxTranslationTask(TranslationTask):
             )
         return self._source_encoder
 
-    def _indices(self, sentence: EncodedSentence) -> tuple[int, ...]:
-        dictionary = self.source_dictionary
-        return (*map(dictionary.index, sentence.pieces), dictionary.eos())
-
-    def _remember(self, sentence: EncodedSentence) -> None:
-        parse = {name: getattr(sentence, name) for name in self._fields}
-        for name, kind in (("heads", "dependency"), ("spans", "constituency")):
-            if name in parse and parse[name] is None:
-                raise UserError(
-                    f"this model needs {kind} trees and the data's parser makes none of raw text: "
-                    "name one with --source-parser spacy:MODEL or stanza:LANG"
-                )
-        if "spans" in parse:
-            numbers = map(self.constituent_dictionary.index, sentence.span_labels)
-            parse["spans"] = np.column_stack([parse["spans"], np.fromiter(numbers, np.int64)])
-        self._raw_parses[self._indices(sentence)] = parse
-
-    def _raw_parse(self, ids: tuple[int, ...]) -> Parse:
-        """Return the parse of token indices; parse their line anew where it is not at hand.
-
-        Raises:
-            UserError: neither the line nor its text can be had back from the indices.
-        """
-        if ids not in self._raw_parses:
-            (sentence,) = self.encode_lines([self._line_of(ids)])
-            if self._indices(sentence) != ids:
-                raise UserError(
-                    "a sentence came without its parse, and its text cannot be had back from its "
-                    "subwords: use --tokenizer syntax --bpe syntax"
-                )
-            self._remember(sentence)
-        return self._raw_parses[ids]
-
-    def _line_of(self, ids: tuple[int, ...]) -> str:
-        """Find the raw line of token indices; spell their subwords where it was not cut here."""
-        pieces = tuple(self.source_dictionary[index] for index in ids[:-1])
-        recent = encoders.recent_lines()
-        if self.source_dictionary.unk() not in ids:
-            return recent.get(pieces) or self._encoder.text_of(list(pieces))
-        index = self.source_dictionary.index
-        for own, line in reversed(recent.items()):
-            if len(own) == len(pieces) and (*map(index, own), ids[-1]) == ids:
-                return line
-        return self._encoder.text_of(list(pieces))
-
     def build_dataset_for_inference(
         self, src_tokens: list[torch.Tensor], src_lengths: list[int], **kwargs: Any
     ) -> Any:
         """Build the dataset of raw sentences, padded as in training."""
-        dataset = super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
+        dataset = super().build_dataset_for_inference(
+            [plain(tokens) for tokens in src_tokens], src_lengths, **kwargs
+        )
         dataset.left_pad_source = self.cfg.left_pad_source
         if not self._fields:
             return dataset
-        return SyntaxDataset(dataset, [self._raw_parse(tuple(ids.tolist())) for ids in src_tokens])
+        return RawDataset(dataset, self._raw_parses.of_tokens(src_tokens))
 
     def inference_step(
         self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Generate; ``fairseq-interactive`` keeps only the tokens, so the parse comes back here."""
+        """Generate; ``fairseq-interactive`` keeps only the tokens, which carry the parses."""
         net_input = sample["net_input"]
+        tokens = net_input["src_tokens"]
+        net_input = {**net_input, "src_tokens": plain(tokens)}
         if self._fields and "src_words" not in net_input:
-            tokens, padding = net_input["src_tokens"], self.source_dictionary.pad()
-            rows = tokens.cpu().numpy()
-            parses = [self._raw_parse(tuple(row[row != padding].tolist())) for row in rows]
-            batch = collate_parses(tokens, parses, self.source_dictionary)
-            sample = {
-                **sample,
-                "net_input": {
-                    **net_input,
-                    **{name: value.to(tokens.device) for name, value in batch.items()},
-                },
-            }
-        return super().inference_step(generator, models, sample, *args, **kwargs)
+            rows = rows_of(tokens, self.source_dictionary.pad())
+            parses = self._raw_parses.of_tokens(rows)
+            batch = collate_parses(net_input["src_tokens"], parses, self.source_dictionary)
+            net_input |= {name: value.to(tokens.device) for name, value in batch.items()}
+        return super().inference_step(
+            generator, models, {**sample, "net_input": net_input}, *args, **kwargs
+        )

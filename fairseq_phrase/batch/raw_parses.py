@@ -1,0 +1,140 @@
+"""The parses of raw source lines, from fairseq's token indices and what these carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_phrase.batch.raw_lines import SourceEncoder
+from fairseq_phrase.batch.raw_tokens import Origin, RawTokens
+from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+
+class RawParses:
+    """Parses raw lines, and finds the parse of token indices.
+
+    Args:
+        dictionary: the source dictionary.
+        constituents: returns the dictionary of the constituents' labels.
+        encoder: returns what cuts and parses lines.
+
+    Attributes:
+        fields: which fields of a parse the models need.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        constituents: Callable[[], Dictionary],
+        encoder: Callable[[], SourceEncoder],
+    ):
+        self._dictionary, self._constituents, self._encoder = dictionary, constituents, encoder
+        self.fields: set[str] = set()
+
+    def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
+        """Parse lines together; return their token indices, which carry the parses.
+
+        Raises:
+            UserError: the data's parser is not installed or does not make what the models need.
+        """
+        return [
+            RawTokens.of(torch.tensor(self._indices(sentence)), [self._parse(sentence)])
+            for sentence in self._encoder().parse(lines)
+        ]
+
+    def of_tokens(self, sentences: Sequence[torch.Tensor]) -> list[Parse]:
+        """Return the parse of each sentence's token indices.
+
+        Lines that come unparsed are parsed together. Indices that carry nothing are spelled first.
+
+        Args:
+            sentences: token indices, without padding. Shape: ``(tokens,)`` each.
+
+        Raises:
+            UserError: a sentence carries nothing and cannot be spelled, or its line was cut into other
+                subwords than its parse.
+        """
+        origins = list(map(self._origin, sentences))
+        lines = {place: line for place, line in enumerate(origins) if isinstance(line, str)}
+        parsed = self.tokens_of([*lines.values()]) if lines else []
+        for (place, line), tokens in zip(lines.items(), parsed, strict=True):
+            check_cut(line, sentences[place], tokens)
+            origins[place] = tokens.origins[0]
+        return [origin for origin in origins if not isinstance(origin, str)]
+
+    def _origin(self, tokens: torch.Tensor) -> Origin:
+        """Return what a sentence carries; its spelled line if nothing."""
+        return (
+            tokens.origins[0] if isinstance(tokens, RawTokens) else self._spelled(tokens.tolist())
+        )
+
+    def _indices(self, sentence: EncodedSentence) -> list[int]:
+        return [*map(self._dictionary.index, sentence.pieces), self._dictionary.eos()]
+
+    def _parse(self, sentence: EncodedSentence) -> Parse:
+        """Return the fields that the models need."""
+        parse = {name: getattr(sentence, name) for name in self.fields}
+        for name, kind in (("heads", "dependency"), ("spans", "constituency")):
+            if name in parse and parse[name] is None:
+                raise UserError(
+                    f"this model needs {kind} trees and the data's parser makes none of raw text: "
+                    "name one with --source-parser spacy:MODEL or stanza:LANG"
+                )
+        if "spans" in parse:
+            numbers = map(self._constituents().index, sentence.span_labels)
+            parse["spans"] = np.column_stack([parse["spans"], np.fromiter(numbers, np.int64)])
+        return parse
+
+    def _spelled(self, indices: Sequence[int]) -> str:
+        """Spell a sentence that carries no line.
+
+        Raises:
+            UserError: it has unknown subwords.
+        """
+        if self._dictionary.unk() in indices:
+            raise UserError(
+                "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
+                "--tokenizer syntax --bpe syntax, and give the tokens on as they are"
+            )
+        return self._encoder().text_of([self._dictionary[index] for index in indices[:-1]])
+
+
+def check_cut(line: str, cut: torch.Tensor, parsed: torch.Tensor) -> None:
+    """Check that a line was cut into the subwords of its parse.
+
+    Args:
+        line: the line.
+        cut: its token indices. Shape: ``(tokens,)``.
+        parsed: those of its parse.
+
+    Raises:
+        UserError: they differ.
+    """
+    if cut.tolist() != parsed.tolist():
+        raise UserError(
+            f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer syntax --bpe "
+            "syntax"
+        )
+
+
+class RawDataset(SyntaxDataset):
+    """A dataset of raw sentences, whose batches' ``src_tokens`` carry the parses.
+
+    ``fairseq-interactive`` takes these, and drops everything else but the lengths.
+    """
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make the batch of :class:`SyntaxDataset`, with tokens that carry the parses."""
+        batch = super().collater(samples, **kwargs)
+        if batch:
+            by_id = {sample["id"]: sample["parse"] for sample in samples}
+            tokens = batch["net_input"]["src_tokens"]
+            parses = [by_id[index] for index in batch["id"].tolist()]
+            batch["net_input"]["src_tokens"] = RawTokens.of(tokens, parses)
+        return batch

@@ -1,0 +1,207 @@
+"""Raw lines at inference, by ``fairseq-interactive`` and the hub: each is translated by its own parse."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+
+import pytest
+import torch
+from commands import SIZES, TRAINING
+from fairseq.models.transformer import TransformerModel
+from fairseq_cli import interactive
+from fairseq_cli import train as fairseq_train
+
+from fairseq_phrase import parsers
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models import phrase_transformer  # noqa: F401 - registers the model
+from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+
+# ☃ and § are unknown to the dictionary, so that both lines have the same token indices.
+SNOWMAN, SECTION = "Ein Mann ☃ läuft schnell .", "Ein Mann § läuft schnell ."
+
+
+class CountingParser(LineParser):
+    """Words at white space; the first is the root where there is a snowman, elsewhere the last."""
+
+    version = "counting"
+    fields = ("words", "heads")
+
+    def __init__(self):
+        self.parsed, self.cut = [], []
+
+    def parse(self, lines):
+        self.parsed += lines
+        return [self._sentence(line.split(), "☃" in line) for line in lines]
+
+    def tokenize(self, lines):
+        self.cut += lines
+        return [cut_at_white_space(line) for line in lines]
+
+    @staticmethod
+    def _sentence(words, is_first):
+        count = len(words)
+        tree = DependencyTree([0 if is_first else count - 1] * count)
+        return ParsedSentence(words, [True] * count, tree, ["dep"] * count, ["X"] * count)
+
+
+@pytest.fixture
+def parser(monkeypatch):
+    """A parser whose trees depend on unknown words, ``--source-parser counting``."""
+    made = CountingParser()
+    built_in = parsers._BuiltIn("counting", lambda: made)
+    monkeypatch.setitem(parsers._BUILT_IN, "counting", built_in)
+    return made
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_directory, tmp_path_factory):
+    """A model with dependency phrases, after two updates."""
+    return trained(data_directory, tmp_path_factory.mktemp("save"), "--phrase-source", "dependency")
+
+
+@pytest.fixture(scope="module")
+def ngram_checkpoint(data_directory, tmp_path_factory):
+    """A model that needs no parses, after two updates."""
+    return trained(data_directory, tmp_path_factory.mktemp("ngram"))
+
+
+def trained(data, save, *options):
+    arguments = [
+        data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, "--arch",
+        "phrase_transformer_tiny", *SIZES, *options, "--save-dir", save, "--max-update", "2",
+        "--max-tokens", "200", "--disable-validation",
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+        fairseq_train.cli_main()
+    return save / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def translate(data_directory, checkpoint, parser, command, tmp_path):
+    """Translate lines by ``fairseq-interactive``; returns what it printed for each."""
+
+    def translated(lines, *options, path=checkpoint, cut=("--tokenizer=syntax", "--bpe=syntax")):
+        text = tmp_path / "input.txt"
+        text.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+        printed = command(
+            interactive, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", "--path", path, "--cpu", "--source-parser", "counting",
+            "--max-len-b", "5", "--beam", "2", "--input", text, *cut, *options,
+        )  # fmt: skip
+        return re.findall(r"^H-\d+\t(.*)$", printed, re.MULTILINE)
+
+    return translated
+
+
+@pytest.fixture
+def hub(data_directory, checkpoint, parser):
+    return TransformerModel.from_pretrained(
+        str(checkpoint.parent), checkpoint.name, str(data_directory), user_dir="fairseq_phrase",
+        tokenizer="syntax", bpe="syntax", source_parser="counting",
+    )  # fmt: skip
+
+
+def make_task(data):
+    cfg = SyntaxTranslationConfig(
+        data=str(data), train_subset="train", dataset_impl="mmap", required_seq_len_multiple=1
+    )
+    cfg.source_parser = "counting"
+    return SyntaxTranslationTask.setup_task(cfg)
+
+
+def test_lines_that_differ_in_unknown_words_alone_have_parses_of_their_own(translate):
+    alone = [*translate([SNOWMAN]), *translate([SECTION])]
+    assert alone[0] != alone[1]
+    assert translate([SNOWMAN, SECTION], "--buffer-size", "2") == alone
+    assert translate([SECTION, SNOWMAN], "--buffer-size", "2", "--batch-size", "2") != [
+        alone[0], alone[1]
+    ]  # fmt: skip
+
+
+def test_batched_lines_have_parses_of_their_own(translate):
+    def scores(found):
+        return [float(line.split("\t")[0]) for line in found]
+
+    lines = [SNOWMAN, "Der Hund", SECTION, SNOWMAN, "Ein"]
+    alone = [line for text in lines for line in translate([text])]
+    batched = translate(lines, "--buffer-size", "5", "--batch-size", "5")
+    assert scores(batched) == pytest.approx(scores(alone), abs=1e-4)
+    assert scores(batched)[0] != pytest.approx(scores(batched)[2], abs=1e-4)
+
+
+def test_interactive_cuts_and_parses_each_line_once(translate, parser):
+    lines = [SNOWMAN, SECTION, "Der Hund"]
+    translate(lines, "--buffer-size", "2")
+    assert sorted(parser.parsed) == sorted(lines)
+    assert parser.cut == []
+
+
+def test_the_hub_translates_each_line_by_its_own_parse(hub, parser):
+    def scores(lines):
+        return [found[0]["score"].item() for found in hub.generate(list(map(hub.encode, lines)))]
+
+    snowman, section = scores([SNOWMAN]), scores([SECTION])
+    assert snowman != section
+    assert scores([SNOWMAN]) == snowman
+    assert scores([SECTION, SNOWMAN]) == pytest.approx(section + snowman, abs=1e-5)
+    assert hub.generate(hub.encode(SECTION))[0]["score"].item() == section[0]
+    assert parser.parsed.count(SNOWMAN) == 3
+    hub.translate([SNOWMAN], beam=1, verbose=True)
+
+
+def test_the_hub_keeps_no_parse(hub):
+    def number_of_tensors():
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    hub.translate(["Der Hund 0"])
+    before = number_of_tensors()
+    for number in range(1, 4):
+        hub.translate([f"Der Hund {number} ☃"])
+    assert number_of_tensors() == before
+
+
+@pytest.mark.parametrize("fields", [[], ["words", "heads"]])
+def test_batches_of_raw_lines_are_freed(data_directory, parser, fields):
+    task = make_task(data_directory)
+    task.require_parses(["words", *fields]) if fields else None
+    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN, SECTION], cut(task))
+    dataset = task.build_dataset_for_inference(tokens, lengths)
+    assert len(list(task.get_batch_iterator(dataset).next_epoch_itr())) > 0
+    gone = weakref.ref(dataset)
+    del dataset
+    gc.collect()
+    assert gone() is None
+
+
+def test_indices_that_carry_no_line_are_spelled(data_directory, parser):
+    task = make_task(data_directory)
+    task.require_parses(["words", "heads"])
+    (tokens,), _ = lengths = task.get_interactive_tokens_and_lengths(["Der Hund"], cut(task))
+    dataset = task.build_dataset_for_inference([torch.tensor(tokens.tolist())], lengths[1])
+    assert dataset[0]["parse"]["heads"].tolist() == [1, 1]
+
+
+def test_indices_with_unknown_words_that_carry_no_line_are_refused(data_directory, parser):
+    task = make_task(data_directory)
+    task.require_parses(["words", "heads"])
+    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN], cut(task))
+    assert task.source_dictionary.unk() in tokens[0]
+    with pytest.raises(UserError, match="unknown subwords came without its line"):
+        task.build_dataset_for_inference([torch.tensor(tokens[0].tolist())], lengths)
+
+
+def cut(task):
+    """Cut a line as its parse is."""
+
+    def encoded(line):
+        (sentence,) = task.encode_lines([line])
+        return " ".join(sentence.pieces)
+
+    return encoded

@@ -1,0 +1,112 @@
+"""Token indices that carry a raw line or its parse, and what fairseq does to them on the way."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_phrase.batch.raw_tokens import (
+    CutText,
+    RawTokens,
+    SourceDictionary,
+    line_of,
+    plain,
+    rows_of,
+)
+
+PADDING = 1
+PARSES = [{"words": np.array([0, 1])}, {"words": np.array([0])}]
+
+
+@pytest.fixture
+def dictionary():
+    symbols = SourceDictionary()
+    symbols.add_symbol("▁ein")
+    return symbols
+
+
+def test_indices_of_cut_text_carry_its_line(dictionary):
+    tokens = dictionary.encode_line(CutText.of("▁ein ☃", "ein ☃"), add_if_not_exist=False)
+    assert tokens.long().origins == ["ein ☃"]
+    assert tokens.tolist() == [4, dictionary.unk(), dictionary.eos()]
+
+
+def test_indices_of_other_text_carry_nothing(dictionary):
+    assert type(dictionary.encode_line("▁ein", add_if_not_exist=False)) is torch.Tensor
+    assert line_of("▁ein") == "▁ein"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        torch.Tensor.long,
+        torch.Tensor.clone,
+        torch.Tensor.cpu,
+        torch.Tensor.contiguous,
+        lambda tokens: tokens.to("cpu"),
+        lambda tokens: tokens.to(torch.int32),
+        copy.copy,
+    ],
+)
+def test_a_batch_that_is_moved_or_copied_keeps_its_parses(operation):
+    batch = RawTokens.of(torch.tensor([[5, 6, 2], [5, 2, PADDING]]), PARSES)
+    assert operation(batch).origins == PARSES
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda batch: batch[0],
+        lambda batch: batch[[1, 0]],
+        lambda batch: batch.t(),
+        lambda batch: batch.flip(0),
+        lambda batch: batch == 2,
+        lambda batch: batch.index_select(0, torch.tensor([1, 0])),
+        lambda batch: torch.cat([batch, batch]),
+        lambda batch: batch.unbind(1)[0],
+        lambda batch: batch.new_zeros(2, 3),
+        plain,
+    ],
+)
+def test_any_other_operation_gives_an_ordinary_tensor(operation):
+    batch = RawTokens.of(torch.tensor([[5, 6, 2], [5, 2, PADDING]]), PARSES)
+    assert type(operation(batch)) is torch.Tensor
+
+
+def test_a_sentence_made_a_batch_of_one_and_taken_out_keeps_its_line():
+    tokens = RawTokens.of(torch.tensor([5, 2]), ["ein"])
+    (again,) = tokens.unsqueeze(0)
+    assert again.origins == ["ein"]
+    assert again.tolist() == [5, 2]
+
+
+def test_rows_lose_their_padding_and_keep_their_parses():
+    batch = RawTokens.of(torch.tensor([[5, 6, 2], [PADDING, 5, 2]]), PARSES)
+    rows = rows_of(batch, PADDING)
+    assert [row.tolist() for row in rows] == [[5, 6, 2], [5, 2]]
+    assert [row.origins for row in rows] == [[PARSES[0]], [PARSES[1]]]
+    assert [type(row) for row in rows_of(plain(batch), PADDING)] == [torch.Tensor, torch.Tensor]
+
+
+def test_carrying_tokens_can_be_pickled():
+    again = pickle.loads(pickle.dumps(RawTokens.of(torch.tensor([5, 2]), ["ein"])))
+    assert again.tolist() == [5, 2]
+    assert again.origins == ["ein"]
+
+
+def test_a_parse_is_freed_with_its_tokens():
+    class Parse(dict):
+        pass
+
+    parse = Parse(words=np.array([0]))
+    tokens = RawTokens.of(torch.tensor([[5, 2]]), [parse]).long()
+    gone = weakref.ref(parse)
+    del parse, tokens
+    gc.collect()
+    assert gone() is None
