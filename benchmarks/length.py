@@ -36,8 +36,8 @@ from tqdm import tqdm
 
 from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.tree_encoder import TreeEncoder
-from fairseq_phrase.models.tree_transformer import TreeTransformerConfig
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.tree_transformer import TreeEncoder
 
 LAYERS, HEADS, WIDTH = 2, 4, 64
 LABELS = 30
@@ -124,12 +124,12 @@ def parents_and_heights(words: int, spans: Tensor) -> tuple[Tensor, Tensor]:
 
 def build_encoder(dictionary: Dictionary, device: torch.device) -> TreeEncoder:
     """Build an encoder of the paper's size for classification."""
-    options = TreeTransformerConfig(
+    options = ENCODERS["tree_transformer"].config(
         encoder_embed_dim=WIDTH, encoder_ffn_embed_dim=4 * WIDTH, encoder_layers=LAYERS,
         encoder_attention_heads=HEADS, decoder_embed_dim=WIDTH, dropout=0.0,
     )  # fmt: skip
     cfg = nested_config(options)
-    cfg.num_labels = LABELS
+    cfg.count_labels = lambda field: LABELS
     embeddings = nn.Embedding(len(dictionary), WIDTH, dictionary.pad())
     return TreeEncoder(cfg, dictionary, embeddings).to(device)
 

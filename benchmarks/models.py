@@ -21,6 +21,7 @@ import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.store.fields import LABEL_FILES
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -34,19 +35,9 @@ SIZES = {
 }
 VOCABULARY = 8000
 
-#: The rows, by name. A further architecture is a further row; the first is what all are compared to.
-MODELS = {
-    "transformer": "--arch transformer",
-    "phrase, k = 2": "--arch phrase_transformer --phrase-max-length 2",
-    "phrase, k = 3": "--arch phrase_transformer --phrase-max-length 3",
-    "structural absolute": "--arch structural_transformer --structural-absolute",
-    "structural absolute and relative": "--arch structural_transformer --structural-absolute "
-    "--structural-relative",
-    "structural, both relative": "--arch structural_transformer --structural-absolute "
-    "--structural-relative --sequential-relative",
-    "structural, both relative, keys only": "--arch structural_transformer --structural-absolute "
-    "--structural-relative --sequential-relative --relative-keys-only",
-    "tree": "--arch tree_transformer",
+#: The rows, by name: fairseq's Transformer, which all are compared to, and those of every encoder.
+MODELS = {"transformer": ["--arch", "transformer"]} | {
+    row: method.flags(row) for method in ENCODERS.values() for row in method.rows
 }
 LABELS = [f"label{index}" for index in range(16)]
 
@@ -114,7 +105,7 @@ def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
         if not options.data:
             write_dictionaries(made, options)
         data = options.data or made
-        return [build(name, [*MODELS[name].split(), *further], data, options) for name in names]
+        return [build(name, [*MODELS[name], *further], data, options) for name in names]
 
 
 def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:

@@ -31,11 +31,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from fairseq_phrase.modules.phrases.ngram_blocks import block_adjacency
 from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_phrase.modules.phrases.ngram_blocks import block_adjacency
 from fairseq_phrase.modules.phrases.phrase_attention import (
     BLOCK_SIZE,
     choose_path,

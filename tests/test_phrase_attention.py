@@ -25,15 +25,13 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
+from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, word_ngrams
 
 KINDS = ("token", "token, ends with EOS", "word", "dependency", "members", "none")
-PATHS = ("dense", "blocks", "edges")
+PATHS = ("dense", "edges")
 FUNCTIONS = {"subset": subset_attention, "hadamard": hadamard_attention}
-PATHS_OF_KINDS = [
-    (kind, path)
-    for kind, path in itertools.product(KINDS, PATHS)
-    if path != "blocks" or kind.startswith("token") or kind == "none"
-]
+PATHS_OF_KINDS = list(itertools.product(KINDS, PATHS))
 
 # Words of several subwords, a non-projective tree (word 1 under 3 crosses 2 under 0), a sentence of
 # one token, and one that is shorter by half.
@@ -114,9 +112,8 @@ def gradients(
 
 
 def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take one path whatever the size, in blocks so small that there are several."""
+    """Take one path whatever the size, with so few pairs at once that there are several rounds."""
     monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases: path)
-    monkeypatch.setitem(phrase_attention.BLOCK_SIZE, "cpu", 4)
     monkeypatch.setitem(edge_attention.EDGES_AT_ONCE, "cpu", 7)
 
 
@@ -222,11 +219,11 @@ def test_a_sentence_alone_is_as_in_a_batch_whatever_the_padding(
         # The second sentence alone, then beside ones that pad it more and more.
         subwords = [[1] * (3 + extra), [1, 1, 1]]
         words, padding = pad(subwords, left)
-        together = PhraseBatch.token_ngrams(words >= 0, padding, 3)
+        together = token_ngrams(words >= 0, padding, 3)
         states = random_states(together, seed=extra).detach()
         keep = ~together.padding_mask[1]
         alone_words, alone_padding = pad(subwords[1:], left)
-        alone = PhraseBatch.token_ngrams(alone_words >= 0, alone_padding, 3, ends_with_eos=True)
+        alone = token_ngrams(alone_words >= 0, alone_padding, 3, ends_with_eos=True)
         assert not alone.padding_mask.any()
         expected, _ = attention(states[1:, keep], alone)
         output, _ = attention(states, together)
@@ -258,7 +255,7 @@ def test_scores_of_any_size_and_rows_of_padding_give_finite_results(
 ) -> None:
     force(path, monkeypatch)
     padding = torch.tensor([[False, False, False], [True, True, True]])
-    phrases = PhraseBatch.token_ngrams(~padding, padding, 3)
+    phrases = token_ngrams(~padding, padding, 3)
     for scale in (1e-3, 1.0, 50.0):
         attention = make_attention(mask).float()
         states = (random_states(phrases).detach().float() * scale).requires_grad_()
@@ -275,7 +272,7 @@ def test_hadamard_survives_scores_whose_exponentials_do_not(path: str, sign: flo
     # Two tokens and their phrase, which is adjacent to all: no zero stands in its row, so that
     # taking 0 for the row's maximum would divide 0 by 0.
     padding = torch.zeros(1, 2, dtype=torch.bool)
-    phrases = PhraseBatch.token_ngrams(~padding, padding, 2)
+    phrases = token_ngrams(~padding, padding, 2)
     query = torch.full((1, 1, 3, 1), 300.0)
     key = sign * torch.tensor([1.0, 2.0, 3.0]).view(1, 1, 3, 1)
     value = torch.tensor([1.0, 10.0, 100.0]).view(1, 1, 3, 1)
@@ -353,7 +350,7 @@ def test_hadamard_dropout_of_everything_within_phrases_leaves_the_leak(path: str
     phrases = make_phrases("token")
     query, key, value = random_heads(phrases)
     weights = attention_weights(query, key, phrases, "hadamard")
-    leak = weights.masked_fill(phrases.adjacency()[:, None], 0) @ value
+    leak = weights.masked_fill(phrases.adjacency[:, None], 0) @ value
     output = hadamard_attention(query, key, value, phrases, 1.0, path=path)
     is_node = ~phrases.padding_mask
     assert_same(output.transpose(1, 2)[is_node], leak.transpose(1, 2)[is_node])
@@ -423,22 +420,22 @@ def test_without_phrases_a_token_attends_to_itself_alone() -> None:
 
 def test_all_attention_is_scaled_dot_product_attention() -> None:
     padding = torch.zeros(2, 5, dtype=torch.bool)
-    phrases = PhraseBatch.token_ngrams(~padding, padding, 3)
+    phrases = token_ngrams(~padding, padding, 3)
     query, key, value = random_heads(phrases)
     expected = nn.functional.scaled_dot_product_attention(query, key, value)
     assert_same(all_attention(query, key, value, phrases), expected)
 
 
 def test_short_inputs_take_the_dense_path_and_long_ones_a_linear_one() -> None:
-    for tokens, paths in ((16, {"dense"}), (32, {"dense"}), (512, {"edges", "blocks"})):
+    for tokens, paths in ((16, {"dense"}), (32, {"dense"}), (512, {"edges"})):
         padding = torch.zeros(1, tokens, dtype=torch.bool)
         words = torch.arange(tokens)[None]
         heads = (words - 1).clamp(min=0)
         for phrases in (
-            PhraseBatch.token_ngrams(~padding, padding, 2),
-            PhraseBatch.token_ngrams(~padding, padding, 3),
-            PhraseBatch.word_ngrams(words, padding, 3),
-            PhraseBatch.dependency(words, heads, padding, 3),
+            token_ngrams(~padding, padding, 2),
+            token_ngrams(~padding, padding, 3),
+            word_ngrams(words, padding, 3),
+            chain_phrases(words, heads, padding, 3),
         ):
             assert choose_path(phrases) in paths
 

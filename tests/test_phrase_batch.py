@@ -10,13 +10,12 @@ from test_phrases import trees
 from tolerance import assert_same
 from torch import Tensor
 
-from fairseq_phrase.modules.phrases.ngram_blocks import (
-    block_adjacency,
-    merge_queries,
-    split_keys,
-    split_queries,
-)
+from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
+from fairseq_phrase.modules.phrases.first_states import with_phrases
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
+from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
+from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, without_phrases, word_ngrams
 from fairseq_phrase.syntax.phrases import (
     dependency_phrases,
     ngram_phrases,
@@ -77,21 +76,30 @@ def literal_adjacency(batch: PhraseBatch) -> Tensor:
     return adjacency
 
 
+def members_of(sets: list[list[tuple[int, ...]]], padding: Tensor) -> Tensor:
+    """Mark the tokens of each phrase. Shape: (batch, phrases, tokens), bool."""
+    members = torch.zeros(len(sets), max(map(len, sets), default=0), padding.size(1)).bool()
+    for sentence, phrases in enumerate(sets):
+        for slot, phrase in enumerate(phrases):
+            members[sentence, slot, list(phrase)] = True
+    return members
+
+
 def all_kinds(words: Tensor, heads: Tensor, padding: Tensor, k: int) -> dict[str, PhraseBatch]:
-    listed = PhraseBatch.word_ngrams(words, padding, k).members()
+    listed = word_ngrams(words, padding, k).members()
     sets = [[node for node in nodes if len(node) > 1] for nodes in listed]
     return {
-        "token": PhraseBatch.token_ngrams(words >= 0, padding, k),
-        "token, ends with EOS": PhraseBatch.token_ngrams(
+        "token": token_ngrams(words >= 0, padding, k),
+        "token, ends with EOS": token_ngrams(
             (words >= 0) & (torch.arange(words.size(1)) < words.size(1) - 1),
             padding,
             k,
             ends_with_eos=True,
         ),
-        "word": PhraseBatch.word_ngrams(words, padding, k),
-        "dependency": PhraseBatch.dependency(words, heads, padding, k),
-        "members": PhraseBatch.from_members(sets, padding),
-        "none": PhraseBatch.without_phrases(padding),
+        "word": word_ngrams(words, padding, k),
+        "dependency": chain_phrases(words, heads, padding, k),
+        "members": phrases_of_members(members_of(sets, padding), padding),
+        "none": without_phrases(padding),
     }
 
 
@@ -101,7 +109,7 @@ def test_token_ngrams_are_the_spans_of_each_sentence(
     sentences: list[list[int]], k: int, left: bool, ends_with_eos: bool
 ) -> None:
     words, padding = pad(sentences, left)
-    batch = PhraseBatch.token_ngrams(words >= 0, padding, k, ends_with_eos=ends_with_eos)
+    batch = token_ngrams(words >= 0, padding, k, ends_with_eos=ends_with_eos)
     for found, row in zip(phrases_of(batch), words.tolist(), strict=True):
         positions = [position for position, word in enumerate(row) if word >= 0]
         spans = ngram_phrases(len(positions), k).tolist()
@@ -114,7 +122,7 @@ def test_word_ngrams_are_the_spans_of_whole_words(
     sentences: list[list[int]], k: int, left: bool
 ) -> None:
     words, padding = pad(sentences, left)
-    batch = PhraseBatch.word_ngrams(words, padding, k)
+    batch = word_ngrams(words, padding, k)
     expected = [
         set(phrase_tokens(word_ngram_phrases(len(subwords), k), row))
         for subwords, row in zip(sentences, words.tolist(), strict=True)
@@ -132,7 +140,7 @@ def test_dependency_phrases_are_the_chains_of_each_tree(
         data.draw(st.lists(st.integers(1, 3), min_size=len(x), max_size=len(x))) for x in heads
     ]
     words, padding = pad(subwords, left)
-    batch = PhraseBatch.dependency(words, pad_heads(heads), padding, k)
+    batch = chain_phrases(words, pad_heads(heads), padding, k)
     expected = [
         set(phrase_tokens(dependency_phrases(tree, k), row))
         for tree, row in zip(heads, words.tolist(), strict=True)
@@ -152,8 +160,8 @@ def test_nodes_are_adjacent_iff_one_contains_the_other(
     words, padding = pad(subwords, left)
     for kind, batch in all_kinds(words, pad_heads(heads), padding, k).items():
         expected = literal_adjacency(batch)
-        assert torch.equal(batch.adjacency(), expected), kind
-        query, key = batch.edges()
+        assert torch.equal(batch.adjacency, expected), kind
+        query, key = batch.edges
         sentence, row, column = expected.nonzero(as_tuple=True)
         pairs = set(zip(query.tolist(), key.tolist(), strict=True))
         first = sentence * batch.num_nodes
@@ -162,37 +170,14 @@ def test_nodes_are_adjacent_iff_one_contains_the_other(
         )
         assert len(pairs) == len(query) <= batch.max_edges, kind
         assert query.tolist() == sorted(query.tolist()), kind
-        assert torch.equal(batch.degrees(), expected.sum(-1)), kind
-
-
-@pytest.mark.parametrize("block", [3, 4, 16])
-def test_blocks_hold_every_adjacent_pair_once(block: int) -> None:
-    words, padding = pad([[1, 2, 1, 1, 2, 1], [1], [1, 1, 1]], left=False)
-    batch = PhraseBatch.token_ngrams(words >= 0, padding, 4)
-    nodes = torch.arange(1, batch.num_nodes + 1).expand(batch.batch_size, -1)
-    queries = split_queries(batch, nodes, block)
-    keys = split_keys(batch, nodes, block)
-    seen = torch.zeros(batch.batch_size, batch.num_nodes, batch.num_nodes, dtype=torch.int64)
-    for sentence, part, i, j in block_adjacency(batch, block).nonzero().tolist():
-        query, key = queries[sentence, part, i], keys[sentence, part, j]
-        if query > 0:
-            seen[sentence, query - 1, key - 1] += 1
-    assert torch.equal(seen, batch.adjacency().long())
-    assert torch.equal(merge_queries(batch, queries, block), nodes)
-
-
-def test_a_block_smaller_than_a_phrase_is_refused() -> None:
-    _, padding = pad([[1] * 6], left=False)
-    batch = PhraseBatch.token_ngrams(~padding, padding, 4)
-    with pytest.raises(ValueError, match="too small"):
-        split_queries(batch, ~batch.padding_mask, 2)
+        assert torch.equal(batch.degrees, expected.sum(-1)), kind
 
 
 def test_the_end_of_sentence_is_a_node_but_in_no_phrase() -> None:
     words, padding = pad([[1, 1, 1]], left=False)
-    batch = PhraseBatch.token_ngrams(words >= 0, padding, 2)
+    batch = token_ngrams(words >= 0, padding, 2)
     assert not batch.padding_mask[0, 3]
-    assert batch.adjacency()[0, 3].nonzero().flatten().tolist() == [3]
+    assert batch.adjacency[0, 3].nonzero().flatten().tolist() == [3]
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -206,8 +191,8 @@ def test_sentences_of_one_token_have_no_phrases(left: bool) -> None:
 
 def test_promising_eos_at_the_end_saves_the_slots_that_would_reach_it() -> None:
     words, padding = pad([[1] * 5], left=False)
-    plain = PhraseBatch.token_ngrams(words >= 0, padding, 3)
-    saved = PhraseBatch.token_ngrams(words >= 0, padding, 3, ends_with_eos=True)
+    plain = token_ngrams(words >= 0, padding, 3)
+    saved = token_ngrams(words >= 0, padding, 3, ends_with_eos=True)
     assert plain.num_nodes - saved.num_nodes == 2
     assert phrases_of(saved) == phrases_of(plain)
     assert not saved.padding_mask.any()
@@ -216,18 +201,19 @@ def test_promising_eos_at_the_end_saves_the_slots_that_would_reach_it() -> None:
 def test_a_broken_promise_of_eos_at_the_end_is_refused() -> None:
     padding = torch.zeros(1, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="ends_with_eos"):
-        PhraseBatch.token_ngrams(~padding, padding, 2, ends_with_eos=True)
+        token_ngrams(~padding, padding, 2, ends_with_eos=True)
 
 
 def test_phrases_do_not_reach_over_a_token_that_is_no_unit() -> None:
     is_unit = torch.tensor([[True, True, False, True, True]])
-    batch = PhraseBatch.token_ngrams(is_unit, torch.zeros_like(is_unit), 3)
+    batch = token_ngrams(is_unit, torch.zeros_like(is_unit), 3)
     assert phrases_of(batch) == [{(0, 1), (3, 4)}]
 
 
 def test_phrases_given_as_members_are_merged_when_they_have_the_same_tokens() -> None:
     padding = torch.zeros(1, 4, dtype=torch.bool)
-    batch = PhraseBatch.from_members([[(0, 1), (1, 0), [0, 1, 1], (0, 1, 2)]], padding)
+    sets = [[(0, 1), (1, 0), (0, 1, 1), (0, 1, 2)]]
+    batch = phrases_of_members(members_of(sets, padding), padding)
     assert phrases_of(batch) == [{(0, 1), (0, 1, 2)}]
     assert batch.num_nodes == 6
 
@@ -238,7 +224,7 @@ def test_tokens_keep_their_states_and_phrases_start_from_zero_or_the_mean(init: 
     heads = pad_heads([[1, 1, 1], [0]])
     states = torch.randn(*words.shape, 3, dtype=torch.float64)
     for kind, batch in all_kinds(words, heads, padding, 3).items():
-        extended = batch.extend(states, init)
+        extended = with_phrases(states, batch, init)
         assert extended.shape == (2, batch.num_nodes, 3), kind
         assert torch.equal(extended[:, : batch.num_tokens], states), kind
         for sentence, nodes in enumerate(batch.members()):
@@ -251,19 +237,19 @@ def test_tokens_keep_their_states_and_phrases_start_from_zero_or_the_mean(init: 
 
 def test_the_gradient_of_a_phrase_state_is_spread_evenly_over_its_tokens() -> None:
     padding = torch.zeros(1, 3, dtype=torch.bool)
-    batch = PhraseBatch.from_members([[(0, 2)]], padding)
+    batch = phrases_of_members(members_of([[(0, 2)]], padding), padding)
     states = torch.zeros(1, 3, 1, dtype=torch.float64, requires_grad=True)
-    batch.extend(states, "mean")[:, 3:].sum().backward()
+    with_phrases(states, batch, "mean")[:, 3:].sum().backward()
     assert states.grad is not None
     assert states.grad.flatten().tolist() == [0.5, 0.0, 0.5]
 
 
 def test_unknown_initial_states_and_misshapen_states_are_refused() -> None:
-    batch = PhraseBatch.without_phrases(torch.zeros(2, 3, dtype=torch.bool))
+    batch = without_phrases(torch.zeros(2, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="'zero' or 'mean'"):
-        batch.extend(torch.zeros(2, 3, 4), "random")
+        with_phrases(torch.zeros(2, 3, 4), batch, "random")
     with pytest.raises(ValueError, match="2 sentences of 3 tokens"):
-        batch.extend(torch.zeros(2, 5, 4))
+        with_phrases(torch.zeros(2, 5, 4), batch)
 
 
 def test_a_batch_can_be_moved_to_a_device() -> None:
@@ -271,7 +257,7 @@ def test_a_batch_can_be_moved_to_a_device() -> None:
     for kind, batch in all_kinds(words, pad_heads([[1, 1, 1], [0]]), padding, 3).items():
         moved = batch.to("cpu")
         assert moved.members() == batch.members(), kind
-        assert torch.equal(moved.adjacency(), batch.adjacency()), kind
+        assert torch.equal(moved.adjacency, batch.adjacency), kind
 
 
 @pytest.mark.parametrize(
@@ -289,40 +275,40 @@ def test_heads_that_are_no_tree_are_refused(heads: list[list[int]], message: str
     if message == "circle" and heads[0][2] == -1:
         words, padding = pad([[1, 1]], left=False)
     with pytest.raises(ValueError, match=message):
-        PhraseBatch.dependency(words, torch.tensor(heads), padding, 2)
+        chain_phrases(words, torch.tensor(heads), padding, 2)
 
 
 def test_a_word_without_tokens_is_refused() -> None:
     words, padding = pad([[1, 1]], left=False)
     with pytest.raises(ValueError, match="no token"):
-        PhraseBatch.dependency(words, torch.tensor([[0, 0, 0]]), padding, 2)
+        chain_phrases(words, torch.tensor([[0, 0, 0]]), padding, 2)
     with pytest.raises(ValueError, match="skipped"):
-        PhraseBatch.word_ngrams(torch.tensor([[0, 2, -1]]), padding, 2)
+        word_ngrams(torch.tensor([[0, 2, -1]]), padding, 2)
     with pytest.raises(ValueError, match="out of range"):
-        PhraseBatch.word_ngrams(torch.tensor([[0, 9, -1]]), padding, 2)
+        word_ngrams(torch.tensor([[0, 9, -1]]), padding, 2)
 
 
 def test_malformed_arguments_are_refused_by_name() -> None:
     padding = torch.zeros(2, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="2 or more"):
-        PhraseBatch.token_ngrams(~padding, padding, 1)
+        token_ngrams(~padding, padding, 1)
     with pytest.raises(ValueError, match="is_unit must be"):
-        PhraseBatch.token_ngrams(padding.long(), padding, 2)
+        token_ngrams(padding.long(), padding, 2)
     with pytest.raises(ValueError, match="padding_mask must have shape"):
-        PhraseBatch.token_ngrams(~padding, padding[:, :3], 2)
+        token_ngrams(~padding, padding[:, :3], 2)
     with pytest.raises(ValueError, match="words must be"):
-        PhraseBatch.word_ngrams(padding.int(), padding, 2)
+        word_ngrams(padding.int(), padding, 2)
     with pytest.raises(ValueError, match="1 rows of heads for 2 sentences"):
-        PhraseBatch.dependency(padding.long(), torch.zeros(1, 1, dtype=torch.int64), padding, 2)
-    with pytest.raises(ValueError, match="1 sentences for a batch of 2"):
-        PhraseBatch.from_members([[]], padding)
+        chain_phrases(padding.long(), torch.zeros(1, 1, dtype=torch.int64), padding, 2)
+    with pytest.raises(ValueError, match=r"boolean of shape \(2, phrases, 4\)"):
+        phrases_of_members(torch.zeros(1, 0, 4).bool(), padding)
+    with pytest.raises(ValueError, match=r"boolean of shape \(2, phrases, 4\)"):
+        phrases_of_members(torch.zeros(2, 1, 4), padding)
     with pytest.raises(ValueError, match="at least two tokens"):
-        PhraseBatch.from_members([[(1, 1)], []], padding)
-    with pytest.raises(ValueError, match="padding or lies outside"):
-        PhraseBatch.from_members([[(1, 4)], []], padding)
-    with pytest.raises(ValueError, match="either"):
-        PhraseBatch(padding_mask=padding, num_tokens=4)
+        phrases_of_members(members_of([[(1, 1)], []], padding), padding)
+    is_padding = torch.tensor([[False, False, False, True], [False] * 4])
+    with pytest.raises(ValueError, match="contains padding"):
+        phrases_of_members(members_of([[(1, 3)], []], padding), is_padding)
+    edges = PhraseEdges(torch.zeros(0).long(), torch.zeros(0).long())
     with pytest.raises(ValueError, match="do not fit into 4 nodes"):
-        PhraseBatch(padding_mask=padding, num_tokens=5)
-    with pytest.raises(ValueError, match="only a batch of token n-grams"):
-        block_adjacency(PhraseBatch.from_members([[], []], padding), 4)
+        PhraseBatch(padding_mask=padding, num_tokens=5, pairs=ListedPairs(edges))

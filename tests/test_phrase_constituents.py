@@ -11,8 +11,8 @@ from test_phrase_transformer import batch, build, dictionary, encode, twin_encod
 from tree_strategies import Tree, trees
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.phrase_transformer import PhraseTransformerConfig
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules.phrases.sources.constituency import constituent_phrases
 
 
 def pad_spans(forest: list[Tree], subwords: list[list[int]]) -> torch.Tensor:
@@ -42,7 +42,7 @@ def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
     ]
     words, padding = pad(counts, left)
     spans = pad_spans(forest, counts)
-    made = PhraseBatch.constituency(words, spans, padding, k)
+    made = constituent_phrases(words, spans, padding, k)
     expected = []
     for row, sentence_spans in zip(words.tolist(), spans.tolist(), strict=True):
         members = (
@@ -54,8 +54,8 @@ def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
     assert phrases_of(made) == expected
     assert made.num_nodes == words.size(1) + max(map(len, expected))
     adjacency = literal_adjacency(made)
-    assert torch.equal(made.adjacency(), adjacency)
-    query, key = made.edges()
+    assert torch.equal(made.adjacency, adjacency)
+    query, key = made.edges
     sentence, row, column = adjacency.nonzero(as_tuple=True)
     assert torch.equal(query, sentence * made.num_nodes + row)
     assert torch.equal(key, sentence * made.num_nodes + column)
@@ -63,7 +63,7 @@ def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
 
 def test_a_batch_without_constituents_has_no_phrases() -> None:
     words, padding = pad([[1], [1]], left=False)
-    made = PhraseBatch.constituency(words, torch.zeros(2, 0, 3, dtype=torch.int64), padding, 3)
+    made = constituent_phrases(words, torch.zeros(2, 0, 3, dtype=torch.int64), padding, 3)
     assert phrases_of(made) == [set(), set()]
 
 
@@ -80,7 +80,7 @@ def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:  # 
         ]
     )
     states = encode(model, inputs)
-    cfg = PhraseTransformerConfig(**options)
+    cfg = ENCODERS["phrase_transformer"].config(**options)
     for row, (length, phrases) in enumerate(
         [(6, [{0, 1, 2}, {0, 1, 2, 3}, {4, 5}, {0, 1, 2, 3, 4, 5}]), (3, [{0, 1, 2}])]
     ):
@@ -91,7 +91,7 @@ def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:  # 
 
 def test_a_batch_or_a_task_without_constituents_is_refused(dictionary) -> None:  # noqa: F811
     model = build(dictionary, phrase_source="constituency")
-    with pytest.raises(ValueError, match="src_spans for constituents"):
+    with pytest.raises(ValueError, match="carries no spans: use --task"):
         model.encoder(**batch(dictionary, [4]))
     with pytest.raises(UserError, match="words and spans: use --task syntax_translation"):
         build(
@@ -100,6 +100,6 @@ def test_a_batch_or_a_task_without_constituents_is_refused(dictionary) -> None: 
             phrase_source="constituency",
         )
     with pytest.raises(ValueError, match="2 or more"):
-        PhraseBatch.constituency(
+        constituent_phrases(
             torch.zeros(1, 1).long(), torch.zeros(1, 0, 3).long(), torch.zeros(1, 1).bool(), 1
         )

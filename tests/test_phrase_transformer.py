@@ -13,11 +13,14 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from fairseq.sequence_generator import SequenceGenerator
 
-import fairseq_phrase.models.phrase_transformer as phrase_transformer
+import fairseq_phrase.models.phrase_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 WORDS = 30
+PhraseTransformerConfig = ENCODERS["phrase_transformer"].config
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def build(dictionary: Dictionary, task=None, **options):
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    cfg = phrase_transformer.PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
+    cfg = PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
     task = task or Namespace(
         source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
     )
@@ -178,7 +181,7 @@ def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
 @each_kind
 def test_the_encoder_is_the_equations_in_value_and_gradient(dictionary, options):
     model = build(dictionary, **options)
-    cfg = phrase_transformer.PhraseTransformerConfig(**options)
+    cfg = PhraseTransformerConfig(**options)
     inputs = batch(dictionary, [6])
     # (the phrases' order among themselves does not matter: only tokens' states are compared)
     members = twin_members(
@@ -251,12 +254,12 @@ def test_attention_maps_are_distributions_and_keep_within_phrases(dictionary):
     assert len(maps) == 2
     real = ~phrases.padding_mask
     for layer in maps:
-        for weights in layer:
+        for weights in layer.values():
             sums = weights.sum(-1)[:, 0][real]
             torch.testing.assert_close(sums, torch.ones_like(sums))
-        outside = layer.within_phrases.masked_select(~phrases.adjacency().unsqueeze(1))
+        outside = layer["within phrases"].masked_select(~phrases.adjacency.unsqueeze(1))
         assert (outside == 0).all()
-        to_padding = layer.all_nodes.masked_select(phrases.padding_mask[:, None, None])
+        to_padding = layer["all nodes"].masked_select(phrases.padding_mask[:, None, None])
         assert (to_padding == 0).all()
 
 
@@ -305,7 +308,8 @@ def test_every_preset_is_registered_with_its_own_defaults():
         "phrase_transformer_multi30k": (512, 2048, 8, 6),
     }
     for name, expected in sizes.items():
-        assert issubclass(ARCH_MODEL_REGISTRY[name], phrase_transformer.PhraseTransformerModel)
+        assert issubclass(ARCH_MODEL_REGISTRY[name], SyntaxTransformerModel)
+        assert ARCH_MODEL_REGISTRY[name].method is ENCODERS["phrase_transformer"]
         cfg = MODEL_DATACLASS_REGISTRY[name]()
         for side in ("encoder", "decoder"):
             options = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
@@ -313,7 +317,7 @@ def test_every_preset_is_registered_with_its_own_defaults():
 
 
 def test_flat_options_nest_into_what_fairseq_itself_defaults_to():
-    nested = nested_config(phrase_transformer.PhraseTransformerConfig())
+    nested = nested_config(PhraseTransformerConfig())
     expected = TransformerConfig.from_namespace(Namespace())
     for part in (None, "encoder", "decoder", "quant_noise"):
         ours, theirs = (getattr(cfg, part) if part else cfg for cfg in (nested, expected))
@@ -343,7 +347,7 @@ def test_a_task_without_parses_is_refused_with_the_one_to_use(dictionary):
 
 def test_a_batch_without_its_parse_is_refused(dictionary):
     model = build(dictionary, phrase_source="dependency")
-    with pytest.raises(ValueError, match="carries no parse"):
+    with pytest.raises(ValueError, match="carries no words"):
         model.encoder(batch(dictionary, [4])["src_tokens"])
 
 

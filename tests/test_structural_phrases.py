@@ -30,9 +30,10 @@ from test_tree_positions import batches
 from tolerance import assert_same
 from torch import Tensor
 
-from fairseq_phrase.models.phrase_encoder import PhraseEncoder
-from fairseq_phrase.models.phrase_transformer import PhraseTransformerConfig, PhraseTransformerModel
-from fairseq_phrase.models.structural_phrase_encoder import StructuralPhraseEncoder
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.phrase_transformer import NodeAttention
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
 from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
 from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.modules.positions.relative_positions import sequential_positions
@@ -91,12 +92,12 @@ def test_a_phrase_stands_where_its_highest_word_stands(drawn):
             assert (sequential - 3 - 9).tolist() == expected.tolist()
 
 
-def config(**options) -> PhraseTransformerConfig:
+def config(**options):
     sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 2}
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    return PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
+    return ENCODERS["phrase_transformer"].config(**{**small, "dropout": 0.0, **options})
 
 
 @pytest.fixture
@@ -220,12 +221,15 @@ def test_constituents_stand_where_their_highest_words_stand(build, dictionary): 
     # Two constituents in the first sentence, one in the third: words 0-1, 2-4; 1-3.
     spans = [[[0, 2, 4], [2, 5, 4]], [[-1] * 3] * 2, [[1, 4, 4], [-1] * 3]]
     inputs["src_spans"] = torch.tensor(spans)
-    phrases = model.encoder.phrases(**inputs)
+    parse = {name: value for name, value in inputs.items() if name != "src_tokens"}
+    phrases = model.encoder.structure(inputs["src_tokens"], ParseBatch.of_net_input(parse))
     trees = [DependencyTree(heads).depths for heads in HEADS]
     expected = [[min(trees[0][:2]), min(trees[0][2:5])], [0, 0], [min(trees[2][1:4]), 0]]
     assert phrases.depths[:, inputs["src_tokens"].size(1) :].tolist() == expected
     encode(model, inputs).sum().backward()
-    needed = PhraseTransformerModel.needed_parses(_nested(phrase_source="constituency", **ALL))
+    needed = ENCODERS["phrase_transformer"].parse_fields(
+        _nested(phrase_source="constituency", **ALL)
+    )
     assert sorted(needed) == ["heads", "spans", "words"]
 
 
@@ -244,23 +248,26 @@ def test_attention_maps_show_both_phases(build, dictionary):  # noqa: F811
     phrases, maps = model.encoder.attention_maps(**batch(dictionary))
     nodes = (3, 2, phrases.num_nodes, phrases.num_nodes)
     for layer in maps:
-        assert layer.all_nodes.shape == layer.within_phrases.shape == nodes
-        sums = layer.all_nodes.sum(-1)[:, 0][~phrases.padding_mask]
+        assert layer["all nodes"].shape == layer["within phrases"].shape == nodes
+        sums = layer["all nodes"].sum(-1)[:, 0][~phrases.padding_mask]
         assert_same(sums, torch.ones_like(sums))
 
 
 def test_without_options_of_positions_the_encoder_is_the_phrase_transformers_own(build):
-    assert type(build().encoder) is PhraseEncoder
-    assert type(build(structural_absolute=True).encoder) is StructuralPhraseEncoder
+    for options, kind in (({}, PhraseAttention), ({"structural_relative": True}, NodeAttention)):
+        model = build(**options)
+        assert all(type(layer.self_attn) is kind for layer in model.encoder.layers)
+        assert model.encoder.depth_encoding is None
+    assert build(structural_absolute=True).encoder.depth_encoding is not None
     plain, positioned = build().state_dict(), build(structural_relative=True).state_dict()
     assert set(plain) < set(positioned)
 
 
 def test_positions_in_the_tree_ask_for_parses_whatever_the_phrases_are():
     for options in ({"structural_absolute": True}, {"structural_relative": True}):
-        needed = PhraseTransformerModel.needed_parses(_nested(**options))
+        needed = ENCODERS["phrase_transformer"].parse_fields(_nested(**options))
         assert needed == ["words", "heads"]
-    assert PhraseTransformerModel.needed_parses(_nested(sequential_relative=True)) == []
+    assert ENCODERS["phrase_transformer"].parse_fields(_nested(sequential_relative=True)) == []
 
 
 def _nested(**options):

@@ -15,12 +15,10 @@ from fairseq.sequence_generator import SequenceGenerator
 from tolerance import assert_same
 from torch import Tensor
 
+import fairseq_phrase.models.structural_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.structural_transformer import (
-    StructuralTransformerConfig,
-    StructuralTransformerModel,
-)
+from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 
@@ -61,12 +59,12 @@ def dictionary() -> Dictionary:
     return made
 
 
-def config(**options) -> StructuralTransformerConfig:
+def config(**options):
     sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 2}
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    return StructuralTransformerConfig(**{**small, "dropout": 0.0, **options})
+    return ENCODERS["structural_transformer"].config(**{**small, "dropout": 0.0, **options})
 
 
 def build(dictionary: Dictionary, task=None, **options):
@@ -410,14 +408,14 @@ def test_every_preset_is_registered_with_its_own_defaults():
         "structural_transformer_big": (1024, 4096, 16, 6),
     }
     for name, expected in sizes.items():
-        assert issubclass(ARCH_MODEL_REGISTRY[name], StructuralTransformerModel)
+        assert ARCH_MODEL_REGISTRY[name].method is ENCODERS["structural_transformer"]
         cfg = MODEL_DATACLASS_REGISTRY[name]()
         for side in ("encoder", "decoder"):
             names = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
             assert tuple(getattr(cfg, f"{side}_{option}") for option in names) == expected
             assert not getattr(cfg, f"{side}_normalize_before")
         # A flag can only switch on, so nothing may be on already.
-        assert StructuralTransformerModel.needed_parses(nested_config(cfg)) == []
+        assert ENCODERS["structural_transformer"].parse_fields(nested_config(cfg)) == []
 
 
 @pytest.mark.parametrize("number", TABLE_1)
@@ -435,7 +433,7 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
     with pytest.raises(UserError, match="words and heads: use --task syntax_translation"):
         build(dictionary, task=task, **TABLE_1["5"])
     model = build(dictionary, **TABLE_1["3"])
-    with pytest.raises(ValueError, match="the batch carries no parse"):
+    with pytest.raises(ValueError, match="the batch carries no words: use --task"):
         model.encoder(batch(dictionary)["src_tokens"])
 
 

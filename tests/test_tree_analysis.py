@@ -62,7 +62,9 @@ def test_shares_are_means_over_everything_that_attends_with_a_choice(dictionary,
             for position in range(length):
                 found["cross", layer].append(float(extra["node_attn"][0][0, position, n:].sum()))
             for query in range(n if masking else 0, n + m):
-                found["self", layer].append(float(maps[layer][0, :, query, n:].sum(-1).mean()))
+                found["self", layer].append(
+                    float(maps[layer]["all nodes"][0, :, query, n:].sum(-1).mean())
+                )
         nodes["cross"] += [m / (n + m)] * length
         for query in range(n if masking else 0, n + m):
             below = sum(query - n in tree.path(query - n, j) for j in range(tree.leaves))
@@ -127,7 +129,7 @@ def task_of(dictionary):  # noqa: F811
     return Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        constituent_dictionary=labels(),
+        label_dictionary=lambda field: labels(),
     )
 
 
@@ -166,7 +168,9 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):  # noqa: F81
     inputs = batch(dictionary, [FOREST[0]])
     picture = tree_picture.tree_picture(model, task_of(dictionary), inputs, layer=1, encoder=True)
     _, maps = model.encoder.attention_maps(**inputs)
-    np.testing.assert_allclose(picture.mass, maps[0][0].mean((0, 1)).detach(), rtol=1e-4)
+    np.testing.assert_allclose(
+        picture.mass, maps[0]["all nodes"][0].mean((0, 1)).detach(), rtol=1e-4
+    )
     assert picture.title == "the encoder, layer 1"
 
 

@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from test_phrase_transformer import dictionary  # noqa: F401 - a fixture
 from test_tree_transformer import FOREST, batch, build, each_kind, of_sentence
 
-from fairseq_phrase.models import tree_decoder, tree_encoder
+from fairseq_phrase.models import tree_decoder, tree_transformer
 from fairseq_phrase.models.tree_beams import regroup
 
 # fairseq's own cached self-attention takes its softmax in single precision.
@@ -122,7 +122,7 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, option
         # Sentences finish at different steps.
         assert len({max(len(tokens) for tokens, _ in hypos) for hypos in together}) > 1
     with monkeypatch.context() as patched:  # as fairseq does it: everything once for each row
-        for module in (tree_encoder, tree_decoder):
+        for module in (tree_transformer, tree_decoder):
             patched.setattr(module, "regroup", lambda order, sentences, beams: (order // beams, 1))
         assert tokens_and_scores(generate(model, dictionary, inputs, 4)) == together
 

@@ -13,8 +13,9 @@ from test_hierarchical_accumulation import twin
 from test_phrase_transformer import dictionary, twin_layer_norm  # noqa: F401 - a fixture
 from tree_strategies import Tree, chain, flat, grown, unary
 
-import fairseq_phrase.models.tree_transformer as tree_transformer
+import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
 
 FOREST = [grown(6, 5, 4), Tree(1, [], [-1]), unary(3, 2), chain(3), flat(4)]
 
@@ -33,11 +34,11 @@ def build(dictionary: Dictionary, task=None, **options):  # noqa: F811
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    cfg = tree_transformer.TreeTransformerConfig(**{**small, "dropout": 0.0, **options})
+    cfg = ENCODERS["tree_transformer"].config(**{**small, "dropout": 0.0, **options})
     task = task or Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        constituent_dictionary=labels(),
+        label_dictionary=lambda field: labels(),
         require_parses=lambda _: None,
     )
     model = ARCH_MODEL_REGISTRY["tree_transformer"].build_model(cfg, task)
@@ -219,7 +220,7 @@ def twin_decoder(model, cfg, previous, source, tree):
 @each_kind
 def test_encoder_and_decoder_are_the_equations_in_value_and_gradient(dictionary, options):  # noqa: F811
     model = build(dictionary, **options)
-    cfg = tree_transformer.TreeTransformerConfig(**options)
+    cfg = ENCODERS["tree_transformer"].config(**options)
     for leaf_tree in (grown(4, 4, 11), unary(2, 1)):
         tree = with_eos(leaf_tree)
         inputs = batch(dictionary, [leaf_tree], extra=1)
@@ -329,7 +330,8 @@ def test_attention_maps_keep_to_subtrees_and_are_what_the_encoder_does(dictionar
         tree, maps = model.encoder.attention_maps(**inputs)
         assert len(maps) == 2
         mask = tree.key_mask() if options else tree.subtree_mask()
-        for layer, weights in zip(model.encoder.layers, maps, strict=True):
+        for layer, blocks in zip(model.encoder.layers, maps, strict=True):
+            (weights,) = blocks.values()
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
             assert (weights.masked_select(~mask) == 0).all()
             assert layer is not None
@@ -355,7 +357,7 @@ def test_every_preset_is_registered_with_its_own_defaults():
         "tree_transformer_wmt_en_de_big": (1024, 4096, 16, 6),
     }
     for name, expected in sizes.items():
-        assert issubclass(ARCH_MODEL_REGISTRY[name], tree_transformer.TreeTransformerModel)
+        assert ARCH_MODEL_REGISTRY[name].method is ENCODERS["tree_transformer"]
         cfg = MODEL_DATACLASS_REGISTRY[name]()
         assert (cfg.tree_max_vertical, cfg.tree_max_horizontal) == (50, 100)
         assert cfg.tree_convention == "paper"
@@ -387,7 +389,7 @@ def test_a_task_without_parses_is_refused_with_the_one_to_use(dictionary):  # no
 
 def test_a_batch_without_its_constituents_is_refused(dictionary):  # noqa: F811
     model = build(dictionary)
-    with pytest.raises(ValueError, match="carries no constituents"):
+    with pytest.raises(ValueError, match="the batch carries no words: use --task"):
         model.encoder(batch(dictionary, FOREST)["src_tokens"])
 
 

@@ -64,7 +64,7 @@ def model_input(sentence: EncodedSentence, task: Any) -> dict[str, torch.Tensor]
     if sentence.heads is not None:
         parse["heads"] = sentence.heads
     if sentence.spans is not None:
-        labels = [task.constituent_dictionary.index(label) for label in sentence.span_labels]
+        labels = [task.label_dictionary("spans").index(label) for label in sentence.span_labels]
         parse["spans"] = np.column_stack([sentence.spans, np.array(labels, dtype=np.int64)])
     tokens = torch.tensor([indices])
     return {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}

@@ -11,6 +11,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.tree_transformer import TreeEncoder
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
@@ -34,7 +35,7 @@ class Share:
 
 def require_tree_transformer(model: Any) -> None:
     """Raise :class:`UserError` unless a model attends to the nodes of trees."""
-    if not hasattr(model.encoder, "tree"):
+    if not isinstance(model.encoder, TreeEncoder):
         raise UserError("this model is no tree Transformer: it attends to no constituents")
 
 
@@ -72,7 +73,7 @@ def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch,
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
     """
     tree, maps = model.encoder.attention_maps(**net_input)
-    return tree, torch.stack([weights.float().mean(1) for weights in maps])
+    return tree, torch.stack([layer["all nodes"].float().mean(1) for layer in maps])
 
 
 def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Share]:

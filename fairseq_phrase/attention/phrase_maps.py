@@ -12,6 +12,7 @@ import torch
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.models.phrase_transformer import PhraseEncoder
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def attention_picture(
     Raises:
         UserError: the model has no such layer or head, or no phrases.
     """
-    if not hasattr(model.encoder, "phrases"):
+    if not isinstance(model.encoder, PhraseEncoder):
         raise UserError("this model is no PhraseTransformer: it has no attention over phrases")
     with torch.no_grad():
         phrases, maps = model.encoder.attention_maps(**net_input)
@@ -60,7 +61,7 @@ def attention_picture(
         nodes for nodes, used in zip(phrases.members()[0], real.tolist(), strict=True) if used
     ]
 
-    def matrix(phase: int) -> np.ndarray:
+    def matrix(phase: str) -> np.ndarray:
         # (layers, heads, nodes, nodes)
         weights = torch.stack([layer_maps[phase][0] for layer_maps in maps]).float()
         weights = _select(_select(weights, layer, "layer"), head, "head")
@@ -68,8 +69,8 @@ def attention_picture(
 
     return AttentionPicture(
         [_text(tokens, nodes) for nodes in members],
-        matrix(0),
-        matrix(1),
+        matrix("all nodes"),
+        matrix("within phrases"),
         f"{_name('layer', layer)}, {_name('head', head)}",
     )
 

@@ -86,7 +86,7 @@ def tree_picture(
             parents[node] = real_leaves + above[0]
     words = [task.source_dictionary[index] for index in net_input["src_tokens"][0].tolist()]
     names = [
-        task.constituent_dictionary[index] for index in net_input["src_spans"][0, :, 2].tolist()
+        task.label_dictionary("spans")[index] for index in net_input["src_spans"][0, :, 2].tolist()
     ]
     labels = [label for label, used in zip(words + names, real.tolist(), strict=True) if used]
     where = "mean over layers" if layer is None else f"layer {layer}"

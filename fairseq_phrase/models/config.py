@@ -9,7 +9,7 @@ cannot be driven by hydra. So its fields are flattened here under the names of f
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, make_dataclass
 from typing import Any, Optional, TypeVar
 
@@ -33,7 +33,7 @@ def _flat_fields() -> list[tuple[str, Any, Field]]:
         if outer.name == "_name":
             continue
         if outer.name not in _NESTED:
-            flat.append((outer.name, outer.type, _copied(outer, outer.default)))
+            flat.append((outer.name, outer.type, copied(outer, outer.default)))
             continue
         for inner in fields(_NESTED[outer.name]):
             if inner.name == "_name":
@@ -43,11 +43,12 @@ def _flat_fields() -> list[tuple[str, Any, Field]]:
                 default = II("model.decoder_embed_dim")
             if inner.name == "layers_to_keep":
                 kind = Optional[str]  # noqa: UP045 - fairseq declares a list of integers and splits a string
-            flat.append((f"{outer.name}_{inner.name}", kind, _copied(inner, default)))
+            flat.append((f"{outer.name}_{inner.name}", kind, copied(inner, default)))
     return flat
 
 
-def _copied(original: Field, default: Any) -> Any:
+def copied(original: Field, default: Any) -> Any:
+    """Copy an option with its help, and another default."""
     return field(default=default, metadata=dict(original.metadata))
 
 
@@ -78,7 +79,7 @@ def nested_config(cfg: Any) -> TransformerConfig:
     return TransformerConfig.from_namespace(Namespace(**options))
 
 
-def register_presets(config: type, **presets: dict[str, Any]) -> Callable[[Model], Model]:
+def register_presets(config: type, **presets: Mapping[str, Any]) -> Callable[[Model], Model]:
     """Register a model under several names, each with defaults of its own.
 
     fairseq's architecture functions run before hydra fills in defaults, so a preset given by one is

@@ -1,15 +1,16 @@
-"""What encoders with structural and relative positions share: where tokens stand, and embeddings."""
+"""What encoders with structural and relative positions share: tree positions, and embeddings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
-from fairseq.modules.quant_noise import quant_noise
+from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.structural_options import needs_tree, relative_clips
+from fairseq_phrase.models.position_options import needs_tree, relative_clips
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.depth_encoding import DepthEncoding
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 from fairseq_phrase.modules.positions.relative_positions import sequential_positions
@@ -20,21 +21,17 @@ def build_relative_attention(
     kind: type[RelativeAttention], embed_dim: int, cfg: TransformerConfig
 ) -> RelativeAttention:
     """Build a layer's attention with relative positions from fairseq's options and ours."""
-    attention = kind(
+    return kind(
         embed_dim=embed_dim,
         num_heads=cfg.encoder.attention_heads,
         clips=relative_clips(cfg),
         dropout=cfg.attention_dropout,
         use_values=not cfg.relative_keys_only,
     )
-    for projection in attention.children():
-        if isinstance(projection, nn.Linear):
-            quant_noise(projection, cfg.quant_noise.pq, cfg.quant_noise.pq_block_size)
-    return attention
 
 
-class PositionedEncoder(TransformerEncoderBase):
-    """fairseq's Transformer encoder that knows where its tokens stand in their dependency trees.
+class PositionedEncoder(SyntaxEncoder):
+    """An encoder that knows its tokens' positions in their dependency trees.
 
     Args:
         cfg: fairseq's options with those of positions.
@@ -54,27 +51,19 @@ class PositionedEncoder(TransformerEncoderBase):
                 fusion=None if self.embed_positions is None else cfg.structural_fusion,
             )
 
-    def find_tree(
-        self, src_tokens: Tensor, src_words: Tensor | None, src_heads: Tensor | None
-    ) -> TreePositions | None:
-        """Place the tokens in their trees, if the options ask for it.
+    def find_tree(self, src_tokens: Tensor, parse: ParseBatch) -> TreePositions | None:
+        """Find the tokens' positions in their trees, if the options ask for them.
 
         Args:
             src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
-            src_words: the word of each token, -1 where there is none. Shape: ``(batch, tokens)``.
-            src_heads: the head of each word, -1 at padding. Shape: ``(batch, words)``.
+            parse: the batch's words and heads.
 
         Raises:
-            ValueError: the batch has no trees, or they are none.
+            ValueError: the batch carries no trees, or the heads are not those of trees.
         """
         if not needs_tree(self.cfg):
             return None
-        if src_words is None or src_heads is None:
-            raise ValueError(
-                "the batch carries no parse: --task syntax_translation adds it, or pass src_words "
-                "and src_heads"
-            )
-        return TreePositions(src_words, src_heads, src_tokens.eq(self.padding_idx))
+        return TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
 
     def relative_positions(
         self, tree: TreePositions | None, num_tokens: int, device: torch.device
@@ -82,7 +71,7 @@ class PositionedEncoder(TransformerEncoderBase):
         """Compute the relative positions that the options ask for.
 
         Args:
-            tree: where the tokens stand in their trees, from :meth:`find_tree`.
+            tree: the tokens' positions in their trees, from :meth:`find_tree`.
             num_tokens: length of the padded batch.
             device: where to compute them.
 

@@ -1,58 +1,138 @@
 """Structural-position Transformer: positions from the dependency tree in fairseq's encoder."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
 
-from fairseq_phrase.models.config import PRESETS, register_presets, size
-from fairseq_phrase.models.structural_encoder import StructuralEncoder
-from fairseq_phrase.models.structural_options import (
-    StructuralPositionConfig,
+from fairseq_phrase.models.config import size
+from fairseq_phrase.models.position_options import (
+    PositionOptions,
     check_positions,
     needs_tree,
+    relative_clips,
 )
-from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 
 
-@dataclass
-class StructuralTransformerConfig(StructuralPositionConfig):
-    """Options of fairseq's Transformer and of positions (``spec/structural_positions.md``)."""
+@dataclass(frozen=True)
+class SentencePositions(SourceStructure):
+    """The positions of a batch's tokens.
+
+    Attributes:
+        depths: of each token in its tree; None without trees. Shape: ``(batch, tokens)``, int64.
+        relative: of all pairs; None without relative positions.
+    """
+
+    depths: Tensor | None = None
+    relative: RelativePositions | None = None
+
+
+class PositionedAttention(RelativeAttention):
+    """Relative attention, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
+
+    def forward(  # type: ignore[override]
+        self, states: Tensor, structure: SentencePositions, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once; for the arguments see the layer."""
+        assert structure.relative is not None
+        return super().forward(states, structure.relative, need_weights)
+
+
+class StructuralEncoderLayer(SyntaxEncoderLayer):
+    """fairseq's encoder layer, whose attention has relative positions if the options ask for them."""
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build attention with relative positions, or fairseq's own."""
+        if not relative_clips(cfg):
+            return super().build_self_attention(embed_dim, cfg)
+        return self.with_quant_noise(build_relative_attention(PositionedAttention, embed_dim, cfg))
+
+
+def _parse_fields(cfg: Any) -> Sequence[str]:
+    check_positions(cfg)
+    return ["words", "heads"] if needs_tree(cfg) else []
 
 
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
-# connections, as is fairseq's default). The paper gives no dropout: those of Vaswani et al. stand here.
-@register_presets(
-    StructuralTransformerConfig,
-    **{
-        "structural_transformer" + (f"_{name}" if name else ""): sizes
-        for name, sizes in PRESETS.items()
+# connections, as is fairseq's default). The paper gives no dropout: those of Vaswani et al. are taken.
+@register_encoder(
+    "structural_transformer",
+    options=PositionOptions,
+    parse_fields=_parse_fields,
+    presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
+    rows={
+        "structural absolute": {"structural_absolute": True},
+        "structural absolute and relative": {
+            "structural_absolute": True,
+            "structural_relative": True,
+        },
+        "structural, both relative": {
+            "structural_absolute": True,
+            "structural_relative": True,
+            "sequential_relative": True,
+        },
+        "structural, both relative, keys only": {
+            "structural_absolute": True,
+            "structural_relative": True,
+            "sequential_relative": True,
+            "relative_keys_only": True,
+        },
     },
-    structural_transformer_base=size(512, 2048, 8),
-    structural_transformer_big=size(1024, 4096, 16, dropout=0.3),
 )
-class StructuralTransformerModel(SyntaxTransformerModel):
-    """fairseq's Transformer with structural and relative positions in its encoder.
+class StructuralEncoder(PositionedEncoder):
+    """fairseq's Transformer encoder with absolute and relative positions in sentence and tree.
 
     Source: *Self-Attention with Structural Position Representations*; ``--arch
     structural_transformer`` and its presets. Without any option of positions it is fairseq's
     Transformer, and loads its checkpoints.
+
+    Args:
+        cfg: fairseq's options with those of positions.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
     """
 
+    layer_class = StructuralEncoderLayer
+
     @classmethod
-    def needed_parses(cls, cfg: Any) -> list[str]:
-        """Name the fields of a parse that the positions are made from.
+    def is_plain(cls, cfg: TransformerConfig) -> bool:
+        """Tell whether no option of positions is on but that which leaves the usual ones out."""
+        return not cfg.structural_absolute and not relative_clips(cfg)
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
+        """Find the positions that the options ask for.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            parse: the batch's words and heads.
 
         Raises:
-            UserError: an option of positions makes no sense.
+            ValueError: trees are needed and the batch carries none.
         """
-        check_positions(cfg)
-        return ["words", "heads"] if needs_tree(cfg) else []
+        tree = self.find_tree(src_tokens, parse)
+        padding_mask, relative = self.padding_or_none(src_tokens), None
+        clips = relative_clips(self.cfg)
+        if clips:
+            between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
+            relative = RelativePositions.of(between, clips, padding_mask)
+        return SentencePositions(padding_mask, None if tree is None else tree.depths, relative)
 
-    @classmethod
-    def build_encoder(
-        cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: torch.nn.Embedding
-    ) -> StructuralEncoder:
-        """Build the encoder."""
-        return StructuralEncoder(cfg, src_dict, embed_tokens)
+    def first_states(
+        self,
+        src_tokens: Tensor,
+        structure: SentencePositions,
+        token_embeddings: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Embed the tokens with their positions in sentence and tree (eq. 7)."""
+        states, embedding = self.forward_embedding(src_tokens, token_embeddings, structure.depths)
+        return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding

@@ -1,21 +1,53 @@
-"""What the models of this package share: fairseq's Transformer whose encoder also takes parses."""
+"""Translation: fairseq's Transformer with a registered encoder, whose batches carry parses."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from torch import nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.encoder_method import EncoderMethod
+
+
+def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
+    """Ask the task for the parses that an encoder needs, and for their labels.
+
+    Args:
+        method: the encoder.
+        cfg: fairseq's nested options; ``count_labels`` is set to a function that returns the number of
+            labels of a parse field, special ones included.
+        task: fairseq's task.
+
+    Raises:
+        UserError: the task or its data have no such parses, or the options contradict one another.
+    """
+    needed = list(method.parse_fields(cfg))
+    cfg.count_labels = lambda field: len(task.label_dictionary(field))
+    if not needed:
+        return
+    if not hasattr(task, "require_parses"):
+        raise UserError(
+            f"this model needs the source's {' and '.join(needed)}: use --task "
+            "syntax_translation, on data made by fairseq-phrase-preprocess"
+        )
+    task.require_parses(needed)
 
 
 class SyntaxTransformerModel(TransformerModelBase):
     """fairseq's Transformer with an encoder over parses; to the decoder nothing has changed.
 
-    A model says what it needs in :meth:`needed_parses`, builds its encoder in ``build_encoder`` and is
-    registered with :func:`fairseq_phrase.models.config.register_presets`.
+    :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass of every encoder.
+
+    Attributes:
+        method: the registered encoder.
     """
+
+    method: ClassVar[EncoderMethod]
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -23,41 +55,33 @@ class SyntaxTransformerModel(TransformerModelBase):
         gen_parser_from_dataclass(parser, getattr(cls, "__dataclass")(), delete_default=True)
 
     @classmethod
-    def needed_parses(cls, cfg: Any) -> list[str]:
-        """Name the fields of :data:`fairseq_phrase.store.fields.FIELDS` that the encoder takes.
-
-        Raises:
-            UserError: the options contradict one another.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def require_parses(cls, cfg: Any, task: Any) -> None:
-        """Ask the task for the parses that the model needs.
+    def build_model(cls, cfg: Any, task: Any) -> SyntaxTransformerModel:
+        """Build the model, and ask the task for the parses that it needs.
 
         Raises:
             UserError: the task or its data have no such parses, or the options contradict one another.
         """
-        needed = cls.needed_parses(cfg)
-        if not needed:
-            return
-        if not hasattr(task, "require_parses"):
-            raise UserError(
-                f"this model needs the source's {' and '.join(needed)}: use --task "
-                "syntax_translation, on data made by fairseq-phrase-preprocess"
-            )
-        task.require_parses(needed)
+        cfg = nested_config(cfg)
+        require_parses(cls.method, cfg, task)
+        return super().build_model(cfg, task)
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "SyntaxTransformerModel":
-        """Build the model, and ask the task for the parses that it needs.
+    def build_encoder(
+        cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: nn.Embedding
+    ) -> Any:
+        """Build the registered encoder."""
+        return cls.method.encoder(cfg, src_dict, embed_tokens)
 
-        Raises:
-            UserError: see :meth:`require_parses`.
-        """
-        cfg = nested_config(cfg)
-        cls.require_parses(cfg, task)
-        return super().build_model(cfg, task)
+    @classmethod
+    def build_decoder(
+        cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: nn.Embedding
+    ) -> Any:
+        """Build the method's own decoder, or fairseq's."""
+        if cls.method.decoder is None:
+            return super().build_decoder(cfg, tgt_dict, embed_tokens)
+        return cls.method.decoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
 
     def forward(
         self,

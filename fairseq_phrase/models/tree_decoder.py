@@ -10,9 +10,9 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_phrase.models.layers import wrap_layer
+from fairseq_phrase.models.syntax_encoder import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
-from fairseq_phrase.models.tree_encoder import build_accumulation
+from fairseq_phrase.models.tree_options import build_accumulation
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_attention import attend
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -177,7 +177,7 @@ class TreeDecoder(TransformerDecoderBase):
 
         Args:
             prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
-            encoder_out: from :class:`fairseq_phrase.models.tree_encoder.TreeEncoder`.
+            encoder_out: from :class:`fairseq_phrase.models.tree_transformer.TreeEncoder`.
             *args: see fairseq.
             **kwargs: see fairseq.
 

@@ -1,120 +1,136 @@
 """Tree Transformer: hierarchical accumulation over constituents, in encoder and decoder."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
 from typing import Any
 
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer.transformer_base import Embedding
+from torch import Tensor, nn
 
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import (
-    PRESETS,
-    FlatTransformerConfig,
-    nested_config,
-    register_presets,
-)
-from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.models.tree_decoder import TreeDecoder
-from fairseq_phrase.models.tree_encoder import TreeEncoder
+from fairseq_phrase.models.tree_options import TreeOptions, build_accumulation, check_trees
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.trees.tree_attention import TreeSelfAttention
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
-@dataclass
-class TreeTransformerConfig(FlatTransformerConfig):  # type: ignore[misc, valid-type]
-    """Options of fairseq's Transformer and of trees (``spec/tree_attention.md``)."""
+class TreeEncoderLayer(SyntaxEncoderLayer):
+    """fairseq's encoder layer over the nodes of trees; all of them share its parameters. Batch-first."""
 
-    tree_convention: ChoiceEnum(["paper", "released"]) = field(  # type: ignore[valid-type]
-        default="paper",
-        metadata={
-            "help": "accumulate as the paper says, or as the authors' code does: the leaf is not "
-            "counted in the average, vertical indices count from the root, leaf weights have a bias"
-        },
-    )
-    tree_max_vertical: int = field(
-        default=50, metadata={"help": "largest index of the vertical embeddings, in nonterminals"}
-    )
-    tree_max_horizontal: int = field(
-        default=100, metadata={"help": "largest index of the horizontal embeddings, in tokens"}
-    )
-    no_hierarchical_embeddings: bool = field(
-        default=False, metadata={"help": "accumulate without hierarchical embeddings"}
-    )
-    no_subtree_masking: bool = field(
-        default=False,
-        metadata={"help": "let every node of the encoder attend to all, not to its subtree alone"},
-    )
-    tree_encoder_only: bool = field(
-        default=False,
-        metadata={
-            "help": "accumulate in the encoder alone: the decoder attends to all nodes, and takes "
-            "their values as they are"
-        },
-    )
-    tree_one_label: bool = field(
-        default=False, metadata={"help": "one embedding for all constituents, whatever their label"}
-    )
+    time_first = False
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build the attention between nodes, with accumulated values."""
+        return self.with_quant_noise(
+            TreeSelfAttention(
+                accumulation=build_accumulation(cfg, embed_dim, cfg.encoder.attention_heads),
+                dropout=cfg.attention_dropout,
+                subtree_masking=not cfg.no_subtree_masking,
+            )
+        )
 
 
-@register_presets(
-    TreeTransformerConfig,
-    **{
-        "tree_transformer" + (f"_{name}" if name else ""): options
-        for name, options in PRESETS.items()
+@register_encoder(
+    "tree_transformer",
+    options=TreeOptions,
+    parse_fields=check_trees,
+    decoder=TreeDecoder,
+    rows={
+        "tree": {},
+        "tree, released": {"tree_convention": "released"},
+        "tree, encoder only": {"tree_encoder_only": True},
     },
 )
-class TreeTransformerModel(SyntaxTransformerModel):
-    """fairseq's Transformer over constituency trees of the source.
+class TreeEncoder(SyntaxEncoder):
+    """fairseq's Transformer encoder over leaves (source tokens) and nonterminals (constituents).
 
     Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020);
     ``--arch tree_transformer`` and its presets.
+
+    Args:
+        cfg: fairseq's options with those of trees, and ``count_labels``, which returns the number of
+            labels of a parse field.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
     """
 
-    @classmethod
-    def needed_parses(cls, cfg: Any) -> list[str]:
-        """Name the fields of a parse that trees are made from.
+    layer_class = TreeEncoderLayer
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens)
+        num_labels = 1 if cfg.tree_one_label else cfg.count_labels("spans")
+        self.embed_labels = Embedding(num_labels, embed_tokens.embedding_dim, None)
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
+        """Make the trees of a batch.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            parse: the batch's words and constituents, children before parents.
 
         Raises:
-            UserError: the options make no sense with trees.
+            ValueError: the batch carries no constituents, or they are not those of trees.
         """
-        for side in ("encoder", "decoder"):
-            width, heads = (
-                getattr(getattr(cfg, side), n) for n in ("embed_dim", "attention_heads")
-            )
-            if width % (2 * heads):
-                raise UserError(
-                    f"--{side}-embed-dim {width} is not divisible into {heads} heads of an even width, "
-                    "half for vertical and half for horizontal embeddings"
-                )
-        for option in ("tree_max_vertical", "tree_max_horizontal"):
-            if getattr(cfg, option) < 1:
-                flag = option.replace("_", "-")
-                raise UserError(f"--{flag} {getattr(cfg, option)}: the smallest index is 1")
-        if cfg.cross_self_attention:
-            raise UserError("--cross-self-attention: trees have cross-attention of their own")
-        return ["words", "spans"]
+        return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens))
 
-    @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "TreeTransformerModel":
-        """Build the model, with an embedding for each label of the data's constituents.
+    def first_states(
+        self, src_tokens: Tensor, structure: TreeBatch, token_embeddings: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Embed leaves with their positions, and nonterminals by their labels without."""
+        leaves, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        assert structure.labels is not None
+        labels = structure.labels
+        if self.cfg.tree_one_label:
+            labels = torch.zeros_like(labels)
+        nonterminals = self.embed_scale * self.embed_labels(labels)
+        if self.layernorm_embedding is not None:
+            nonterminals = self.layernorm_embedding(nonterminals)
+        nonterminals = self.dropout_module(nonterminals)
+        if self.quant_noise is not None:
+            nonterminals = self.quant_noise(nonterminals)
+        states = torch.cat([leaves, nonterminals], 1)
+        return states.masked_fill(structure.node_padding_mask.unsqueeze(-1), 0.0), embedding
 
-        Raises:
-            UserError: the task or its data have no constituents, or the options make no sense.
+    def node_padding_mask(self, src_tokens: Tensor, structure: TreeBatch) -> Tensor:
+        """Tell which nodes are padding: the decoder attends to leaves and nonterminals."""
+        return structure.node_padding_mask
+
+    def further_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:
+        """Hand the decoder the trees, and how many of its rows share a sentence."""
+        return {"tree": [structure], "beams": [1]}
+
+    def node_members(self, src_tokens: Tensor, structure: TreeBatch) -> list[list[tuple[int, ...]]]:
+        """List the tokens of each leaf and nonterminal."""
+        leaves = super().node_members(src_tokens, structure)
+        spans = structure.leaf_spans.tolist()
+        return [
+            [*row, *(tuple(range(start, end)) for start, end in nonterminals)]
+            for row, nonterminals in zip(leaves, spans, strict=True)
+        ]
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder what :meth:`forward` returned, as beam search wants its rows.
+
+        A sentence stays single however many rows it has, so that the decoder accumulates it once;
+        ``beams`` is their number.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
         """
-        cfg = nested_config(cfg)
-        cls.require_parses(cfg, task)
-        cfg.num_labels = 1 if cfg.tree_one_label else len(task.constituent_dictionary)
-        return super().build_model(cfg, task)
-
-    @classmethod
-    def build_encoder(
-        cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: torch.nn.Embedding
-    ) -> TreeEncoder:
-        """Build the encoder."""
-        return TreeEncoder(cfg, src_dict, embed_tokens)
-
-    @classmethod
-    def build_decoder(
-        cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: torch.nn.Embedding
-    ) -> TreeDecoder:
-        """Build the decoder."""
-        return TreeDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+        (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
+        chosen, beams = regroup(new_order, tree.batch_size, beams)
+        if chosen is None:
+            return {**encoder_out, "beams": [beams]}
+        sentences = {
+            name: kept for name, kept in encoder_out.items() if name not in ("tree", "beams")
+        }
+        reordered = super().reorder_encoder_out(sentences, chosen)
+        return {**reordered, "tree": [tree.index_select(chosen)], "beams": [beams]}

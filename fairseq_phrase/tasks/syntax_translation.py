@@ -52,9 +52,9 @@ class SyntaxTranslationTask(TranslationTask):
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
         self._source_encoder: SourceEncoder | None = None
-        self._constituent_dictionary: Dictionary | None = None
+        self._label_dictionaries: dict[str, Dictionary] = {}
         self._raw_parses = RawParses(
-            src_dict, lambda: self.constituent_dictionary, lambda: self._encoder
+            src_dict, lambda: self.label_dictionary("spans"), lambda: self._encoder
         )
         self._cuts_as_parsed = False
         encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
@@ -85,19 +85,21 @@ class SyntaxTranslationTask(TranslationTask):
         Manifest.load(self._directory, self.cfg.source_lang).require(set(fields), self._directory)
         self._fields.update({"words", *fields})
 
-    @property
-    def constituent_dictionary(self) -> Dictionary:
-        """The constituents' labels, ``dict.constituent.txt``.
+    def label_dictionary(self, field: str) -> Dictionary:
+        """Load the labels of a parse field, such as ``dict.constituent.txt``.
+
+        Args:
+            field: one of :data:`fairseq_phrase.store.fields.LABEL_FILES`.
 
         Raises:
             UserError: the data directory has none.
         """
-        if self._constituent_dictionary is None:
-            path = os.path.join(self._directory, LABEL_FILES["spans"])
+        if field not in self._label_dictionaries:
+            path = os.path.join(self._directory, LABEL_FILES[field])
             if not os.path.isfile(path):
                 raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
-            self._constituent_dictionary = Dictionary.load(path)
-        return self._constituent_dictionary
+            self._label_dictionaries[field] = Dictionary.load(path)
+        return self._label_dictionaries[field]
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any

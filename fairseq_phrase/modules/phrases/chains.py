@@ -5,7 +5,7 @@ The successor is the next word or the head. The phrase of size l that begins at 
 the pairs of eq. 4 can be listed in O(N k^2) and no two nodes need comparing.
 
 The functions trust their input's types and shapes:
-:class:`~fairseq_phrase.modules.phrases.phrase_batch.PhraseBatch` checks them.
+:mod:`fairseq_phrase.modules.phrases.sources` checks them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.phrases.edges import PhraseEdges, select_edges
+from fairseq_phrase.modules.phrases.adjacent_pairs import PhraseEdges, select_edges
 
 __all__ = ["dependency_chains", "word_chains"]
 
 
 def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[Tensor, PhraseEdges]:
-    """Make the nodes of :meth:`PhraseBatch.word_ngrams`, which explains the arguments.
+    """Make the nodes of word n-grams; for the arguments see :func:`~.sources.ngram.word_ngrams`.
 
     Returns:
         The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
@@ -42,7 +42,9 @@ def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[T
 def dependency_chains(
     words: Tensor, heads: Tensor, padding_mask: Tensor, max_length: int
 ) -> tuple[Tensor, PhraseEdges]:
-    """Make the nodes of :meth:`PhraseBatch.dependency`, which explains the arguments.
+    """Make the nodes of dependency chains.
+
+    For the arguments see :func:`~.sources.dependency.chain_phrases`.
 
     Returns:
         The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.

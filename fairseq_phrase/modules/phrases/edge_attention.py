@@ -40,7 +40,7 @@ def edge_attention(
         Shape: (batch, heads, nodes, head width)
     """
     batch, heads, num_nodes, width = query.shape
-    queries, keys = phrases.edges()
+    queries, keys = phrases.edges
     # (batch, heads, nodes, head width) -> (batch * nodes, heads, head width)
     query_rows, key_rows, value_rows = (
         states.transpose(1, 2).reshape(batch * num_nodes, heads, width)

@@ -30,7 +30,7 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
     """
     is_node = ~phrases.padding_mask
     # A padded node's one neighbour is itself, which is none of the unpadded nodes.
-    inside = phrases.degrees() * is_node
+    inside = phrases.degrees * is_node
     outside = is_node.sum(1, keepdim=True) - inside
     total = upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
     return outside, is_node.to(total.dtype), total

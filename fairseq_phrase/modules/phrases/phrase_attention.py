@@ -1,9 +1,8 @@
 """Attention within phrases (eq. 4-7) and, with ``mask="all"``, between all nodes (eq. 2-3).
 
 All of it is defined by the dense N x N form, which is also fastest for short inputs. Long inputs
-take equal forms whose time and memory grow linearly with length: ``edges`` goes along the list of
-adjacent pairs, and ``blocks``, for token n-grams on devices made for matrix products, cuts the
-positions into blocks that see little beyond themselves. :func:`choose_path` alone decides.
+take an equal form whose time and memory grow linearly with length: ``edges`` goes along the list of
+adjacent pairs. :func:`choose_path` alone decides.
 """
 
 from __future__ import annotations
@@ -16,17 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
-from fairseq_phrase.modules.phrases.leaked_weight import (
-    for_device,
-    outside_phrases,
-    shift_scores,
-)
-from fairseq_phrase.modules.phrases.ngram_blocks import (
-    block_adjacency,
-    merge_queries,
-    split_keys,
-    split_queries,
-)
+from fairseq_phrase.modules.phrases.leaked_weight import for_device
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections
@@ -50,7 +39,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 MASKS = ("subset", "hadamard", "all")
-PATHS = ("dense", "blocks", "edges")
+PATHS = ("dense", "edges")
 
 # Node pairs per adjacent pair from which the dense path is left. Measured forward and backward on
 # a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
@@ -58,23 +47,12 @@ PATHS = ("dense", "blocks", "edges")
 # at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
 # pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess: no GPU was at hand.
 MIN_SPARSITY = {"cpu": 50.0, "cuda": 256.0}
-# On the CPU, where its rows stay in cache, the edges path was 1.1 to 1.4 times faster than blocks
-# at lengths from 32 to 512 with 1 thread, and on a par with 2. On a GPU its index_add means atomic
-# additions, and blocks are matrix products; that choice, too, awaits a measurement.
-EDGES_BEAT_BLOCKS = {"cpu": True, "cuda": False}
-# Blocks of 16 positions beat 8, 32 and 64 on the CPU; 32 fill a GPU's tiles better (a guess).
-BLOCK_SIZE = {"cpu": 16, "cuda": 32}
 
 
 def choose_path(phrases: PhraseBatch) -> str:
-    """Choose how attention within phrases is computed: ``"dense"``, ``"blocks"`` or ``"edges"``."""
+    """Choose how attention within phrases is computed: ``"dense"`` or ``"edges"``."""
     sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
-    if sparsity < for_device(MIN_SPARSITY, phrases):
-        return "dense"
-    has_blocks = 0 < len(phrases.levels) <= for_device(BLOCK_SIZE, phrases)
-    if has_blocks and not for_device(EDGES_BEAT_BLOCKS, phrases):
-        return "blocks"
-    return "edges"
+    return "dense" if sparsity < for_device(MIN_SPARSITY, phrases) else "edges"
 
 
 def subset_attention(
@@ -94,21 +72,15 @@ def subset_attention(
         value: Shape: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which an attention weight is dropped.
-        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+        path: ``"dense"`` or ``"edges"``; chosen by size unless given.
 
     Returns:
         Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
     """
     path = _check_path(path or choose_path(phrases))
     if path == "dense":
-        mask = phrases.adjacency()[:, None]
+        mask = phrases.adjacency[:, None]
         return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
-    if path == "blocks":
-        block = for_device(BLOCK_SIZE, phrases)
-        blocks = _split_heads(query, key, value, phrases, block)
-        mask = block_adjacency(phrases, block).flatten(0, 1)[:, None]
-        output = scaled_dot_product_attention(*blocks, mask, dropout_p=dropout_p)
-        return _merge_heads(output, phrases, block)
     return edge_attention(query, key, value, phrases, dropout_p, leak=False)
 
 
@@ -135,7 +107,7 @@ def hadamard_attention(
         value: Shape: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
-        path: ``"dense"``, ``"blocks"`` or ``"edges"``; chosen by size unless given.
+        path: ``"dense"`` or ``"edges"``; chosen by size unless given.
 
     Returns:
         Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
@@ -144,11 +116,9 @@ def hadamard_attention(
     if path == "dense":
         weights = attention_weights(query, key, phrases, "hadamard")
         if dropout_p > 0:
-            inside = phrases.adjacency()[:, None]
+            inside = phrases.adjacency[:, None]
             weights = torch.where(inside, dropout(weights, dropout_p), weights)
         return weights.to(value.dtype) @ value
-    if path == "blocks":
-        return _blocked_hadamard(query, key, value, phrases, dropout_p)
     return edge_attention(query, key, value, phrases, dropout_p, leak=True)
 
 
@@ -167,8 +137,7 @@ def all_attention(
     Returns:
         Shape: (batch, heads, nodes, head width)
     """
-    mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
-    return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
+    return scaled_dot_product_attention(query, key, value, phrases.key_mask, dropout_p=dropout_p)
 
 
 def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str) -> Tensor:
@@ -186,14 +155,13 @@ def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: st
     """
     scores = _scores(query, key)
     if mask == "subset":
-        scores = scores.masked_fill(~phrases.adjacency()[:, None], -math.inf)
+        scores = scores.masked_fill(~phrases.adjacency[:, None], -math.inf)
     elif mask == "hadamard":
-        scores = scores.masked_fill(~phrases.adjacency()[:, None], 0.0)
+        scores = scores.masked_fill(~phrases.adjacency[:, None], 0.0)
         scores = scores.masked_fill(_excluded(phrases), -math.inf)
     else:
-        key_mask = phrases.cached("key mask", lambda: _key_mask(phrases.padding_mask))
-        if key_mask is not None:
-            scores = scores.masked_fill(~key_mask, -math.inf)
+        if phrases.key_mask is not None:
+            scores = scores.masked_fill(~phrases.key_mask, -math.inf)
     return scores.softmax(-1)
 
 
@@ -309,17 +277,6 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
     return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
 
 
-def _key_mask(padding_mask: Tensor) -> Tensor | None:
-    """Return which keys may be attended to, None for all. Shape: (batch, 1, 1, nodes).
-
-    A sentence that is all padding attends to its padding: its states are never read, but a NaN
-    among them would reach the gradients.
-    """
-    if not bool(padding_mask.any()):
-        return None
-    return (~padding_mask | padding_mask.all(1, keepdim=True))[:, None, None]
-
-
 def _excluded(phrases: PhraseBatch) -> Tensor:
     """Return the pairs that eq. 5 does not see: padded keys, but not a node itself.
 
@@ -327,43 +284,3 @@ def _excluded(phrases: PhraseBatch) -> Tensor:
     """
     itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
     return (phrases.padding_mask[:, None] & ~itself)[:, None]
-
-
-def _split_heads(
-    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, block: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Cut into blocks. Shape of each: (batch * blocks, heads, nodes of the block, head width)."""
-    return (
-        split_queries(phrases, query.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
-        split_keys(phrases, key.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
-        split_keys(phrases, value.transpose(1, 2), block).flatten(0, 1).transpose(1, 2),
-    )
-
-
-def _merge_heads(output: Tensor, phrases: PhraseBatch, block: int) -> Tensor:
-    """Undo :func:`_split_heads`. Shape: (batch, heads, nodes, head width)."""
-    blocks = output.transpose(1, 2).unflatten(0, (phrases.batch_size, -1))
-    return merge_queries(phrases, blocks, block).transpose(1, 2)
-
-
-def _blocked_hadamard(
-    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float
-) -> Tensor:
-    block = for_device(BLOCK_SIZE, phrases)
-    outside, is_node, total = outside_phrases(value, phrases)
-    query, key, keyed_value = _split_heads(query, key, value, phrases, block)
-    adjacency = block_adjacency(phrases, block).flatten(0, 1)[:, None]
-    # Per query, shape: (batch * blocks, 1, nodes of the block, 1)
-    outside = split_queries(phrases, outside, block).flatten(0, 1)[:, None, :, None]
-    is_node = split_queries(phrases, is_node, block).flatten(0, 1)[:, None, :, None]
-
-    scores = _scores(query, key)
-    scores = scores.masked_fill(~adjacency, -math.inf)
-    maximum, unit = shift_scores(scores.detach().amax(-1, keepdim=True), outside)
-    inner = (scores - maximum).exp()
-    normalizer = inner.sum(-1, keepdim=True) + unit * outside
-    inner = dropout(inner, dropout_p)
-    weights = (inner - unit * is_node * adjacency) / normalizer
-    output = weights.to(keyed_value.dtype) @ keyed_value
-    leaked = _merge_heads(unit / normalizer, phrases, block) * total
-    return _merge_heads(output, phrases, block) + leaked.to(output.dtype)

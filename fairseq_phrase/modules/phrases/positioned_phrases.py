@@ -47,8 +47,7 @@ class PositionedPhrases(PhraseBatch):
         super().__init__(
             padding_mask=phrases.padding_mask,
             num_tokens=phrases.num_tokens,
-            edges=None if phrases.levels else phrases.edges(),
-            levels=phrases.levels,
+            pairs=phrases.pairs,
         )
         places = self._places(depths)
         self.depths = depths.gather(1, places).masked_fill(self.padding_mask, 0)
@@ -61,7 +60,7 @@ class PositionedPhrases(PhraseBatch):
         """Find the token at whose place each node stands. Shape: (batch, nodes), int64."""
         batch, num_tokens = depths.shape
         own = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
-        phrase, token = self.contained_tokens()
+        phrase, token = self.memberships
         # Of a phrase's tokens the smallest in this order is the leftmost of the highest.
         order = (depths * num_tokens + own).view(-1)[token]
         smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))

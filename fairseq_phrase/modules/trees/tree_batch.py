@@ -47,13 +47,17 @@ class TreeBatch:
             Shape: (batch, nonterminals, 2), int64
         padding_mask: True at padded leaves.
             Shape: (batch, leaves), bool
+        labels: index of each nonterminal's label, 0 or anything at padding; None without labels.
+            Shape: (batch, nonterminals), int64
 
     Raises:
         ValueError: a tensor has another type or shape; a span is empty, out of range or holds padding;
             two spans cross; or a parent stands before its child.
     """
 
-    def __init__(self, *, leaf_spans: Tensor, padding_mask: Tensor) -> None:
+    def __init__(
+        self, *, leaf_spans: Tensor, padding_mask: Tensor, labels: Tensor | None = None
+    ) -> None:
         _check("padding_mask", padding_mask, torch.bool, "(batch, leaves)")
         _check("leaf_spans", leaf_spans, torch.int64, "(batch, nonterminals, 2)")
         if leaf_spans.size(2) != 2 or leaf_spans.size(0) != padding_mask.size(0):
@@ -63,6 +67,7 @@ class TreeBatch:
             )
         self.leaf_spans = leaf_spans
         self.padding_mask = padding_mask
+        self.labels = labels
         self._cache: dict[Any, Any] = {}
         self._validate()
 
@@ -75,7 +80,7 @@ class TreeBatch:
                 sentence, padding). A word has one or more tokens, which stand together.
                 Shape: (batch, tokens), int64
             spans: first word and one past the last of each constituent, children before parents, and
-                whatever else in further columns (its label); -1 at padding.
+                its label in a third column if there is one; -1 at padding.
                 Shape: (batch, constituents, 2 or more), int64
             padding_mask: True at padding.
                 Shape: (batch, tokens), bool
@@ -103,7 +108,11 @@ class TreeBatch:
         if bool((ends > (words.amax(1) + 1)[:, None, None]).any()):
             raise ValueError("a constituent has words that its sentence has not")
         leaf_spans = bounds.gather(1, ends.clamp(min=0).flatten(1)).view(ends.shape)
-        return cls(leaf_spans=torch.where(ends < 0, ends, leaf_spans), padding_mask=padding_mask)
+        return cls(
+            leaf_spans=torch.where(ends < 0, ends, leaf_spans),
+            padding_mask=padding_mask,
+            labels=spans[..., 2].clamp(min=0) if spans.size(2) > 2 else None,
+        )
 
     def _validate(self) -> None:
         starts, ends = self.leaf_spans.unbind(2)
@@ -154,7 +163,9 @@ class TreeBatch:
     def to(self, device: torch.device | str) -> TreeBatch:
         """Copy the batch to another device."""
         return TreeBatch(
-            leaf_spans=self.leaf_spans.to(device), padding_mask=self.padding_mask.to(device)
+            leaf_spans=self.leaf_spans.to(device),
+            padding_mask=self.padding_mask.to(device),
+            labels=self.labels if self.labels is None else self.labels.to(device),
         )
 
     def index_select(self, order: Tensor) -> TreeBatch:
@@ -167,6 +178,7 @@ class TreeBatch:
         return TreeBatch(
             leaf_spans=self.leaf_spans.index_select(0, order),
             padding_mask=self.padding_mask.index_select(0, order),
+            labels=self.labels if self.labels is None else self.labels.index_select(0, order),
         )
 
     def cached(self, key: Any, build: Callable[[], Cached]) -> Cached:

@@ -1,46 +1,61 @@
-"""Phrases that are constituents of a parse: nodes and adjacent pairs, built without loops."""
+"""Phrases that are constituents of a parse."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.phrases.edges import PhraseEdges
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources.registry import (
+    PhraseOptions,
+    SourceTokens,
+    check_max_length,
+    phrase_source,
+)
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["constituent_phrases"]
+__all__ = ["constituency", "constituent_phrases"]
+
+
+@phrase_source("constituency", fields=["words", "spans"])
+def constituency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """Every constituent of up to k words, and every word of several subwords."""
+    return constituent_phrases(
+        parse["words"], parse["spans"], tokens.padding_mask, options.phrase_max_length
+    )
 
 
 def constituent_phrases(
     words: Tensor, spans: Tensor, padding_mask: Tensor, max_length: int
-) -> tuple[Tensor, PhraseEdges]:
+) -> PhraseBatch:
     """Make a phrase of every constituent of up to k words and at least two tokens.
 
     Of constituents with the same tokens one is kept.
 
     Args:
-        words: the word of each token, -1 at tokens of no word.
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
             Shape: (batch, tokens)
-        spans: first word and one past the last of each constituent, children before parents; -1 at
-            padding; further columns are not looked at.
+        spans: first word and one past the last of each constituent, children before parents, among
+            them the words of several subwords; -1 at padding; further columns are not looked at.
             Shape: (batch, constituents, 2 or more)
         padding_mask: True at padded tokens.
             Shape: (batch, tokens)
         max_length: most words in a phrase, k.
 
-    Returns:
-        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
-
     Raises:
-        ValueError: the words or constituents are not those of sentences and trees.
+        ValueError: if ``max_length < 2``, or the constituents are no trees over the words.
     """
+    check_max_length(max_length)
     leaf_spans = TreeBatch.from_words(words, spans, padding_mask).leaf_spans
     chosen = (leaf_spans[..., 1] - leaf_spans[..., 0] > 1) & (
         spans[..., 1] - spans[..., 0] <= max_length
     )
-    # A constituent with the tokens of another stands right behind it.
+    # A constituent with the tokens of another is right behind it.
     chosen[:, 1:] &= (leaf_spans[:, 1:] != leaf_spans[:, :-1]).any(2)
     num_phrases = int(chosen.sum(1).max()) if chosen.numel() else 0
+    # Chosen constituents to the front of their row; shape: (batch, phrases)
     first = chosen.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
     leaf_spans = leaf_spans.masked_fill(~chosen.unsqueeze(2), -1)
     leaf_spans = leaf_spans.gather(1, first.unsqueeze(2).expand(-1, -1, 2))
@@ -53,4 +68,7 @@ def constituent_phrases(
     contains.diagonal(dim1=1, dim2=2).fill_(True)
     sentence, query, key = (contains | contains.transpose(1, 2)).nonzero(as_tuple=True)
     offset = sentence * tree.num_nodes
-    return tree.node_padding_mask, PhraseEdges(offset + query, offset + key)
+    edges = PhraseEdges(offset + query, offset + key)
+    return PhraseBatch(
+        padding_mask=tree.node_padding_mask, num_tokens=words.size(1), pairs=ListedPairs(edges)
+    )

@@ -1,4 +1,7 @@
-"""The options of structural and relative positions, for any encoder over source tokens."""
+"""The options of structural and relative positions, for any encoder over source tokens.
+
+Source: *Self-Attention with Structural Position Representations*, section 3.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,14 +9,13 @@ from typing import Any
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import FlatTransformerConfig
 from fairseq_phrase.modules.positions.depth_encoding import FUSIONS
 from fairseq_phrase.syntax.dependency import RELATIONS
 
 
 @dataclass
-class StructuralPositionConfig(FlatTransformerConfig):  # type: ignore[misc, valid-type]
-    """Options of fairseq's Transformer and of positions (``spec/structural_positions.md``).
+class PositionOptions:
+    """Options of structural and relative positions.
 
     All are off by default. Those that are on or off can only be switched on by a flag, so no preset
     may switch them on.

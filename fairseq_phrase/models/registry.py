@@ -1,0 +1,123 @@
+"""Encoders by name: one decorator makes a method available to every job.
+
+From an entry of :data:`ENCODERS` follow the translation architectures (``--arch NAME`` and its presets),
+what plots can load, the rows of the benchmarks and the tests that every encoder goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, make_dataclass
+from importlib.metadata import entry_points
+from typing import Any, TypeVar, get_type_hints
+
+from fairseq.models.transformer import TransformerDecoderBase
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import (
+    PRESETS,
+    FlatTransformerConfig,
+    copied,
+    register_presets,
+)
+from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+
+__all__ = ["ENCODERS", "GROUP", "EncoderMethod", "load_installed_encoders", "register_encoder"]
+
+#: The group of entry points in which installed packages offer encoders.
+GROUP = "fairseq_phrase.encoders"
+
+Encoder = TypeVar("Encoder", bound=type[SyntaxEncoder])
+
+
+def register_encoder(
+    name: str,
+    *,
+    options: type | None = None,
+    parse_fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
+    decoder: type[TransformerDecoderBase] | None = None,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    rows: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Callable[[Encoder], Encoder]:
+    """Register an encoder, and with it the translation architecture of this name and its presets.
+
+    Args:
+        name: ``--arch NAME``.
+        options: a dataclass of the method's own options, each with a default and a ``help`` in its
+            metadata; None if it has none.
+        parse_fields: the parse fields that the encoder needs (names in
+            :data:`fairseq_phrase.store.fields.FIELDS`), or a function of fairseq's nested options that
+            names them and raises :class:`UserError` where options make no sense.
+        decoder: the translation model's decoder; fairseq's by default.
+        presets: further architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
+            added to :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
+        rows: settings worth comparing, see :class:`EncoderMethod`; by default the defaults alone.
+
+    Returns:
+        A class decorator.
+
+    Raises:
+        ValueError: the name is taken.
+
+    Example:
+        ``examples/encoder_plugin`` in this project's repository has a whole encoder.
+    """
+
+    def register(encoder: Encoder) -> Encoder:
+        if name in ENCODERS:
+            raise ValueError(f"an encoder '{name}' is registered already: {ENCODERS[name].encoder}")
+        config = _flat_config(f"{encoder.__name__}Config", options)
+        names = {
+            name + (f"_{preset}" if preset else ""): sizes
+            for preset, sizes in {**PRESETS, **(presets or {})}.items()
+        }
+        method = EncoderMethod(
+            name=name,
+            encoder=encoder,
+            config=config,
+            parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
+            decoder=decoder,
+            rows=rows or {name.replace("_", " "): {}},
+            presets=names,
+        )
+        model = type(
+            encoder.__name__.removesuffix("Encoder") + "TransformerModel",
+            (SyntaxTransformerModel,),
+            {"__doc__": encoder.__doc__, "method": method},
+        )
+        ENCODERS[name] = method
+        register_presets(config, **names)(model)
+        return encoder
+
+    return register
+
+
+def _flat_config(name: str, options: type | None) -> type:
+    """Join a method's options with fairseq's."""
+    own = []
+    if options is not None:
+        # fairseq reads the types, which are text where annotations are postponed.
+        types = get_type_hints(options)
+        own = [
+            (option.name, types[option.name], copied(option, option.default))
+            for option in fields(options)
+        ]
+    return make_dataclass(name, own, bases=(FlatTransformerConfig,))
+
+
+def load_installed_encoders() -> None:
+    """Import the encoders that other packages offer as entry points of :data:`GROUP`.
+
+    Raises:
+        UserError: one cannot be imported.
+    """
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()
+        except Exception as error:
+            raise UserError(
+                f"the encoder '{entry.name}' ({entry.value}) of an installed package cannot be "
+                f"imported: {type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,369 @@
+"""The seam for encoders: one encoder and one layer over fairseq's, which a method completes.
+
+A method says what its *structure* is (phrases, positions, a tree: made once a batch from the batch's
+parse and shared by all layers), how nodes get their first states, and how a layer attends. ``forward``,
+the dictionary that fairseq expects, attention maps, reordering for beams and the wrapping of layers are
+written here, once. :func:`fairseq_phrase.models.registry.register_encoder` makes a method available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.quant_noise import quant_noise
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_phrase.modules.parse_batch import ParseBatch
+
+__all__ = ["SourceStructure", "SyntaxEncoder", "SyntaxEncoderLayer", "TokenAttention", "wrap_layer"]
+
+
+@dataclass(frozen=True)
+class SourceStructure:
+    """The least that a structure holds; a method's own structure may be any object.
+
+    Attributes:
+        padding_mask: True at padding; None where there is no padding. Shape: ``(batch, tokens)``.
+    """
+
+    padding_mask: Tensor | None
+
+
+class TokenAttention(MultiheadAttention):
+    """fairseq's self-attention over tokens, called as :class:`SyntaxEncoderLayer` calls attention.
+
+    Time-first.
+    """
+
+    def forward(  # type: ignore[override]
+        self, states: Tensor, structure: SourceStructure, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: token states. Shape: ``(tokens, batch, width)``.
+            structure: knows the padding.
+            need_weights: also return the weights, which takes a slower way.
+
+        Returns:
+            The attended states and the weights, of shape ``(batch, heads, tokens, tokens)``, or None.
+        """
+        attended, weights = super().forward(
+            states,
+            states,
+            states,
+            key_padding_mask=structure.padding_mask,
+            need_weights=need_weights,
+            need_head_weights=need_weights,
+        )
+        # fairseq returns (heads, batch, queries, keys).
+        return attended, weights.transpose(0, 1) if need_weights else None
+
+
+class SyntaxEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer whose attention takes the batch's structure as an argument of its own.
+
+    Residual connections and layer norms are around each block, before or after it as
+    ``--encoder-normalize-before`` says. Parameters have fairseq's names.
+
+    A method overrides :meth:`build_self_attention`, and :meth:`attention_blocks` where it attends more
+    than once. An attention is called as ``attention(states, structure, need_weights)`` and returns the
+    attended states and the weights (shape ``(batch, heads, queries, keys)``) or None.
+
+    Args:
+        cfg: fairseq's options with those of the method.
+        return_fc: also return what the feed-forward block adds, as fairseq's layer can.
+
+    Attributes:
+        time_first: whether the states are of shape ``(nodes, batch, width)``, as fairseq's are, or
+            ``(batch, nodes, width)``.
+    """
+
+    time_first: ClassVar[bool] = True
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build the attention; fairseq's own over tokens unless a method overrides this."""
+        return TokenAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+
+    def with_quant_noise(self, attention: nn.Module) -> nn.Module:
+        """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does to its own."""
+        for projection in attention.children():
+            if isinstance(projection, nn.Linear):
+                quant_noise(projection, self.quant_noise, self.quant_noise_block_size)
+        return attention
+
+    def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
+        """Name the layer's attention blocks, in order: name, attention, its layer norm."""
+        return [("all nodes", self.self_attn, self.self_attn_layer_norm)]
+
+    def forward(  # type: ignore[override]
+        self,
+        states: Tensor,
+        structure: Any,
+        need_weights: bool = False,
+        keep: int | None = None,
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor] | None]:
+        """Update all nodes' states.
+
+        Args:
+            states: node states. Shape: ``(nodes, batch, width)`` or ``(batch, nodes, width)``, see
+                ``time_first``.
+            structure: what the encoder made of the batch.
+            need_weights: also return the attention weights.
+            keep: return the states of so many first nodes alone, and spare the others the
+                feed-forward block.
+
+        Returns:
+            The new states; what the feed-forward block added, or None; and the weights of each
+            attention block by its name, each of shape ``(batch, heads, nodes, nodes)``, or None.
+        """
+        maps: dict[str, Tensor] = {}
+        for name, attention, layer_norm in self.attention_blocks():
+            inputs = layer_norm(states) if self.normalize_before else states
+            attended, weights = attention(inputs, structure, need_weights)
+            states = self._add(attended, states, layer_norm)
+            if need_weights:
+                maps[name] = weights
+        if keep is not None:
+            states = states.narrow(0 if self.time_first else 1, 0, keep)
+        inputs = self.final_layer_norm(states) if self.normalize_before else states
+        hidden = self.activation_dropout_module(self.activation_fn(self.fc1(inputs)))
+        feed_forward = self.fc2(hidden)
+        states = self._add(feed_forward, states, self.final_layer_norm)
+        return states, feed_forward if self.return_fc else None, maps if need_weights else None
+
+    def _add(self, block: Tensor, states: Tensor, layer_norm: nn.Module) -> Tensor:
+        """Add a block's output to the states that entered it."""
+        states = self.residual_connection(self.dropout_module(block), states)
+        return states if self.normalize_before else layer_norm(states)
+
+
+class SyntaxEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder over a structure of the source sentence.
+
+    A method overrides :meth:`structure` and, where it differs, :meth:`first_states`,
+    :meth:`build_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask` and :meth:`further_outputs`.
+
+    Args:
+        cfg: fairseq's options with those of the method.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+        return_fc: see fairseq.
+    """
+
+    layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
+
+    # What a method says.
+
+    @classmethod
+    def is_plain(cls, cfg: TransformerConfig) -> bool:
+        """Tell whether no option is on: fairseq's own layers and ``forward`` run then."""
+        return False
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
+        """Make of a batch what its layers attend with.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            parse: the batch's parse.
+
+        Raises:
+            ValueError: the batch does not carry what the method needs.
+        """
+        return SourceStructure(self.padding_or_none(src_tokens))
+
+    def first_states(
+        self, src_tokens: Tensor, structure: Any, token_embeddings: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Make the states that enter the first layer.
+
+        Args:
+            src_tokens: source. Shape: ``(batch, tokens)``.
+            structure: from :meth:`structure`.
+            token_embeddings: embeddings to use instead of the table's.
+
+        Returns:
+            The nodes' states, tokens first, 0 at padding (shape ``(batch, nodes, width)``), and the
+            tokens' scaled embeddings (shape ``(batch, tokens, width)``).
+        """
+        states, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding
+
+    def build_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """Build a layer, before it is wrapped."""
+        return self.layer_class(cfg, return_fc=self.return_fc)
+
+    def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
+        """Tell how many of the first nodes the decoder attends to; None for all."""
+        return None
+
+    def node_padding_mask(self, src_tokens: Tensor, structure: Any) -> Tensor:
+        """Tell which of the decoder's nodes are padding. Shape: ``(batch, nodes)``."""
+        return self.padding(src_tokens)
+
+    def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
+        """Name what the decoder needs besides; tensors, batch-first, are reordered with the beams."""
+        return {}
+
+    def node_members(self, src_tokens: Tensor, structure: Any) -> list[list[tuple[int, ...]]]:
+        """List the tokens of each node of each sentence, for pictures; empty at padding."""
+        is_token = (~self.padding(src_tokens)).tolist()
+        return [[(i,) if real else () for i, real in enumerate(row)] for row in is_token]
+
+    # What is the same for all.
+
+    def padding(self, src_tokens: Tensor) -> Tensor:
+        """Return True at padding. Shape: ``(batch, tokens)``."""
+        return src_tokens.eq(self.padding_idx)
+
+    def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
+        """Return True at padding, or None where there is no padding: attention is faster so."""
+        padding_mask = self.padding(src_tokens)
+        return padding_mask if bool(padding_mask.any()) else None
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """Build a layer, wrapped as fairseq wraps its own."""
+        if self.is_plain(cfg):
+            return super().build_encoder_layer(cfg)
+        return wrap_layer(self.build_layer(cfg), cfg)
+
+    def forward(  # type: ignore[override]
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        **parse: Tensor,
+    ) -> dict[str, list[Any]]:
+        """Encode a batch.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_lengths: not used, as in fairseq.
+            return_all_hiddens: also return every layer's states.
+            token_embeddings: embeddings to use instead of the table's.
+            **parse: the batch's parse, ``src_words``, ``src_heads``, …
+                (:class:`~fairseq_phrase.modules.parse_batch.ParseBatch`). Those that another model of an
+                ensemble needs may be among them.
+
+        Returns:
+            What fairseq's encoder returns, of the nodes that the decoder attends to: ``encoder_out``
+            (shape ``(nodes, batch, width)``, time-first), ``encoder_padding_mask``
+            (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
+            (``(batch, tokens, width)``) and so on; and :meth:`further_outputs`.
+
+        Raises:
+            ValueError: the batch does not carry the parse that the method needs.
+        """
+        if self.is_plain(self.cfg):
+            return super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        structure = self.structure(src_tokens, ParseBatch.of_net_input(parse))
+        states, embedding = self.first_states(src_tokens, structure, token_embeddings)
+        kept = self.decoder_nodes(src_tokens, structure)
+        time_first = self.layer_class.time_first
+        states = states.transpose(0, 1) if time_first else states
+        hidden, feed_forwards = [states] if return_all_hiddens else [], []
+        last = self.layers[-1] if len(self.layers) else None
+        for layer in self.layers:
+            keep = kept if layer is last else None
+            states, feed_forward, _ = layer(states, structure, keep=keep)
+            if return_all_hiddens:
+                hidden.append(states)
+                feed_forwards.append(feed_forward)
+
+        def seen(layer_states: Tensor) -> Tensor:
+            """Shape: ``(nodes, batch, width)``, of the nodes that the decoder attends to."""
+            layer_states = layer_states if time_first else layer_states.transpose(0, 1)
+            return layer_states if kept is None else layer_states[:kept]
+
+        if self.layer_norm is not None:
+            states = self.layer_norm(states if kept is None else self._first(states, kept))
+        lengths = (~self.padding(src_tokens)).sum(1, keepdim=True, dtype=torch.int32)
+        return {
+            "encoder_out": [seen(states)],
+            "encoder_padding_mask": [self.node_padding_mask(src_tokens, structure)],
+            "encoder_embedding": [embedding],
+            "encoder_states": [seen(each) for each in hidden],
+            "fc_results": feed_forwards,
+            "src_tokens": [],
+            "src_lengths": [lengths],
+            **self.further_outputs(structure),
+        }
+
+    def _first(self, states: Tensor, count: int) -> Tensor:
+        return states.narrow(0 if self.layer_class.time_first else 1, 0, count)
+
+    def attention_maps(
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor
+    ) -> tuple[Any, list[dict[str, Tensor]]]:
+        """Compute the attention weights of every layer; for the arguments see :meth:`forward`.
+
+        Returns:
+            The structure (for an encoder without any option, the padding); and for each layer its
+            attention blocks' weights by their names, before dropout.
+            Shape of each: ``(batch, heads, nodes, nodes)``.
+        """
+        if self.is_plain(self.cfg):
+            return self._plain_attention_maps(src_tokens)
+        structure = self.structure(src_tokens, ParseBatch.of_net_input(parse))
+        states, _ = self.first_states(src_tokens, structure)
+        states = states.transpose(0, 1) if self.layer_class.time_first else states
+        maps = []
+        for layer in self.layers:
+            states, _, weights = layer(states, structure, need_weights=True)
+            maps.append(weights)
+        return structure, maps
+
+    def _plain_attention_maps(self, src_tokens: Tensor) -> tuple[Any, list[dict[str, Tensor]]]:
+        """Compute the weights of fairseq's own layers, from the states that enter them."""
+        padding_mask = self.padding_or_none(src_tokens)
+        encoded = super().forward(src_tokens, return_all_hiddens=True)
+        maps = []
+        for layer, states in zip(self.layers, encoded["encoder_states"], strict=False):
+            inputs = layer.self_attn_layer_norm(states) if layer.normalize_before else states
+            _, weights = layer.self_attn(
+                inputs, inputs, inputs, padding_mask, need_head_weights=True
+            )
+            # (heads, batch, queries, keys) -> (batch, heads, queries, keys)
+            maps.append({"all nodes": weights.transpose(0, 1)})
+        return SourceStructure(padding_mask), maps
+
+    def reorder_encoder_out(  # type: ignore[override]
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder what :meth:`forward` returned, as beam search wants its rows.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
+        """
+        own = {**encoder_out, "encoder_states": [*encoder_out["encoder_states"]]}
+        reordered = super().reorder_encoder_out(own, new_order)
+        for name in encoder_out.keys() - reordered.keys() - {"fc_results"}:
+            reordered[name] = [each.index_select(0, new_order) for each in encoder_out[name]]
+        return reordered
+
+
+def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Wrap a layer for checkpointed activations and sharding, as fairseq wraps its own."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(
+        layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+    )

@@ -1,0 +1,92 @@
+"""The options of trees, for the tree Transformer's encoder and decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.trees.hierarchical_accumulation import (
+    CONVENTIONS,
+    HierarchicalAccumulation,
+)
+
+
+@dataclass
+class TreeOptions:
+    """Options of trees."""
+
+    tree_convention: ChoiceEnum(list(CONVENTIONS)) = field(  # type: ignore[valid-type]
+        default="paper",
+        metadata={
+            "help": "accumulate as the paper says, or as the authors' code does: the leaf is not "
+            "counted in the average, vertical indices count from the root, leaf weights have a bias"
+        },
+    )
+    tree_max_vertical: int = field(
+        default=50, metadata={"help": "largest index of the vertical embeddings, in nonterminals"}
+    )
+    tree_max_horizontal: int = field(
+        default=100, metadata={"help": "largest index of the horizontal embeddings, in tokens"}
+    )
+    no_hierarchical_embeddings: bool = field(
+        default=False, metadata={"help": "accumulate without hierarchical embeddings"}
+    )
+    no_subtree_masking: bool = field(
+        default=False,
+        metadata={"help": "let every node of the encoder attend to all, not to its subtree alone"},
+    )
+    tree_encoder_only: bool = field(
+        default=False,
+        metadata={
+            "help": "accumulate in the encoder alone: the decoder attends to all nodes, and takes "
+            "their values as they are"
+        },
+    )
+    tree_one_label: bool = field(
+        default=False, metadata={"help": "one embedding for all constituents, whatever their label"}
+    )
+
+
+def build_accumulation(
+    cfg: TransformerConfig, embed_dim: int, num_heads: int
+) -> HierarchicalAccumulation:
+    """Build a layer's accumulation as the options say."""
+    return HierarchicalAccumulation(
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        # In the decoder, too, the leaves are the encoder's.
+        leaf_dim=cfg.encoder.embed_dim,
+        embeddings=not cfg.no_hierarchical_embeddings,
+        max_vertical=cfg.tree_max_vertical,
+        max_horizontal=cfg.tree_max_horizontal,
+        convention=cfg.tree_convention,
+    )
+
+
+def check_trees(cfg: Any) -> Sequence[str]:
+    """Check the options of trees, and name the parse fields that trees are made from.
+
+    Raises:
+        UserError: the options make no sense with trees.
+    """
+    for side in ("encoder", "decoder"):
+        width, heads = (
+            getattr(getattr(cfg, side), name) for name in ("embed_dim", "attention_heads")
+        )
+        if width % (2 * heads):
+            raise UserError(
+                f"--{side}-embed-dim {width} is not divisible into {heads} heads of an even width, "
+                "half for vertical and half for horizontal embeddings"
+            )
+    for option in ("tree_max_vertical", "tree_max_horizontal"):
+        if getattr(cfg, option) < 1:
+            flag = option.replace("_", "-")
+            raise UserError(f"--{flag} {getattr(cfg, option)}: the smallest index is 1")
+    if cfg.cross_self_attention:
+        raise UserError("--cross-self-attention: trees have cross-attention of their own")
+    return ["words", "spans"]

@@ -1,0 +1,182 @@
+"""Which nodes of a batch are adjacent (eq. 4): as a list, or by the layout of token n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "AdjacentPairs",
+    "ListedPairs",
+    "NgramLevel",
+    "NgramPairs",
+    "PhraseEdges",
+    "count",
+    "select_edges",
+]
+
+
+class PhraseEdges(NamedTuple):
+    """The pairs of adjacent nodes of a batch (eq. 4), sorted by query.
+
+    Node ``i`` of sentence ``b`` has the flat index ``b * num_nodes + i``. Both directions of a
+    pair and the pair of each node with itself, padded nodes too, are listed.
+
+    Attributes:
+        query: flat index of the node that attends.
+            Shape: (edges,)
+        key: flat index of the node attended to.
+            Shape: (edges,)
+    """
+
+    query: Tensor
+    key: Tensor
+
+
+class AdjacentPairs(Protocol):
+    """Which nodes are adjacent. Every method takes the batch's padding mask, (batch, nodes)."""
+
+    def edges(self, padding_mask: Tensor) -> PhraseEdges:
+        """List the pairs, sorted by query."""
+        ...
+
+    def adjacency(self, padding_mask: Tensor) -> Tensor:
+        """Return A of eq. 6. Shape: (batch, nodes, nodes), bool."""
+        ...
+
+    def max_edges(self, padding_mask: Tensor) -> int:
+        """Return the number of pairs, or a bound of it that costs nothing."""
+        ...
+
+    def to(self, device: torch.device | str) -> AdjacentPairs:
+        """Copy to another device."""
+        ...
+
+
+@dataclass(frozen=True)
+class ListedPairs:
+    """Pairs that were listed when the phrases were found.
+
+    Attributes:
+        listed: all of them.
+    """
+
+    listed: PhraseEdges
+
+    def edges(self, padding_mask: Tensor) -> PhraseEdges:
+        """Return the list."""
+        return self.listed
+
+    def adjacency(self, padding_mask: Tensor) -> Tensor:
+        """Scatter the list into a matrix."""
+        batch, num_nodes = padding_mask.shape
+        query, key = self.listed
+        adjacency = torch.zeros(
+            batch * num_nodes, num_nodes, dtype=torch.bool, device=padding_mask.device
+        )
+        adjacency[query, key % num_nodes] = True
+        # (batch * nodes, nodes) -> (batch, nodes, nodes)
+        return adjacency.view(batch, num_nodes, num_nodes)
+
+    def max_edges(self, padding_mask: Tensor) -> int:
+        """Return the list's length."""
+        return self.listed.query.numel()
+
+    def to(self, device: torch.device | str) -> ListedPairs:
+        """Copy to another device."""
+        return ListedPairs(PhraseEdges(*(index.to(device) for index in self.listed)))
+
+
+class NgramLevel(NamedTuple):
+    """The nodes of the token n-grams of one size.
+
+    Node ``offset + i`` is the phrase that begins at token ``i``; tokens themselves are size 1.
+
+    Attributes:
+        size: tokens in each.
+        offset: the first node.
+        length: number of nodes.
+    """
+
+    size: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class NgramPairs:
+    """Pairs of token n-grams, which follow from the layout of the nodes alone.
+
+    Attributes:
+        levels: the nodes of each size, from size 1.
+    """
+
+    levels: tuple[NgramLevel, ...]
+
+    def edges(self, padding_mask: Tensor) -> PhraseEdges:
+        """List the pairs: each n-gram with each of its parts."""
+        is_node = ~padding_mask
+        index = torch.arange(padding_mask.numel(), device=padding_mask.device)
+        index = index.view(padding_mask.shape)
+        pairs = [(index, index, torch.ones_like(is_node))]
+        for larger in self.levels[1:]:
+            whole = slice(larger.offset, larger.offset + larger.length)
+            for smaller in self.levels[: larger.size - 1]:
+                for shift in range(larger.size - smaller.size + 1):
+                    first = smaller.offset + shift
+                    part = slice(first, first + larger.length)
+                    # A phrase's parts exist if it does.
+                    exists = is_node[:, whole]
+                    pairs.append((index[:, whole], index[:, part], exists))
+                    pairs.append((index[:, part], index[:, whole], exists))
+        return select_edges(pairs)
+
+    def adjacency(self, padding_mask: Tensor) -> Tensor:
+        """Compare all pairs of spans once, for all sentences."""
+        is_node = ~padding_mask
+        sizes = torch.cat([torch.full((level.length,), level.size) for level in self.levels])
+        starts = torch.cat([torch.arange(level.length) for level in self.levels])
+        # Shape: (nodes, nodes)
+        pattern = _within_span(starts, sizes).to(padding_mask.device)
+        itself = torch.eye(len(sizes), dtype=torch.bool, device=padding_mask.device)
+        return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
+
+    def max_edges(self, padding_mask: Tensor) -> int:
+        """Count the pairs as if nothing were padding."""
+        pairs = padding_mask.size(1)
+        for size, _, length in self.levels:
+            # Its parts of size p are size - p + 1; both directions.
+            pairs += 2 * length * sum(size - part + 1 for part in range(1, size))
+        return padding_mask.size(0) * pairs
+
+    def to(self, device: torch.device | str) -> NgramPairs:
+        """Return itself: there is no tensor to copy."""
+        return self
+
+
+def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
+    """Keep the existing ones of candidate pairs (query, key, exists) and sort them by query."""
+    query, key, exists = (
+        torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pairs, strict=True)
+    )
+    query, key = query[exists], key[exists]
+    order = query.argsort(stable=True)
+    return PhraseEdges(query[order], key[order])
+
+
+def count(index: Tensor, length: int) -> Tensor:
+    """Count how often each of ``length`` indices occurs, without bincount's wait for a GPU."""
+    return torch.zeros(length, dtype=torch.int64, device=index.device).scatter_add(
+        0, index, torch.ones_like(index)
+    )
+
+
+def _within_span(starts: Tensor, sizes: Tensor) -> Tensor:
+    """Tell for all pairs of spans whether one contains the other. Shape: (spans, spans)."""
+    ends = starts + sizes
+    inside = (starts[:, None] >= starts) & (ends[:, None] <= ends)
+    return inside | inside.T

@@ -1,0 +1,61 @@
+"""Sources of phrases, one file each; ``--phrase-source NAME`` chooses one.
+
+Another package offers a source by an entry point of the group
+:data:`~fairseq_phrase.modules.phrases.sources.registry.GROUP` that names a module, whose import
+registers it (:func:`~fairseq_phrase.modules.phrases.sources.registry.phrase_source`).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram
+from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
+from fairseq_phrase.modules.phrases.sources.registry import (
+    GROUP,
+    PhraseSource,
+    SourceTokens,
+    registered_sources,
+)
+
+__all__ = ["SourceTokens", "constituency", "dependency", "find_phrases", "load_source", "ngram"]
+
+
+def load_source(name: str) -> PhraseSource:
+    """Return the source of this name, of this package or an installed one.
+
+    Raises:
+        ValueError: no source has this name.
+    """
+    if name not in registered_sources:
+        for entry in entry_points(group=GROUP, name=name):
+            entry.load()
+    if name not in registered_sources:
+        offered = sorted({*registered_sources, *entry_points(group=GROUP).names})
+        raise ValueError(f"unknown phrase source '{name}': expected one of {', '.join(offered)}")
+    return registered_sources[name]
+
+
+def find_phrases(
+    source: PhraseSource, tokens: SourceTokens, parse: ParseBatch, options: Any
+) -> PhraseBatch:
+    """Find the phrases of a batch.
+
+    Args:
+        source: where they come from.
+        tokens: the batch's tokens.
+        parse: the batch's parse.
+        options: the ``--phrase-*`` options.
+
+    Raises:
+        ValueError: the batch carries no such parse, or the phrases are malformed.
+    """
+    phrases = source.find(tokens, parse, options)
+    if isinstance(phrases, Tensor):
+        return phrases_of_members(phrases, tokens.padding_mask)
+    return phrases

@@ -1,0 +1,115 @@
+"""Phrases that are n-grams: spans of adjacent tokens (eq. 1), or of whole words."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, NgramLevel, NgramPairs
+from fairseq_phrase.modules.phrases.chains import word_chains
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, check_mask, check_tensor
+from fairseq_phrase.modules.phrases.sources.registry import (
+    PhraseOptions,
+    SourceTokens,
+    check_max_length,
+    phrase_source,
+)
+
+__all__ = ["ngram", "no_phrases", "token_ngrams", "without_phrases", "word_ngrams"]
+
+
+@phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
+def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """Every span of 2..k adjacent tokens, or of whole words with ``--phrase-unit word``."""
+    if options.phrase_unit == "word":
+        return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
+    ends_with_eos = not bool(tokens.is_unit[:, -1].any())
+    return token_ngrams(
+        tokens.is_unit,
+        tokens.padding_mask,
+        options.phrase_max_length,
+        ends_with_eos=ends_with_eos,
+    )
+
+
+@phrase_source("none")
+def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """No phrase at all, as a control."""
+    return without_phrases(tokens.padding_mask)
+
+
+def without_phrases(padding_mask: Tensor) -> PhraseBatch:
+    """Make a batch of tokens alone.
+
+    Args:
+        padding_mask: True at padding.
+            Shape: (batch, tokens)
+    """
+    num_tokens = padding_mask.size(1)
+    pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
+    return PhraseBatch(padding_mask=padding_mask, num_tokens=num_tokens, pairs=pairs)
+
+
+def token_ngrams(
+    is_unit: Tensor, padding_mask: Tensor, max_length: int, *, ends_with_eos: bool = False
+) -> PhraseBatch:
+    """Make every span of 2..k adjacent tokens a phrase (eq. 1); left or right padding.
+
+    Args:
+        is_unit: True where a phrase may contain the token, False at end of sentence and padding.
+            Shape: (batch, tokens)
+        padding_mask: True at padding. The end of sentence is a node like any other token.
+            Shape: (batch, tokens)
+        max_length: most tokens in a phrase, k.
+        ends_with_eos: promise that the last column holds no unit in any sentence, so that no slots
+            are kept for phrases that reach it. It saves k-1 slots per sentence.
+
+    Raises:
+        ValueError: if ``max_length < 2`` or a mask is not boolean of shape (batch, tokens).
+    """
+    check_max_length(max_length)
+    check_mask("is_unit", is_unit)
+    check_mask("padding_mask", padding_mask, is_unit.shape)
+    num_tokens = is_unit.size(1)
+    reach = num_tokens - int(ends_with_eos)
+    # Only where looking costs no wait for the device.
+    if ends_with_eos and not is_unit.is_cuda and bool(is_unit[:, reach:].any()):
+        raise ValueError("ends_with_eos was promised, but the last column holds a unit")
+    levels = [NgramLevel(1, 0, num_tokens)]
+    is_padding = [padding_mask]
+    is_phrase = (is_unit & ~padding_mask)[:, :reach]
+    first_units = is_phrase
+    for size in range(2, min(max_length, reach) + 1):
+        # A phrase of this size is one of the size before it with one more unit.
+        is_phrase = is_phrase[:, :-1] & first_units[:, size - 1 :]
+        offset = levels[-1].offset + levels[-1].length
+        levels.append(NgramLevel(size, offset, is_phrase.size(1)))
+        is_padding.append(~is_phrase)
+    return PhraseBatch(
+        padding_mask=torch.cat(is_padding, dim=1),
+        num_tokens=num_tokens,
+        pairs=NgramPairs(tuple(levels)),
+    )
+
+
+def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseBatch:
+    """Make every span of 2..k whole words, and every word of several subwords, a phrase.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word (begin and
+            end of sentence, padding). Each word up to the last must have a token.
+            Shape: (batch, tokens)
+        padding_mask: True at padding.
+            Shape: (batch, tokens)
+        max_length: most words in a phrase, k.
+
+    Raises:
+        ValueError: if ``max_length < 2``, or ``words`` or ``padding_mask`` has a wrong type or
+            shape, or a word index is out of range.
+    """
+    check_max_length(max_length)
+    check_tensor("words", words, torch.int64)
+    check_mask("padding_mask", padding_mask, words.shape)
+    nodes, edges = word_chains(words, padding_mask, max_length)
+    return PhraseBatch(padding_mask=nodes, num_tokens=words.size(1), pairs=ListedPairs(edges))

@@ -1,0 +1,99 @@
+"""Sources of phrases by name: functions from a batch's tokens and parse to phrases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+
+__all__ = [
+    "GROUP",
+    "PhraseOptions",
+    "PhraseSource",
+    "SourceTokens",
+    "check_max_length",
+    "phrase_source",
+    "registered_sources",
+]
+
+#: The group of entry points in which installed packages offer sources of phrases.
+GROUP = "fairseq_phrase.phrase_sources"
+
+
+@dataclass(frozen=True)
+class SourceTokens:
+    """The source tokens of a padded batch.
+
+    Attributes:
+        padding_mask: True at padding. Shape: ``(batch, tokens)``.
+        is_unit: True at subwords, False at padding and at the tokens that mark a sentence's start
+            and end. Shape: ``(batch, tokens)``.
+    """
+
+    padding_mask: Tensor
+    is_unit: Tensor
+
+
+class PhraseOptions(Protocol):
+    """The options that a source may look at, ``--phrase-*``; see :mod:`fairseq_phrase.models`."""
+
+    phrase_max_length: int
+    phrase_unit: str
+
+
+@dataclass(frozen=True)
+class PhraseSource:
+    """A source of phrases.
+
+    Attributes:
+        name: what ``--phrase-source`` calls it.
+        find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
+            members, of shape ``(batch, phrases, tokens)``.
+        fields: the parse fields that it needs, of the options.
+    """
+
+    name: str
+    find: Callable[[SourceTokens, ParseBatch, Any], PhraseBatch | Tensor]
+    fields: Callable[[Any], Sequence[str]]
+
+
+registered_sources: dict[str, PhraseSource] = {}
+
+
+def phrase_source(
+    name: str, fields: Sequence[str] | Callable[[Any], Sequence[str]] = ()
+) -> Callable[[Callable], Callable]:
+    """Register a function as a source of phrases.
+
+    Args:
+        name: what ``--phrase-source`` calls it.
+        fields: the parse fields that it needs, or a function of the options that names them.
+
+    Example:
+        A source in which every sentence is one phrase::
+
+            @phrase_source("sentence")
+            def sentence(tokens, parse, options):
+                return tokens.is_unit[:, None]
+    """
+
+    def register(find: Callable) -> Callable:
+        needed = fields if callable(fields) else lambda options: fields
+        registered_sources[name] = PhraseSource(name, find, needed)
+        return find
+
+    return register
+
+
+def check_max_length(max_length: int) -> None:
+    """Raise ``ValueError`` unless phrases may have two units."""
+    if max_length < 2:
+        raise ValueError(
+            f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
+            f"got {max_length}"
+        )
