@@ -12,8 +12,11 @@ import argparse
 import collections
 import importlib
 import inspect
+import pickle
+import re
 import sys
 import typing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,31 @@ def make_checkpoints_loadable() -> None:
             *_numpy_reconstruction(),
         ]
     )
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load what a checkpoint of fairseq holds; of its tensors, only those that are then used.
+
+    Raises:
+        UserError: the file is missing, is no checkpoint, or holds what could run code.
+    """
+    if not path.is_file():
+        raise UserError(f"the checkpoint {path} is not there")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
+        if unsafe is None:
+            raise UserError(f"{path} is no fairseq checkpoint") from None
+        raise UserError(
+            f"{path} was not loaded: it holds {unsafe[1]}, which fairseq's checkpoints do not hold and "
+            "which could run code"
+        ) from None
+    except (RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise UserError(f"{path} is no fairseq checkpoint: {error}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{path} is no fairseq checkpoint: it holds no model")
+    return state
 
 
 def print_user_errors_plainly() -> None:

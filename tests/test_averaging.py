@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 import torch
 
+from fairseq_phrase.cli.average import main
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
 
 
-def save(path, value: float, **extra):
+def save(path, value: float, options=None, **extra):
     model = {"weight": torch.full((2, 3), value), "version": torch.tensor([3.0])}
-    torch.save({"model": {**model, **extra}, "cfg": {"model": {"_name": "x"}}}, path)
+    torch.save({"model": {**model, **extra}, "cfg": {"model": options or {"_name": "x"}}}, path)
     return path
 
 
@@ -47,3 +51,65 @@ def test_a_missing_or_damaged_checkpoint_is_named(tmp_path):
     (tmp_path / "cut.pt").write_bytes(save(tmp_path / "a.pt", 1.0).read_bytes()[:500])
     with pytest.raises(UserError, match=r"cut\.pt is no fairseq checkpoint"):
         average_checkpoints([tmp_path / "cut.pt"], tmp_path / "average.pt")
+
+
+def test_checkpoints_of_different_sizes_are_refused_with_the_parameter(tmp_path):
+    paths = [save(tmp_path / "a.pt", 1.0), save(tmp_path / "b.pt", 1.0, weight=torch.zeros(2, 4))]
+    with pytest.raises(UserError, match=r"weight has the shape \(2, 4\) and \(2, 3\)"):
+        average_checkpoints(paths, tmp_path / "average.pt")
+
+
+def test_checkpoints_of_other_options_are_refused_with_the_option(tmp_path):
+    name = {"_name": "phrase_transformer_tiny"}
+    paths = [
+        save(tmp_path / "a.pt", 1.0, {**name, "dropout": 0.1}),
+        save(tmp_path / "b.pt", 1.0, {**name, "dropout": 0.3, "phrase_max_length": 2}),
+        save(tmp_path / "c.pt", 1.0, {**name, "phrase_max_length": 3}),
+    ]
+    average_checkpoints(paths[:2], tmp_path / "average.pt")  # 2 is the default
+    with pytest.raises(UserError, match="--phrase-max-length 3 and 2"):
+        average_checkpoints(paths, tmp_path / "average.pt")
+
+
+def test_the_average_overwrites_none_of_its_inputs(tmp_path):
+    path = save(tmp_path / "a.pt", 1.0)
+    before = path.read_bytes()
+    (tmp_path / "link.pt").symlink_to(path)
+    for out in (path, tmp_path / "link.pt", tmp_path / "x" / ".." / "a.pt"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match="is one of the checkpoints to average"):
+            average_checkpoints([path, path], out)
+    assert path.read_bytes() == before
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"the folder .*nowhere is not there"):
+        average_checkpoints([save(tmp_path / "a.pt", 1.0)], tmp_path / "nowhere" / "average.pt")
+
+
+def test_a_checkpoint_that_could_run_code_is_refused_in_one_line(tmp_path, capsys):
+    class Unsafe:
+        def __reduce__(self):
+            return os.system, ("true",)
+
+    path = tmp_path / "unsafe.pt"
+    torch.save({"model": {}, "extra": Unsafe()}, path)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(path), "--out", str(tmp_path / "average.pt")])
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert re.fullmatch(r"fairseq-phrase-average: error: .*unsafe\.pt .*posix\.system.*\n", message)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04 and more", b"\x80\x02]q\x00."])
+def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
+    path = tmp_path / "junk.pt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"junk\.pt is no fairseq checkpoint"):
+        average_checkpoints([path], tmp_path / "average.pt")
+
+
+def test_a_checkpoint_without_a_model_is_named(tmp_path):
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(UserError, match="holds no model"):
+        average_checkpoints([tmp_path / "list.pt"], tmp_path / "average.pt")

@@ -6,12 +6,17 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-import fairseq_phrase.models  # noqa: F401 - makes checkpoints loadable
+# Importing these registers the models, whose options are compared.
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.models.tree_transformer  # noqa: F401
+from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.trees.hierarchical_accumulation import refuse_projected_leaf_weights
+from fairseq_phrase.models.model_options import differences, saved_options
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
@@ -45,29 +50,24 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
 
     Args:
         paths: checkpoints of one model.
-        out: where it goes.
+        out: where it goes, not one of these.
 
     Raises:
-        UserError: a checkpoint is missing or damaged, or is of another model or an
-            earlier version of it.
+        UserError: a checkpoint is missing or damaged or is of another model, or ``out`` cannot be
+            written or is one of them.
     """
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: the folder {out.parent} is not there; create it first")
+    if out.resolve() in [path.resolve() for path in paths]:
+        raise UserError(f"--out {out} is one of the checkpoints to average: give another file")
     mean: dict[str, torch.Tensor] = {}
-    state: dict = {}
+    first: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for path in paths:
-        if not path.is_file():
-            raise UserError(f"the checkpoint {path} is not there")
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            parameters = state["model"]
-        except (RuntimeError, KeyError, EOFError) as error:
-            raise UserError(f"{path} is no fairseq checkpoint: {error}") from None
-        try:
-            refuse_projected_leaf_weights(parameters)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        if mean and parameters.keys() != mean.keys():
-            raise UserError(f"{path} and {paths[0]} are checkpoints of different models")
-        for name, value in parameters.items():
+        state = load_checkpoint(path)
+        first = first or state
+        _check_same_model(first, paths[0], state, path)
+        for name, value in state["model"].items():
             # In double precision, so that the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
@@ -75,3 +75,24 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
     partial = out.with_name(out.name + ".partial")
     torch.save(state, partial)
     os.replace(partial, out)
+
+
+def _check_same_model(first: dict[str, Any], one: Path, state: dict[str, Any], other: Path) -> None:
+    """Check that two checkpoints are of one model.
+
+    Raises:
+        UserError: their parameters or the model's options differ.
+    """
+    pair = f"{other} and {one} are checkpoints of different models"
+    shapes, expected = (
+        {name: tuple(value.shape) for name, value in checkpoint["model"].items()}
+        for checkpoint in (state, first)
+    )
+    for name in sorted(shapes.keys() ^ expected.keys()):
+        where = other if name in shapes else one
+        raise UserError(f"{pair}: only {where} has the parameter {name}")
+    for name, shape in shapes.items():
+        if shape != expected[name]:
+            raise UserError(f"{pair}: {name} has the shape {shape} and {expected[name]}")
+    if changed := differences(saved_options(state), saved_options(first)):
+        raise UserError(f"{pair}: {', '.join(changed)}")

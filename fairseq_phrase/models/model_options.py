@@ -1,0 +1,107 @@
+"""Options that change what a model computes but not the shapes of its parameters.
+
+fairseq loads a checkpoint whenever the parameters' names and shapes fit. Phrases of another length, or
+another mask, fit as well. So the options of a checkpoint are compared where two must be of one model:
+when a training is resumed, and when checkpoints are averaged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
+
+from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import FlatTransformerConfig
+
+# Of fairseq's own options, those that no parameter's shape shows.
+_WITHOUT_PARAMETERS = (
+    "activation_fn",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_normalize_before",
+    "decoder_normalize_before",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+)
+
+
+def model_options(cfg: Any) -> dict[str, str]:
+    """Return the options of a model that its parameters' shapes do not show, by name.
+
+    Args:
+        cfg: a checkpoint's configuration of its model, or that of a training.
+
+    Returns:
+        The options of this package's models, their defaults where the configuration has none, and some
+        of fairseq's; nothing for a configuration of another kind.
+    """
+    given = OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
+    if not isinstance(given, Mapping):
+        given = vars(given) if hasattr(given, "__dict__") else {}
+    options = {name: str(given[name]) for name in _WITHOUT_PARAMETERS if name in given}
+    dataclass = MODEL_DATACLASS_REGISTRY.get(given.get("_name") or given.get("arch"))
+    if dataclass is None:
+        return options
+    shared = {option.name for option in fields(FlatTransformerConfig)}
+    for option in fields(dataclass):
+        if option.name not in shared:
+            default = None if option.default is MISSING else option.default
+            options[option.name] = str(given.get(option.name, default))
+    return options
+
+
+def differences(first: Any, second: Any) -> list[str]:
+    """Describe the options in which two models differ.
+
+    Args:
+        first: a model's configuration.
+        second: another's.
+
+    Returns:
+        ``--phrase-max-length 2 and 3`` for each option that both have and that differs.
+    """
+    one, other = model_options(first), model_options(second)
+    return [
+        f"--{name.replace('_', '-')} {one[name]} and {other[name]}"
+        for name in one
+        if one[name] != other.get(name, one[name])
+    ]
+
+
+def saved_options(state: dict[str, Any]) -> Any:
+    """Return the configuration of a checkpoint's model; an empty one if it has none."""
+    return (state.get("cfg") or {}).get("model") or {}
+
+
+def refuse_changed_options() -> None:
+    """Let fairseq's trainer refuse to resume a model whose options have changed.
+
+    Where the optimizer is reset (``--reset-optimizer``, ``--finetune-from-model``), a new training
+    begins, and its options are its own.
+    """
+    original = Trainer.load_checkpoint
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def load(self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kw: Any):
+        if not reset_optimizer and Path(filename).is_file():
+            changed = differences(saved_options(load_checkpoint(Path(filename))), self.cfg.model)
+            if changed:
+                raise UserError(
+                    f"{filename} was trained with other options of the model: {', '.join(changed)} (the "
+                    "checkpoint's and this command's). Resume with the checkpoint's options, or train "
+                    "anew with another --save-dir; --reset-optimizer starts a new training from these "
+                    "parameters"
+                )
+        return original(self, filename, reset_optimizer, *args, **kw)
+
+    Trainer.load_checkpoint = load
