@@ -63,6 +63,7 @@ class TokenAttention(MultiheadAttention):
             key_padding_mask=structure.padding_mask,
             need_weights=need_weights,
             need_head_weights=need_weights,
+            static_kv=need_weights,  # or fairseq calls torch's function, which averages the heads
         )
         # fairseq returns (heads, batch, queries, keys).
         return attended, weights.transpose(0, 1) if need_weights else None
@@ -338,7 +339,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         for layer, states in zip(self.layers, encoded["encoder_states"], strict=False):
             inputs = layer.self_attn_layer_norm(states) if layer.normalize_before else states
             _, weights = layer.self_attn(
-                inputs, inputs, inputs, padding_mask, need_head_weights=True
+                inputs, inputs, inputs, padding_mask, need_head_weights=True, static_kv=True
             )
             # (heads, batch, queries, keys) -> (batch, heads, queries, keys)
             maps.append({"all nodes": weights.transpose(0, 1)})

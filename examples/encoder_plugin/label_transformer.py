@@ -1,0 +1,56 @@
+"""An encoder of one's own: every token knows the relation of its word to its head.
+
+The embedding of the dependency label is added to the token's embedding; the layers are fairseq's.
+"""
+
+from dataclasses import dataclass, field
+
+from fairseq.models.transformer.transformer_base import Embedding
+from torch import Tensor
+
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
+
+
+@dataclass
+class LabelOptions:
+    """Options of dependency labels."""
+
+    label_scale: float = field(default=1.0, metadata={"help": "factor of the label's embedding"})
+
+
+@dataclass(frozen=True)
+class LabelledTokens(SourceStructure):
+    """The tokens of a batch with their words' labels.
+
+    Attributes:
+        labels: index of each token's label; 0 at tokens of no word. Shape: ``(batch, tokens)``.
+    """
+
+    labels: Tensor
+
+
+@register_encoder(
+    "label_transformer",
+    options=LabelOptions,
+    parse_fields=["words", "deprels"],
+    rows={"dependency labels": {}},
+)
+class LabelEncoder(SyntaxEncoder):
+    """fairseq's Transformer encoder with embeddings of dependency labels."""
+
+    def __init__(self, cfg, dictionary, embed_tokens):
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.embed_labels = Embedding(
+            cfg.count_labels("deprels"), embed_tokens.embedding_dim, padding_idx=0
+        )
+
+    def structure(self, src_tokens, parse):
+        words = parse["words"]
+        labels = parse["deprels"].gather(1, words.clamp(min=0)).masked_fill(words < 0, 0)
+        return LabelledTokens(self.padding_or_none(src_tokens), labels)
+
+    def first_states(self, src_tokens, structure, token_embeddings=None):
+        states, embedding = super().first_states(src_tokens, structure, token_embeddings)
+        labels = self.cfg.label_scale * self.embed_labels(structure.labels)
+        return states + self.dropout_module(labels), embedding
