@@ -36,6 +36,7 @@ from random_trees import random_spans, stack
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_phrase.modules.trees.coefficients import branches, coefficients_of
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
@@ -125,8 +126,8 @@ def measure(sentences: int, leaves: int, options: argparse.Namespace) -> Row:
         return TreeBatch(leaf_spans=spans, padding_mask=padding)
 
     def once() -> None:
-        module._matrix(made := tree(), torch.float32)
-        module._branches(made, dtype)
+        coefficients_of(made := tree(), module.indices, torch.float32)
+        branches(made, module.indices.from_root, dtype)
 
     def run(accumulate: Accumulation, backward: bool) -> object:
         if not backward:

@@ -250,17 +250,20 @@ def test_deep_and_long_trees_stay_finite_in_float16(scale: float) -> None:
             assert parameter.grad.isfinite().all()
 
 
+class Largest(TorchDispatchMode):
+    """Numbers in the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self.size = max(self.size, tensor.numel())
+        return result
+
+
 def test_no_tensor_holds_a_vector_for_each_nonterminal_and_leaf() -> None:
-    class Largest(TorchDispatchMode):
-        size = 0
-
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            result = function(*arguments, **(options or {}))
-            for tensor in result if isinstance(result, tuple | list) else [result]:
-                if isinstance(tensor, Tensor):
-                    self.size = max(self.size, tensor.numel())
-            return result
-
     module = build(2, 32)
     tree = grown(100, 80, 2)
     batch = pad_trees([tree] * 2)

@@ -51,7 +51,10 @@ class Tree:
 
     @property
     def spans(self) -> list[list[int]]:
-        under = [self.under(node) for node in range(len(self.parents))]
+        under: list[list[int]] = [[] for _ in self.parents]
+        for leaf in range(self.leaves):
+            for node in self.ancestors(leaf):
+                under[node].append(leaf)
         return [[leaves[0], leaves[-1] + 1] for leaves in under]
 
 
@@ -81,6 +84,16 @@ def chain(depth: int) -> Tree:
     # The lowest nonterminal holds the last two leaves.
     above = [depth - 1 - leaf for leaf in range(depth)] + [0]
     return Tree(depth + 1, [*range(1, depth), -1], above)
+
+
+def zigzag(depth: int, seed: int) -> Tree:
+    """A chain that branches to either side, with now and then a level of no further leaf."""
+    chance = random.Random(seed)
+    sides = [chance.choice(["left", "right", "right", "none"]) for _ in range(depth - 1)]
+    left = [node + 1 for node, side in enumerate(sides) if side == "left"]
+    right = [node + 1 for node, side in enumerate(sides) if side == "right"]
+    above = [*left[::-1], 0, 0, *right]
+    return Tree(len(above), [*range(1, depth), -1], above)
 
 
 def flat(leaves: int) -> Tree:

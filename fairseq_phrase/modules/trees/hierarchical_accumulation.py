@@ -4,9 +4,9 @@ Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation
 defined there, the nonterminals and leaves are laid out on a grid of (m + 1) rows and n columns (F),
 averaged upward along each column (U), given embeddings of their place in it (E) and summed over the
 leaves with learned weights (V). All of that is linear in leaves, nonterminals and embeddings, so here
-no grid is built: with w the leaves' weights, one product with a constant sparse matrix gives the
-coefficient of every nonterminal and every embedding in every other, and the rest is products of small
-dense matrices.
+no grid is built: a constant linear map of the leaves' weights w gives the coefficient of every
+nonterminal and every embedding in every other (:mod:`fairseq_phrase.modules.trees.coefficients`), and the
+rest is products of small dense matrices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.precision import upcast
-from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
+from fairseq_phrase.modules.trees.coefficients import Indices, branches, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 __all__ = ["CONVENTIONS", "HierarchicalAccumulation", "refuse_projected_leaf_weights"]
@@ -116,6 +116,11 @@ class HierarchicalAccumulation(nn.Module):
             half = self.head_dim // 2
             self.vertical = nn.Parameter(torch.empty(max_vertical, half))
             self.horizontal = nn.Parameter(torch.empty(max_horizontal, half))
+        self.indices = Indices(
+            from_root=convention == "released",
+            max_vertical=max_vertical if embeddings else 0,
+            max_horizontal=max_horizontal if embeddings else 0,
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -168,9 +173,12 @@ class HierarchicalAccumulation(nn.Module):
         weights = self.leaf_weight(leaf_states)
         # A·L, of all heads in one product: w goes with the leaves.
         weighted = (leaves * weights.unsqueeze(-1)).flatten(2)
-        from_leaves = self._branches(tree, values.dtype) @ weighted
+        from_leaves = branches(tree, self.indices.from_root, values.dtype) @ weighted
+        # (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k)
+        weights = upcast(weights)
+        form = coefficients_of(tree, self.indices, weights.dtype)
+        node, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
         # The rest, shape (batch, heads, nonterminals, head width)
-        node, vertical, horizontal = self._coefficients(weights, tree, values.dtype)
         accumulated = node @ nonterminals.transpose(1, 2)
         if self.embeddings:
             embedded = (
@@ -180,88 +188,3 @@ class HierarchicalAccumulation(nn.Module):
             accumulated = accumulated + torch.cat(embedded, -1)
         accumulated = from_leaves.unflatten(-1, expected[2:]) + accumulated.transpose(1, 2)
         return torch.cat([leaves, accumulated], 1)
-
-    def _coefficients(
-        self, weights: Tensor, tree: TreeBatch, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what of each node and embedding goes into each nonterminal.
-
-        Args:
-            weights: w.
-                Shape: (batch, leaves, heads)
-            tree: the trees.
-            dtype: the type to return.
-
-        Returns:
-            ``(A·M^T) ∘ Sub``, ``C^v`` and ``C^h`` of the spec, each of shape
-            (batch, heads, nonterminals, k) with k the nonterminals, and the rows of the embedding
-            tables that this batch needs.
-        """
-        weights = upcast(weights)
-        matrix, sizes = self._matrix(tree, weights.dtype)
-        flat = matrix @ weights.reshape(-1, self.num_heads)
-        by_node = flat.view(tree.batch_size, tree.num_nonterminals, sum(sizes), self.num_heads)
-        node, vertical, horizontal = by_node.permute(0, 3, 1, 2).to(dtype).split(sizes, -1)
-        return node, vertical, horizontal
-
-    def _branches(self, tree: TreeBatch, dtype: torch.dtype) -> Tensor:
-        """Return ``M_ij / (len_i · |branch|)``, with which A = this · w_j.
-
-        The branch from i down to j has ``D_j - depth_i`` nonterminals and, in the paper, the leaf.
-
-        Returns:
-            Shape: (batch, nonterminals, leaves)
-        """
-        with_leaf = int(self.convention == "paper")
-
-        def build() -> Tensor:
-            path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
-            divisor = tree.leaf_counts[:, :, None] * (path + with_leaf)
-            exact = torch.float64 if dtype == torch.float64 else torch.float32
-            return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
-
-        return tree.cached(("branches", with_leaf, dtype), build)
-
-    def _matrix(
-        self, tree: TreeBatch, dtype: torch.dtype
-    ) -> tuple[ConstantSparseMatrix, tuple[int, int, int]]:
-        """Return the matrix from w to all coefficients, and how many of each kind a nonterminal has.
-
-        Its rows are (sentence, nonterminal i, coefficient), its columns (sentence, leaf j).
-        """
-        max_vertical = len(self.vertical) if self.embeddings else 0
-        max_horizontal = len(self.horizontal) if self.embeddings else 0
-
-        def build() -> tuple[ConstantSparseMatrix, tuple[int, int, int]]:
-            sentence, top, node, leaf = tree.paths()
-            sizes = (
-                tree.num_nonterminals,
-                min(tree.max_depth, max_vertical),
-                min(tree.max_span, max_horizontal),
-            )
-            places = [node]
-            if self.embeddings:
-                depth = tree.depths[sentence, node]
-                if self.convention == "paper":
-                    depth = tree.leaf_depths[sentence, leaf] - 1 - depth
-                along = leaf - tree.leaf_spans[sentence, node, 0]
-                places.append(sizes[0] + depth.clamp(max=max_vertical - 1))
-                places.append(sizes[0] + sizes[1] + along.clamp(max=max_horizontal - 1))
-            # Side by side, so that entries stay sorted by column.
-            first = (sentence * sizes[0] + top) * sum(sizes)
-            rows = (first.unsqueeze(1) + torch.stack(places, 1)).flatten()
-            columns = sentence * tree.num_leaves + leaf
-            values = self._branches(tree, dtype)[sentence, top, leaf]
-            matrix = ConstantSparseMatrix(
-                rows,
-                columns.repeat_interleave(len(places)),
-                values.repeat_interleave(len(places)),
-                (
-                    tree.batch_size * sizes[0] * sum(sizes),
-                    tree.batch_size * tree.num_leaves,
-                ),
-            )
-            return matrix, sizes
-
-        key = ("coefficients", self.convention, max_vertical, max_horizontal, dtype)
-        return tree.cached(key, build)

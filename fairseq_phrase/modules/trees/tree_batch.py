@@ -254,6 +254,15 @@ class TreeBatch:
         """Most leaves under a nonterminal."""
         return self.cached("max span", lambda: _maximum(self.leaf_counts))
 
+    @property
+    def num_paths(self) -> int:
+        """Number of triples that :meth:`paths` lists; as many as the depth to the third in a chain."""
+
+        def build() -> int:
+            return int((self.leaf_depths * (self.leaf_depths + 1) // 2).sum())
+
+        return self.cached("number of paths", build)
+
     def paths(self) -> Paths:
         """List the triples (i, t on the path from i to j, j)."""
         sentence, leaf, node = self.membership.transpose(1, 2).nonzero(as_tuple=True)
