@@ -157,6 +157,43 @@ def test_all_else_in_a_batch_is_fairseqs_own(parses):
     assert dataset.src is plain.src
 
 
+def chain_parse(words, constituents):
+    """Words in a chain that branches to the right."""
+    spans = [[first, words, 4] for first in range(words - 2, words - 2 - constituents, -1)]
+    return {"words": np.arange(words), "spans": np.array(spans).reshape(-1, 3)}
+
+
+def batches_of(dataset, *options):
+    return [batch.tolist() for batch in dataset.batch_by_size(dataset.ordered_indices(), *options)]
+
+
+@given(st.lists(st.integers(1, 60) | st.integers(400, 511), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_ordinary_sentences_are_batched_as_by_fairseq_however_deep_their_trees(lengths):
+    parses = [chain_parse(words, words - 1) for words in lengths]
+    plain = pair_dataset(parses)
+    dataset = SyntaxDataset(plain, parses)
+    for options in ((600,), (2000, 3), (1000, None, 8), (None, 2)):
+        assert batches_of(dataset, *options) == batches_of(plain, *options)
+
+
+def test_a_large_tree_counts_by_its_pairs_of_nodes():
+    words = 799  # and the end of sentence
+    deep, flat = ([chain_parse(words, constituents)] * 6 for constituents in (words - 1, 1))
+    assert [len(batch) for batch in batches_of(SyntaxDataset(pair_dataset(flat), flat), 2600)] == [
+        3, 3,
+    ]  # fmt: skip
+    dataset = SyntaxDataset(pair_dataset(deep), deep)
+    # 800 + 798 nodes: 1246 tokens
+    assert [len(batch) for batch in batches_of(dataset, 2600)] == [2, 2, 2]
+    assert [len(batch) for batch in batches_of(dataset, 1000)] == [1] * 6
+    assert [len(batch) for batch in batches_of(dataset, None, 4)] == [4, 2]
+    # Of sources cut short, what is left counts.
+    short = [{**parse, "words": parse["words"][:300]} for parse in deep]
+    cut = SyntaxDataset(pair_dataset(short), deep, max_subwords=300)
+    assert [len(batch) for batch in batches_of(cut, 2600)] == [6]
+
+
 def test_an_empty_batch_stays_empty():
     dataset = SyntaxDataset(pair_dataset([]), [])
     assert dataset.collater([]) == {}
