@@ -22,7 +22,7 @@ import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 
@@ -128,6 +128,8 @@ def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -
     parses: set[str] = set()
     # Random sentences have parses, but no manifest that says so.
     task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
+    if not options.data:
+        task.label_dictionary = lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
     model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
     return Built(name, cfg, task, model, parses)
 
@@ -154,7 +156,7 @@ def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
     labels = Dictionary()
     for label in LABELS:
         labels.add_symbol(label)
-    labels.save(str(Path(directory) / LABEL_FILES["spans"]))
+    labels.save(f"{directory}/{FIELDS['spans'].label_file}")
 
 
 def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:

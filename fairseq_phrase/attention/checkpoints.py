@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq import checkpoint_utils
 
@@ -16,6 +15,7 @@ import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import collate_parses
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
 
@@ -55,19 +55,15 @@ def model_input(sentence: EncodedSentence, task: Any) -> dict[str, torch.Tensor]
         task: the model's task.
 
     Returns:
-        ``src_tokens`` of shape ``(1, tokens)`` and the parse, as
+        ``src_tokens`` of shape ``(1, tokens)`` and the parse that the model asks for, as
         :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes it.
     """
     dictionary = task.source_dictionary
     indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
-    parse = {"words": sentence.words}
-    if sentence.heads is not None:
-        parse["heads"] = sentence.heads
-    if sentence.spans is not None:
-        labels = [task.label_dictionary("spans").index(label) for label in sentence.span_labels]
-        parse["spans"] = np.column_stack([sentence.spans, np.array(labels, dtype=np.int64)])
     tokens = torch.tensor([indices])
-    return {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}
+    parse = task.parse_of(sentence)
+    batch = collate_parses(tokens, [parse], dictionary) if parse else {}
+    return {"src_tokens": tokens, **batch}
 
 
 def dataset_input(task: Any, subset: str, index: int) -> dict[str, torch.Tensor]:
@@ -85,11 +81,8 @@ def dataset_input(task: Any, subset: str, index: int) -> dict[str, torch.Tensor]
     if not 0 <= index < len(dataset):
         raise UserError(f"{subset} has sentences 0 to {len(dataset) - 1}, not {index}")
     net_input = dataset.collater([dataset[index]])["net_input"]
-    return {
-        name: value
-        for name, value in net_input.items()
-        if name in ("src_tokens", "src_words", "src_heads", "src_spans")
-    }
+    names = {"src_tokens", *(f"{PREFIX}{name}" for name in FIELDS)}
+    return {name: value for name, value in net_input.items() if name in names}
 
 
 def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_phrase.batch.numbered_parse import numbered_parse
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_tokens import Origin, RawTokens
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset
@@ -21,7 +21,7 @@ class RawParses:
 
     Args:
         dictionary: the source dictionary.
-        constituents: returns the dictionary of the constituents' labels.
+        labels: returns the dictionary of a parse field's labels.
         encoder: returns what cuts and parses lines.
 
     Attributes:
@@ -31,10 +31,10 @@ class RawParses:
     def __init__(
         self,
         dictionary: Dictionary,
-        constituents: Callable[[], Dictionary],
+        labels: Callable[[str], Dictionary],
         encoder: Callable[[], SourceEncoder],
     ):
-        self._dictionary, self._constituents, self._encoder = dictionary, constituents, encoder
+        self._dictionary, self._labels, self._encoder = dictionary, labels, encoder
         self.fields: set[str] = set()
 
     def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
@@ -44,7 +44,7 @@ class RawParses:
             UserError: the data's parser is not installed or does not make what the models need.
         """
         return [
-            RawTokens.of(torch.tensor(self._indices(sentence)), [self._parse(sentence)])
+            RawTokens.of(torch.tensor(self._indices(sentence)), [self.parse_of(sentence)])
             for sentence in self._encoder().parse(lines)
         ]
 
@@ -77,19 +77,13 @@ class RawParses:
     def _indices(self, sentence: EncodedSentence) -> list[int]:
         return [*map(self._dictionary.index, sentence.pieces), self._dictionary.eos()]
 
-    def _parse(self, sentence: EncodedSentence) -> Parse:
-        """Return the fields that the models need."""
-        parse = {name: getattr(sentence, name) for name in self.fields}
-        for name, kind in (("heads", "dependency"), ("spans", "constituency")):
-            if name in parse and parse[name] is None:
-                raise UserError(
-                    f"this model needs {kind} trees and the data's parser makes none of raw text: "
-                    "name one with --source-parser spacy:MODEL or stanza:LANG"
-                )
-        if "spans" in parse:
-            numbers = map(self._constituents().index, sentence.span_labels)
-            parse["spans"] = np.column_stack([parse["spans"], np.fromiter(numbers, np.int64)])
-        return parse
+    def parse_of(self, sentence: EncodedSentence) -> Parse:
+        """Return the fields of a sentence's parse that the models need.
+
+        Raises:
+            UserError: the parser did not make them.
+        """
+        return numbered_parse(sentence, self.fields, self._labels)
 
     def _spelled(self, indices: Sequence[int]) -> str:
         """Spell a sentence that carries no line.

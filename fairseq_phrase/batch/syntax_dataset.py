@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
-from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 Parse = dict[str, np.ndarray]
 
@@ -145,11 +145,13 @@ def collate_parses(
         dictionary: the source dictionary, which tells words from special tokens.
 
     Returns:
+        A tensor for each field of the parses, ``src_`` before its name, int64, -1 at padding:
         ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
-        at padding and the tokens that mark a sentence's start and end), and, where there are heads,
-        ``src_heads`` (shape ``(batch, words)``, word indices from 0, the root its own; -1 at
-        padding); where there are constituents, ``src_spans`` (shape ``(batch, constituents, 3)``: first
-        word, one past the last, number of the label; children before parents; -1 at padding).
+        also at the tokens that mark a sentence's start and end); ``src_heads`` (shape ``(batch,
+        words)``, word indices from 0, the root its own); ``src_deprels`` and ``src_tags`` (shape
+        ``(batch, words)``, numbers in their dictionaries); ``src_spans`` (shape ``(batch,
+        constituents, 3)``: first word, one past the last, number of the label; children before
+        parents).
 
     Raises:
         ValueError: a sentence has more or fewer subwords than its parse.
@@ -157,24 +159,33 @@ def collate_parses(
     special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
     tokens = src_tokens.cpu().numpy()
     is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
-    words_of = [parse["words"] for parse in parses]
-    subwords, lengths = is_subword.sum(1).tolist(), list(map(len, words_of))
-    if subwords != lengths:
-        found, length = next(
-            pair for pair in zip(subwords, lengths, strict=True) if len({*pair}) > 1
-        )
-        raise ValueError(
-            f"a source of {found} subwords has a parse of {length}: the text "
-            "was changed after it was parsed; run fairseq-phrase-preprocess again"
-        )
-    words = np.full(tokens.shape, -1, dtype=np.int64)
-    words[is_subword] = np.concatenate(words_of)
-    batch = {"src_words": torch.from_numpy(words)}
-    if "heads" in parses[0]:
-        batch["src_heads"] = torch.from_numpy(_pad([parse["heads"] for parse in parses]))
-    if "spans" in parses[0]:
-        batch["src_spans"] = torch.from_numpy(_pad([parse["spans"] for parse in parses]))
+    _check_lengths(is_subword.sum(1).tolist(), parses)
+    batch = {}
+    for name, row in FIELDS.items():
+        if name not in parses[0]:
+            continue
+        values = [parse[name] for parse in parses]
+        if row.per == "subword":
+            padded = np.full(tokens.shape, -1, dtype=np.int64)
+            padded[is_subword] = np.concatenate(values)
+        else:
+            padded = _pad(values)
+        batch[f"{PREFIX}{name}"] = torch.from_numpy(padded)
     return batch
+
+
+def _check_lengths(subwords: Sequence[int], parses: Sequence[Parse]) -> None:
+    """Check that each source has as many subwords as its parse.
+
+    Raises:
+        ValueError: one has not.
+    """
+    for found, parse in zip(subwords, parses, strict=True):
+        if found != len(parse["words"]):
+            raise ValueError(
+                f"a source of {found} subwords has a parse of {len(parse['words'])}: the text "
+                "was changed after it was parsed; run fairseq-phrase-preprocess again"
+            )
 
 
 def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -202,13 +213,4 @@ def truncated(parse: Parse, subwords: int) -> Parse:
         return parse
     words = parse["words"][:subwords]
     count = int(words[-1]) + 1 if len(words) else 0
-    cut = {name: values[:count] for name, values in parse.items() if name != "spans"}
-    cut["words"] = words
-    if "spans" in parse:
-        spans = parse["spans"][parse["spans"][:, 0] < count]
-        spans[:, 1] = np.minimum(spans[:, 1], count)
-        cut["spans"] = spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
-    if "heads" in parse:
-        keep = np.arange(len(parse["heads"])) < count
-        cut["heads"] = DependencyTree(parse["heads"]).restricted_to(keep).heads
-    return cut
+    return {name: FIELDS[name].truncated(values, subwords, count) for name, values in parse.items()}

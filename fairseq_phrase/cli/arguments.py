@@ -62,6 +62,20 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     return options
 
 
+def add_labels(group: Any, default: str) -> None:
+    """Add ``--labeldict`` to a parser or a group of it.
+
+    Args:
+        group: the parser or group.
+        default: what is done without it.
+    """
+    group.add_argument(
+        "--labeldict", type=Path, metavar="DIR",
+        help="reuse the dictionaries of labels (dict.deprel.txt, dict.tag.txt, dict.constituent.txt) of "
+        f"this data directory; {default}",
+    )  # fmt: skip
+
+
 #: The option that names the subword model, by ``--bpe``.
 _MODELS = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}
 

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli import run
-from fairseq_phrase.cli.arguments import add_engine, add_models, add_parser, engine_of, model_of
+from fairseq_phrase.cli.arguments import (
+    add_engine,
+    add_labels,
+    add_models,
+    add_parser,
+    engine_of,
+    model_of,
+)
 from fairseq_phrase.corpus.parsing import ON_ERROR
 from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
@@ -54,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     syntax.add_argument(
         "--on-error", choices=_ON_ERROR, default="stop",
         help="a line without a parse: stop there, or give it a flat tree and count it",
+    )  # fmt: skip
+    add_labels(syntax, "by default those that other parses in DATA go by")
+    syntax.add_argument(
+        "--strict", action="store_true",
+        help="refuse another version of the parser than that of the splits that stay",
     )  # fmt: skip
     add_engine(parser.add_argument_group("work"))
     return parser

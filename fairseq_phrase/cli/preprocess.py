@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_phrase.cli import run
 from fairseq_phrase.cli.arguments import (
     add_engine,
+    add_labels,
     add_models,
     add_parser,
     engine_of,
@@ -45,7 +46,10 @@ def _parser() -> argparse.ArgumentParser:
         help="leave out training and validation pairs with more subwords than this on a side",
     )  # fmt: skip
     text.add_argument(
-        "--strict", action="store_true", help="stop at an empty or too long pair instead"
+        "--strict",
+        action="store_true",
+        help="stop at an empty or too long pair instead, and where labels are reused that another parser "
+        "made",
     )
     syntax = parser.add_argument_group("syntax")
     add_parser(syntax)
@@ -90,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
+    add_labels(subwords, "by default those beside --srcdict; labels that they lack become <unk>")
     work = parser.add_argument_group("work")
     add_engine(work)
     work.add_argument("--seed", type=int, default=1)

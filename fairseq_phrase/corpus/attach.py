@@ -27,7 +27,7 @@ from fairseq_phrase.corpus.staging import Workplace, workplace
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, resolve
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
 from fairseq_phrase.text import find_text
@@ -44,6 +44,9 @@ class AttachOptions:
         bpe: what cut the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
         bpe_model: the subword model, or the file of BPE codes, for new text; None if there is none.
         on_error: ``stop`` or ``flat``. No line can be left out: the text is binarized already.
+        labeldict: the data directory whose label dictionaries are reused; None takes those that are in
+            use in ``directory``.
+        strict: refuse another version of the parser than that of the splits that stay.
     """
 
     directory: Path
@@ -56,6 +59,8 @@ class AttachOptions:
     parser: str = "none"
     constituents: str = "parser"
     on_error: str = "stop"
+    labeldict: Path | None = None
+    strict: bool = False
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     @property
@@ -137,16 +142,20 @@ def attach(options: AttachOptions) -> Attached:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, options.language, made)
         manifest = _manifest(options, pipeline)
-        earlier.check(manifest)
+        earlier.check(manifest, strict=options.strict)
         manifest.bpe_model = earlier.model_name(options.bpe, options.bpe_model)
-        labels = earlier.label_tables(pipeline.fields)
+        labels = earlier.label_tables(pipeline.fields, options.labeldict)
         splits = [_check_split(options, name, text, dictionary) for name, text in texts.items()]
         _make(options, pipeline, splits, labels, place)
         if options.bpe_model is not None:
             shutil.copyfile(options.bpe_model, place.files / manifest.bpe_model)
+        manifest.labels = {name: table.fingerprint() for name, table in labels.items()}
         manifest.splits.update(earlier.staying)
+        version = pipeline.parser.version
         for split in splits:
-            manifest.splits[f"{split.name}.{options.pair}"] = split.record
+            record = split.record
+            record.parser_version = "" if version == manifest.parser_version else version
+            manifest.splits[f"{split.name}.{options.pair}"] = record
         manifest.save(place.files)
         place.publish()
     unknown = {name: table.unknown() for name, table in labels.items()}
@@ -234,9 +243,9 @@ def _make(
         writers.append(writer)
     for split, writer in zip(splits, writers, strict=True):
         split.checksums |= {path.name: fingerprint(path) for path in writer.finish()}
-    for name, table in labels.items():
-        if table.has_grown:
-            table.save(place.files / LABEL_FILES[name])
+    for name, file in with_labels(labels).items():
+        if labels[name].has_grown or options.labeldict is not None:
+            labels[name].save(place.files / file)
 
 
 def _write(
@@ -261,7 +270,7 @@ def _write(
     )  # fmt: skip
     for number, (parse, line) in enumerate(pairs, start=1):
         sentence, problem = encode_line(parse, line, pipeline)
-        words = int(sentence.words[-1]) + 1 if len(sentence.words) else 0
+        words = sentence.num_words
         if problem is None:
             split.swallowed += len(parse.words) - words
         elif options.on_error == "stop":

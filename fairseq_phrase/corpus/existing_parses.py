@@ -6,16 +6,17 @@ import filecmp
 from collections.abc import Collection
 from pathlib import Path
 
-from fairseq_phrase.corpus.dictionaries import load_dictionary
+from fairseq_phrase.corpus.label_tables import given_labels, load_labels, manifests_of
 from fairseq_phrase.corpus.segmenters import MODEL_NAMES
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.labels import begins_with, number_of_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord
 from fairseq_phrase.store.writer import LabelTable
 
 # What a manifest says of all its splits alike.
 _COMMON = (
-    "parser", "parser_version", "constituents", "fields", "tokenized", "bpe", "whole_lines",
+    "parser", "constituents", "fields", "tokenized", "bpe", "whole_lines",
     "dictionary",
 )  # fmt: skip
 
@@ -49,8 +50,15 @@ class EarlierParses:
             records = self._own.splits.items()
             self.staying = {name: record for name, record in records if name not in made}
 
-    def check(self, manifest: Manifest) -> None:
+    def check(self, manifest: Manifest, *, strict: bool) -> None:
         """Check that the splits that stay and those that are made now can be under one manifest.
+
+        Where only the parser's version differs, that is a warning: the manifest then keeps the version
+        of the splits that stay, and each split that is made now has its own.
+
+        Args:
+            manifest: the manifest of this run.
+            strict: refuse another version of the parser.
 
         Raises:
             UserError: they were not made alike.
@@ -65,6 +73,9 @@ class EarlierParses:
                     f"{name.replace('_', ' ')} {earlier}, and this run has {now}: name these splits "
                     "too, to make them anew, or run with the same"
                 )
+        version = manifest.parser_version
+        self._own.check_parser(version, self._directory, strict=strict, option="--strict")
+        manifest.parser_version = self._own.parser_version
 
     def model_name(self, bpe: str, given: Path | None) -> str:
         """Name the data directory's subword model; empty if there is none.
@@ -91,26 +102,55 @@ class EarlierParses:
                 )
         return name
 
-    def label_tables(self, fields: Collection[str]) -> dict[str, LabelTable]:
+    def label_tables(
+        self, fields: Collection[str], labeldict: Path | None = None
+    ) -> dict[str, LabelTable]:
         """Open the tables of labels, by field.
 
         Labels that something in the data directory goes by keep their numbers. Where that is another
         language, new labels come after them. Where it is other splits of this language, new ones are
         unknown, as new words of a test set are: a model has as many embeddings as its training data
-        have labels.
+        have labels. Labels that ``labeldict`` lacks are unknown, too.
 
         Args:
             fields: the fields that are written.
+            labeldict: a data directory whose label dictionaries are reused.
 
         Raises:
-            UserError: a dictionary is missing or malformed.
+            UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels otherwise
+                than what is in use.
         """
+        manifests = manifests_of(labeldict, [self._language]).values()
+        given = given_labels(labeldict, fields, manifests, all_of_them=True)
         tables = {}
-        for name, file in LABEL_FILES.items():
-            if name in fields:
-                in_use = bool(self.staying) or any(
-                    name in manifest.fields for manifest in self._others.values()
-                )
-                known = load_dictionary(self._directory / file) if in_use else None
-                tables[name] = LabelTable(known, may_grow=not self.staying)
+        for name, file in with_labels(fields).items():
+            in_use = self._in_use(name)
+            if labeldict is not None:
+                labels = given[name].symbols[given[name].nspecial :]
+                if any(not begins_with(labels, fingerprint) for fingerprint in in_use.values()):
+                    raise UserError(
+                        f"{labeldict / file} numbers labels otherwise than {self._directory / file}, "
+                        f"which the parses of {', '.join(sorted(in_use))} go by: leave --labeldict "
+                        "out, or name the directory that those were made with"
+                    )
+            known = given.get(name)
+            if known is None and in_use:
+                own = self._own.labels.get(name) if self.staying and self._own else None
+                count = None if own is None else number_of_labels(own)
+                known = load_labels(self._directory / file, count)
+            may_grow = labeldict is None and not self.staying
+            tables[name] = LabelTable(known, may_grow=may_grow)
         return tables
+
+    def _in_use(self, name: str) -> dict[str, str]:
+        """Tell which parses in the data directory go by a field's labels.
+
+        Returns:
+            The labels' fingerprints, by what goes by them.
+        """
+        own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
+        return {
+            who: manifest.labels_fingerprint_of(name, self._directory)
+            for who, manifest in (own | self._others).items()
+            if name in manifest.fields
+        }

@@ -23,6 +23,8 @@ class Options:
         bpe_model: the subword model, or the file of BPE codes; None trains a SentencePiece model.
         vocab_size: pieces to train; None for the default number, or fewer if the text gives fewer.
         sentencepiece_lines: lines to train on, of both sides together.
+        labeldict: the data directory whose label dictionaries are reused; None takes those beside
+            ``srcdict``, as far as they are there.
     """
 
     source_lang: str
@@ -37,6 +39,7 @@ class Options:
     joined_dictionary: bool = False
     srcdict: Path | None = None
     tgtdict: Path | None = None
+    labeldict: Path | None = None
     max_length: int = 1023
     strict: bool = False
     on_error: str = "stop"
@@ -47,6 +50,11 @@ class Options:
     def languages(self) -> tuple[str, str]:
         """Source and target language."""
         return self.source_lang, self.target_lang
+
+    @property
+    def label_folder(self) -> Path | None:
+        """The data directory whose label dictionaries are reused, if there is one."""
+        return self.labeldict or (self.srcdict.parent if self.srcdict is not None else None)
 
     @property
     def pair(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_phrase.corpus.dictionaries import binarize, load_dictionary, make_dictionaries
+from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.language_side import Side, SideLine
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, parses_of, unparsed_error
@@ -20,7 +21,7 @@ from fairseq_phrase.corpus.staging import Workplace, workplace
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser, resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
 from fairseq_phrase.text import find_text, read_lines
@@ -69,6 +70,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     }
     _refuse_to_forget(options)
     _check_early(options)
+    labels = _label_tables(options, pipelines)
     with workplace(options.destdir) as place:
         splits = []
         for name, pair in corpora.items():
@@ -82,7 +84,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
                 for language, corpus in zip(options.languages, pair, strict=True)
             )
             splits.append(_Split(name, (source, target)))
-        _make(options, splits, place, pipelines)
+        _make(options, splits, place, pipelines, labels)
         place.publish()
     return {split.name: split.counts for split in splits}
 
@@ -122,6 +124,28 @@ def _check_early(options: Options) -> None:
         raise UserError("without --trainpref, give the training data's --srcdict and --tgtdict")
 
 
+def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
+    """Open the tables of labels, by field: those of given dictionaries, and new ones.
+
+    Raises:
+        UserError: a dictionary is missing; or, with ``--strict``, another parser made its labels.
+    """
+    fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
+    folder = options.label_folder
+    manifests = manifests_of(folder, pipelines)
+    given = given_labels(
+        folder, fields, manifests.values(), all_of_them=options.labeldict is not None
+    )
+    for language, manifest in manifests.items():
+        if folder is not None and given:
+            version = pipelines[language].parser.version
+            manifest.check_parser(version, folder, strict=options.strict, option="--strict")
+    return {
+        name: LabelTable(given.get(name), may_grow=name not in given)
+        for name in with_labels(fields)
+    }
+
+
 def _find_split(
     options: Options, pipelines: dict[str, ParsingPipeline], name: str, prefix: str
 ) -> tuple[Corpus, Corpus]:
@@ -150,14 +174,13 @@ def _make(
     splits: list[_Split],
     place: Workplace,
     pipelines: dict[str, ParsingPipeline],
+    labels: dict[str, LabelTable],
 ) -> None:
     # Before parsing, because it is the sooner to fail.
     segmenter = _segmenter(options, splits, place.files)
     for split in splits:
         for side in split.sides:
             side.parse(place.parses, options.engine, options.on_error)
-    fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
-    labels = {name: LabelTable() for name in LABEL_FILES if name in fields}
     for split in splits:
         _encode(options, split, segmenter, labels)
     is_training = splits[0].name == "train"
@@ -169,10 +192,14 @@ def _make(
             dictionary = dictionaries[side.language]
             workers = options.engine.workers
             binarize(side.pieces_path, side.prefix, dictionary, split.counts.kept, workers)
-    for name, table in labels.items():
-        table.save(place.files / LABEL_FILES[name])
     for language, pipeline in pipelines.items():
-        _manifest(options, language, pipeline, splits, place.files).save(place.files)
+        manifest = _manifest(options, language, pipeline, splits, place.files)
+        own = with_labels(pipeline.fields)
+        manifest.labels = {name: labels[name].fingerprint() for name in own}
+        manifest.save(place.files)
+    for name, file in with_labels(labels).items():
+        labels[name].save(place.files / file)
+    warn_of_unknown({name: table for name, table in labels.items() if table.is_given})
 
 
 def _segmenter(options: Options, splits: list[_Split], files: Path) -> Segmenter:
@@ -218,7 +245,7 @@ def _encode(
 def _count(counts: SplitCounts, language: str, line: SideLine) -> None:
     counts.subwords[language] = counts.subwords.get(language, 0) + len(line.pieces)
     if line.encoded is not None:
-        words = int(line.encoded.words[-1]) + 1 if len(line.encoded.words) else 0
+        words = line.encoded.num_words
         counts.words[language] = counts.words.get(language, 0) + words
     if line.problem is not None:
         counts.flat[language] = counts.flat.get(language, 0) + 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
 from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,
@@ -134,9 +134,8 @@ class SplitStatistics:
             self._add_dependencies(arrays["heads"], lines)
         if "spans" in arrays:
             self._add_constituents(arrays["spans"], lines)
-        for name in ("deprels", "tags"):
-            if name in arrays:
-                self._add_labels(name, arrays[name].values)
+        for name in with_labels(arrays):
+            self._add_labels(name, arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1])
 
     def _add_labels(self, name: str, values: np.ndarray) -> None:
         self.labels[name] = _added(self.labels.get(name, _EMPTY), np.bincount(values))
@@ -153,13 +152,12 @@ class SplitStatistics:
         self.projective = (self.projective or 0) + len(lines) - len(broken)
 
     def _add_constituents(self, spans: Ragged, lines: np.ndarray) -> None:
-        starts, ends, labels = spans.values.reshape(-1, 3).T
+        starts, ends, _ = spans.values.reshape(-1, 3).T
         triples = Ragged(starts, spans.offsets // 3)
         self.constituents.add(triples.sizes, lines)
         parents = constituent_parents(starts, triples.sentences)
         self.levels.add(*_deepest(constituent_depths(parents) + 1, triples.offsets, lines))
         self.children.add(constituent_arities(parents, ends - starts), lines[triples.sentences])
-        self._add_labels("spans", labels)
 
 
 def _added(counts: np.ndarray, more: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
 from fairseq_phrase.inspection.sentence_blocks import SplitFiles
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
@@ -49,7 +49,7 @@ def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
         UserError: one is missing or damaged.
     """
     names = {"text": f"dict.{manifest.language}.txt"}
-    names |= {name: file for name, file in LABEL_FILES.items() if name in manifest.fields}
+    names |= with_labels(manifest.fields)
     return {name: load_dictionary(directory / file) for name, file in names.items()}
 
 

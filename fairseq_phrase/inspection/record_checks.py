@@ -14,7 +14,7 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
-from fairseq_phrase.store.fields import LABEL_FILES
+from fairseq_phrase.store.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 
@@ -64,16 +64,22 @@ class RecordChecker:
             raise UserError(f"{place}: {first.problem}; run fairseq-phrase-preprocess again")
 
     def _checks(self, chunk: Chunk) -> Iterator[Iterator[_Fault]]:
-        arrays = chunk.arrays
-        yield self._text(arrays["text"])
-        yield _words(arrays["words"], arrays["text"])
+        text, arrays = chunk.arrays["text"], chunk.arrays
+        yield self._text(text)
         counts = word_counts(arrays["words"])
-        for name in ("heads", "deprels", "tags"):
-            if name in arrays:
-                yield _sizes(name, arrays[name], counts, "words", "as the words have")
-                yield self._labels(name, arrays[name]) if name != "heads" else _heads(arrays[name])
-        if "spans" in arrays:
-            yield self._spans(arrays["spans"], counts)
+        items = {
+            "subword": (np.maximum(text.sizes - 1, 0), "subwords, as the text has"),
+            "word": (counts, "words, as the words have"),
+        }
+        for name, row in FIELDS.items():
+            if name not in arrays:
+                continue
+            yield _sizes(row, arrays[name], *items.get(row.per, (None, "")))
+            whole = _whole_items(arrays[name], row.columns)
+            if name in _STRUCTURES:
+                yield _STRUCTURES[name](whole, counts)
+            if row.labels is not None:
+                yield self._labels(row, whole)
 
     def _text(self, text: Ragged) -> Iterator[_Fault]:
         ends = np.maximum(text.offsets[1:] - 1, 0)
@@ -101,73 +107,21 @@ class RecordChecker:
             ),
         )
 
-    def _labels(self, name: str, labels: Ragged) -> Iterator[_Fault]:
-        yield from self._known(name, labels.values, labels.sentences, labels.positions, "word")
-
-    def _known(
-        self, name: str, values: np.ndarray, sentences: np.ndarray, positions: np.ndarray, what: str
-    ) -> Iterator[_Fault]:
+    def _labels(self, row: ParseField, values: Ragged) -> Iterator[_Fault]:
         """Check that labels are in their dictionary; its first three entries mark padding and ends."""
-        entries = self._entries[name]
+        labels = values.values.reshape(-1, row.columns)[:, -1]
+        items = Ragged(labels, values.offsets // row.columns)
+        entries, positions = self._entries[row.name], items.positions
         yield from _first_value(
-            (values < len(self._special)) | (values >= entries),
-            name,
-            sentences,
+            (labels < len(self._special)) | (labels >= entries),
+            row.name,
+            items.sentences,
             lambda place: (
-                f"expected {what} {positions[place]} to have a label from {len(self._special)} to "
-                f"{entries - 1}, as {LABEL_FILES[name]} numbers them, found {values[place]} "
-                f"({what}s count from 0)"
+                f"expected {row.per} {positions[place]} to have a label from {len(self._special)} to "
+                f"{entries - 1}, as {row.label_file} numbers them, found {labels[place]} "
+                f"({row.per}s count from 0)"
             ),
         )
-
-    def _spans(self, spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-        whole = spans.sizes % 3 == 0
-        yield from _first(
-            ~whole,
-            "spans",
-            lambda sentence: f"expected triples of numbers, found {spans.sizes[sentence]} numbers",
-        )
-        if not whole.all():  # what comes later in the chunk is out of step
-            stop = int((~whole).argmax())
-            end = spans.offsets[stop]
-            spans, counts = Ragged(spans.values[:end], spans.offsets[: stop + 1]), counts[:stop]
-        starts, ends, labels = spans.values.reshape(-1, 3).T
-        triples = Ragged(starts, spans.offsets // 3)
-        sentences, positions = triples.sentences, triples.positions
-        words = counts[sentences]
-        yield from _first_value(
-            (starts < 0) | (starts >= ends) | (ends > words),
-            "spans",
-            sentences,
-            lambda place: (
-                f"expected constituent {positions[place]} to cover words out of 0 to "
-                f"{words[place] - 1}, found {starts[place]} to {ends[place] - 1} (both count from 0)"
-            ),
-        )
-        inner = positions[1:] > 0
-        out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
-        yield from _first_value(
-            np.concatenate([[False], inner & out_of_order])[: len(starts)],
-            "spans",
-            sentences,
-            lambda place: (
-                f"expected children before parents and left before right, found constituent "
-                f"{positions[place]} over words {starts[place]} to {ends[place] - 1} after "
-                f"{starts[place - 1]} to {ends[place - 1] - 1} (words count from 0)"
-            ),
-        )
-        before = previous_smaller(starts, triples.offsets[sentences])
-        yield from _first_value(
-            (before >= 0) & (ends[before] > starts),
-            "spans",
-            sentences,
-            lambda place: (
-                f"expected constituents within or beside one another, found words "
-                f"{starts[before[place]]} to {ends[before[place]] - 1} and {starts[place]} to "
-                f"{ends[place] - 1}, which cross (words count from 0)"
-            ),
-        )
-        yield from self._known("spans", labels, sentences, positions, "constituent")
 
 
 def word_counts(words: Ragged) -> np.ndarray:
@@ -178,9 +132,44 @@ def word_counts(words: Ragged) -> np.ndarray:
     return counts
 
 
-def _words(words: Ragged, text: Ragged) -> Iterator[_Fault]:
-    subwords = np.maximum(text.sizes - 1, 0)
-    yield from _sizes("words", words, subwords, "subwords", "as the text has")
+def _whole_items(values: Ragged, columns: int) -> Ragged:
+    """Leave out what comes after a sentence whose numbers are no whole items: it is out of step."""
+    broken = values.sizes % columns != 0
+    if not broken.any():
+        return values
+    stop = int(broken.argmax())
+    return Ragged(values.values[: values.offsets[stop]], values.offsets[: stop + 1])
+
+
+def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) -> Iterator[_Fault]:
+    """Check how many numbers each sentence has.
+
+    Args:
+        row: the field.
+        found: its numbers.
+        items: how many items each sentence must have; None where it may have any number.
+        what: what these are, and where that is from.
+    """
+    columns = row.columns
+    if columns > 1:
+        groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
+        yield from _first(
+            found.sizes % columns != 0,
+            row.name,
+            lambda sentence: f"expected {groups} of numbers, found {found.sizes[sentence]} numbers",
+        )
+    if items is not None:
+        yield from _first(
+            found.sizes != items * columns,
+            row.name,
+            lambda sentence: (
+                f"expected {items[sentence]} {what}, found {found.sizes[sentence] // columns}"
+            ),
+        )
+
+
+def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that each subword is of the word of the one before it, or of the next word."""
     steps = np.diff(words.values, prepend=0)
     starts = words.offsets[:-1][words.sizes > 0]
     steps[starts] = words.values[starts]
@@ -200,19 +189,8 @@ def _words(words: Ragged, text: Ragged) -> Iterator[_Fault]:
     yield from _first_value(wrong, "words", words.sentences, problem)
 
 
-def _sizes(
-    name: str, found: Ragged, expected: np.ndarray, what: str, source: str
-) -> Iterator[_Fault]:
-    yield from _first(
-        found.sizes != expected,
-        name,
-        lambda sentence: (
-            f"expected {expected[sentence]} {what}, {source}, found {found.sizes[sentence]}"
-        ),
-    )
-
-
-def _heads(heads: Ragged) -> Iterator[_Fault]:
+def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that heads make a tree."""
     sizes, positions, sentences, values = (
         heads.sizes,
         heads.positions,
@@ -248,6 +226,50 @@ def _heads(heads: Ragged) -> Iterator[_Fault]:
             "where they were (words count from 0)"
         ),
     )
+
+
+def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that constituents lie within or beside one another, children before parents."""
+    starts, ends, _ = spans.values.reshape(-1, 3).T
+    triples = Ragged(starts, spans.offsets // 3)
+    sentences, positions = triples.sentences, triples.positions
+    words = counts[sentences]
+    yield from _first_value(
+        (starts < 0) | (starts >= ends) | (ends > words),
+        "spans",
+        sentences,
+        lambda place: (
+            f"expected constituent {positions[place]} to cover words out of 0 to "
+            f"{words[place] - 1}, found {starts[place]} to {ends[place] - 1} (both count from 0)"
+        ),
+    )
+    inner = positions[1:] > 0
+    out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
+    yield from _first_value(
+        np.concatenate([[False], inner & out_of_order])[: len(starts)],
+        "spans",
+        sentences,
+        lambda place: (
+            f"expected children before parents and left before right, found constituent "
+            f"{positions[place]} over words {starts[place]} to {ends[place] - 1} after "
+            f"{starts[place - 1]} to {ends[place - 1] - 1} (words count from 0)"
+        ),
+    )
+    before = previous_smaller(starts, triples.offsets[sentences])
+    yield from _first_value(
+        (before >= 0) & (ends[before] > starts),
+        "spans",
+        sentences,
+        lambda place: (
+            f"expected constituents within or beside one another, found words "
+            f"{starts[before[place]]} to {ends[before[place]] - 1} and {starts[place]} to "
+            f"{ends[place] - 1}, which cross (words count from 0)"
+        ),
+    )
+
+
+#: What is checked of a field's numbers beside their count and their labels.
+_STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
 
 
 def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Iterator[_Fault]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from fairseq_phrase.inspection.corpus_statistics import SplitStatistics, Spread
 from fairseq_phrase.inspection.parsed_text import printable
+from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.manifest import Manifest
 
 _FREQUENT = 10
-_FIELD_NAMES = {"deprels": "relations", "tags": "tags", "spans": "constituent labels"}
 _INDENT, _GAP = "  ", "  "
 Cell = Callable[[SplitStatistics], str]
 Row = tuple[str, Cell | None]  # a heading has no cells
@@ -28,9 +28,9 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, A
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
     """
     labels = [
-        f"{_number(len(dictionaries[name]) - dictionaries[name].nspecial)} {what}"
-        for name, what in _FIELD_NAMES.items()
-        if name in dictionaries
+        f"{_number(len(dictionaries[name]) - dictionaries[name].nspecial)} "
+        f"{FIELDS[name].label_meaning}"
+        for name in with_labels(dictionaries)
     ]
     cut = "at white space" if manifest.tokenized else "by the parser"
     rows = {
@@ -136,7 +136,7 @@ def _bytes_of(name: str) -> Cell:
 def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: dict[str, Any]) -> list[Row]:
     """Give the most frequent labels of each field a row, and the others one."""
     rows: list[Row] = []
-    for name, heading in _FIELD_NAMES.items():
+    for name in with_labels(FIELDS):
         used = [split.labels[name] for split in statistics if name in split.labels]
         if not used:
             continue
@@ -146,7 +146,7 @@ def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: dict[str, A
         order = np.argsort(-total, kind="stable")
         order = order[total[order] > 0]
         frequent, others = order[:_FREQUENT].tolist(), order[_FREQUENT:].tolist()
-        rows.append((heading, None))
+        rows.append((FIELDS[name].label_meaning, None))
         for number in frequent:
             label = printable(dictionaries[name][number])
             rows.append((f"  {label}", _share_of(name, [number])))

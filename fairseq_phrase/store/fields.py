@@ -1,36 +1,205 @@
-"""What a parse is made of on disk: the table of its fields."""
+"""The one table of a parse's fields: writer, reader, checks, collater, task and messages read it.
+
+A new field is a new row of :data:`FIELDS`. It then has files, a label dictionary, checks and a tensor in
+the batch; a parser that makes it names it in its ``fields``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
 
-#: What a parse is made of, in the order of the files: per subword the index of its word; per word
-#: the index of its head, its relation and its tag, as ``dict.{deprel,tag}.txt`` number them; per
-#: constituent its first word, one past its last and its label, as ``dict.constituent.txt`` does.
-FIELDS = ("words", "heads", "deprels", "tags", "spans")
-_PER_WORD = ("heads", "deprels", "tags")
-#: The dictionaries of the labels, by field.
-LABEL_FILES = {
-    "deprels": "dict.deprel.txt",
-    "tags": "dict.tag.txt",
-    "spans": "dict.constituent.txt",
-}
-REMEDIES = {
-    "words": "any --parser",
-    "heads": "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)",
-    "deprels": "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)",
-    "tags": "a parser that tags (--parser spacy:MODEL, stanza:LANG, conllu or ptb)",
-    "spans": "a constituency parser (--parser stanza:LANG or ptb), or a dependency parser and "
-    "--constituents from-dependencies",
-}
+import numpy as np
+
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+#: What a field's name has before it in a batch: ``src_heads``.
+PREFIX = "src_"
+
+
+def _first_words(values: np.ndarray, words: int) -> np.ndarray:
+    return values[:words]
+
+
+def _heads_of_first_words(heads: np.ndarray, words: int) -> np.ndarray:
+    """Cut heads; words whose head is lost hang off its nearest ancestor."""
+    return DependencyTree(heads).restricted_to(np.arange(len(heads)) < words).heads
+
+
+def _spans_of_first_words(spans: np.ndarray, words: int) -> np.ndarray:
+    """Cut constituents, which keep the words that are left of theirs; children before parents."""
+    spans = spans[spans[:, 0] < words]
+    spans[:, 1] = np.minimum(spans[:, 1], words)
+    return spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseField:
+    """A row of the table.
+
+    Attributes:
+        name: the field's name, in files (``train.de-en.de.heads.bin``) and batches (``src_heads``).
+        per: what it has one item for.
+        meaning: what it is, in the plural, for messages.
+        made_by: who makes it, for messages.
+        numbers: reads its numbers from a sentence, of which they are an item each (shape ``(items,)``
+            or ``(items, columns)``); returns None where the sentence has none. None where all that the
+            field holds is labels.
+        labels: reads its labels, one for each item; they become numbers in the last column.
+        label_file: the dictionary of these labels.
+        label_meaning: what they are, in the plural, for messages.
+        columns: how many numbers an item has, its label included.
+        cut: keeps the first so many words of a sentence, for ``--truncate-source``. Needed where items
+            are constituents.
+    """
+
+    name: str
+    per: Literal["subword", "word", "constituent"]
+    meaning: str
+    made_by: str
+    numbers: Callable[[EncodedSentence], np.ndarray | None] | None = None
+    labels: Callable[[EncodedSentence], Sequence[str]] | None = None
+    label_file: str | None = None
+    label_meaning: str = ""
+    columns: int = 1
+    cut: Callable[[np.ndarray, int], np.ndarray] = _first_words
+
+    def __post_init__(self) -> None:
+        """Check that the row is whole."""
+        if (self.labels is None) != (self.label_file is None):
+            raise ValueError(f"{self.name}: labels and label_file go together")
+        if self.per == "constituent" and self.cut is _first_words:
+            raise ValueError(f"{self.name}: say with cut how constituents are cut short")
+
+    def values(
+        self,
+        sentence: EncodedSentence,
+        number_labels: Callable[[Sequence[str]], np.ndarray] | None = None,
+    ) -> np.ndarray | None:
+        """Read the field from a sentence.
+
+        Args:
+            sentence: the sentence.
+            number_labels: numbers labels; may be left out where the field has none.
+
+        Returns:
+            Its items; None where the sentence has none.
+            Shape: ``(items,)``, or ``(items, columns)`` where there are several columns.
+        """
+        columns = []
+        if self.numbers is not None:
+            numbers = self.numbers(sentence)
+            if numbers is None:
+                return None
+            columns.append(numbers)
+        if self.labels is not None:
+            labels = self.labels(sentence)
+            if self.per == "word" and len(labels) != sentence.num_words:
+                return None
+            assert number_labels is not None
+            columns.append(number_labels(labels))
+        return columns[0] if self.columns == 1 else np.column_stack(columns)
+
+    def shaped(self, values: np.ndarray) -> np.ndarray:
+        """Give the values of a sentence, as they lie on disk, the shape of :meth:`values`."""
+        return values if self.columns == 1 else values.reshape(-1, self.columns)
+
+    def truncated(self, values: np.ndarray, subwords: int, words: int) -> np.ndarray:
+        """Keep what belongs to a sentence's first subwords, which are of its first words."""
+        return values[:subwords] if self.per == "subword" else self.cut(values, words)
+
+
+_A_DEPENDENCY_PARSER = "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)"
+_ROWS = (
+    ParseField(
+        name="words",
+        per="subword",
+        meaning="words",
+        made_by="any --parser",
+        numbers=attrgetter("words"),
+    ),
+    ParseField(
+        name="heads",
+        per="word",
+        meaning="dependency trees",
+        made_by=_A_DEPENDENCY_PARSER,
+        numbers=attrgetter("heads"),
+        cut=_heads_of_first_words,
+    ),
+    ParseField(
+        name="deprels",
+        per="word",
+        meaning="relations",
+        made_by=_A_DEPENDENCY_PARSER,
+        labels=attrgetter("deprels"),
+        label_file="dict.deprel.txt",
+        label_meaning="relations",
+    ),
+    ParseField(
+        name="tags",
+        per="word",
+        meaning="tags",
+        made_by="a parser that tags (--parser spacy:MODEL, stanza:LANG, conllu or ptb)",
+        labels=attrgetter("tags"),
+        label_file="dict.tag.txt",
+        label_meaning="tags",
+    ),
+    ParseField(
+        name="spans",
+        per="constituent",
+        meaning="constituency trees",
+        made_by="a constituency parser (--parser stanza:LANG or ptb), or a dependency parser and "
+        "--constituents from-dependencies",
+        numbers=attrgetter("spans"),
+        labels=attrgetter("span_labels"),
+        label_file="dict.constituent.txt",
+        label_meaning="constituent labels",
+        columns=3,
+        cut=_spans_of_first_words,
+    ),
+)
+#: What a parse is made of, by name, in the order of the files. ``words``: per subword the index of its
+#: word. ``heads``, ``deprels``, ``tags``: per word the index of its head (its own at the root), its
+#: relation and its part of speech. ``spans``: per constituent its first word, one past its last and
+#: its label. Labels are numbers in their dictionaries.
+FIELDS: dict[str, ParseField] = {row.name: row for row in _ROWS}
+
+
+def with_labels(fields: Collection[str]) -> dict[str, str]:
+    """Return the label dictionaries of some fields.
+
+    Args:
+        fields: names in :data:`FIELDS`.
+
+    Returns:
+        The dictionaries' file names, by field.
+    """
+    return {
+        name: row.label_file
+        for name, row in FIELDS.items()
+        if name in fields and row.label_file is not None
+    }
 
 
 def shared_index(field_name: str, fields: Collection[str]) -> str | None:
     """Name the field whose ``.idx`` file a field is read by; None where it has its own.
 
+    Fields with as many numbers for each sentence share the index of the first of them.
+
     Args:
-        field_name: one of :data:`FIELDS`.
+        field_name: a name in :data:`FIELDS`, or ``text``.
         fields: all that are in the data directory.
     """
-    first = next((name for name in _PER_WORD if name in fields), None)
-    return first if field_name in _PER_WORD and field_name != first else None
+    row = FIELDS.get(field_name)
+    if row is None:
+        return None
+    alike = (
+        name
+        for name, other in FIELDS.items()
+        if name in fields and (other.per, other.columns) == (row.per, row.columns)
+    )
+    first = next(alike, field_name)
+    return None if first == field_name else first

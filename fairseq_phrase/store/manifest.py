@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, REMEDIES
+from fairseq_phrase.store.fields import FIELDS, with_labels
+from fairseq_phrase.store.labels import (
+    begins_with,
+    labels_fingerprint,
+    number_of_labels,
+    read_labels,
+)
 
+logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
@@ -44,6 +53,7 @@ class SplitRecord:
         checksums: fingerprints of the split's files, the text's own included, by file name.
         unparsed_skipped: sentence pairs left out because a line has no parse.
         unparsed_flat: sentences that have flat trees because they have no parse.
+        parser_version: the version of the parser that made them, where it is not the manifest's.
     """
 
     sentences: int
@@ -52,6 +62,7 @@ class SplitRecord:
     checksums: dict[str, str]
     unparsed_skipped: int = 0
     unparsed_flat: int = 0
+    parser_version: str = ""
 
 
 @dataclass
@@ -70,6 +81,9 @@ class Manifest:
         dictionary: fingerprint of the language's fairseq dictionary.
         whole_lines: whether SentencePiece cut whole lines, in which words were then found by their
             characters (``fairseq-phrase-attach``); otherwise each word was cut on its own.
+        labels: fingerprints of the label dictionaries, by field
+            (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty where an earlier version
+            wrote the manifest.
         splits: the splits, by names such as ``train.de-en``.
         format: the version of this format.
     """
@@ -84,6 +98,7 @@ class Manifest:
     bpe_model: str
     dictionary: str
     whole_lines: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
     splits: dict[str, SplitRecord] = field(default_factory=dict)
     format: int = FORMAT_VERSION
 
@@ -116,6 +131,11 @@ class Manifest:
             manifest = cls(**{**content, "splits": splits})
             if not set(manifest.fields) <= set(FIELDS):
                 raise ValueError(f"unknown fields {manifest.fields}")
+            if not set(manifest.labels) <= set(with_labels(manifest.fields)):
+                raise ValueError(f"labels of {', '.join(manifest.labels)}")
+            deque(map(number_of_labels, manifest.labels.values()), maxlen=0)
+            if Path(manifest.bpe_model).name != manifest.bpe_model:
+                raise ValueError(f"bpe_model {manifest.bpe_model} is no file of this folder")
             return manifest
         except FileNotFoundError:
             raise UserError(
@@ -140,5 +160,55 @@ class Manifest:
             raise UserError(
                 f"{directory} was made with --parser {self.parser} and has no "
                 f"{', '.join(missing)} for '{self.language}', which this model needs: run "
-                f"fairseq-phrase-preprocess again with {REMEDIES[missing[0]]}"
+                f"fairseq-phrase-preprocess again with {FIELDS[missing[0]].made_by}"
             )
+
+    def check_parser(
+        self, version: str, directory: str | os.PathLike, *, strict: bool, option: str
+    ) -> None:
+        """Warn where new text is parsed by another parser than these parses were.
+
+        Args:
+            version: the parser of the new text, with its version.
+            directory: the data directory.
+            strict: refuse it.
+            option: the option that says so.
+
+        Raises:
+            UserError: it is refused.
+        """
+        if version == self.parser_version:
+            return
+        found = (
+            f"{self.path(directory, self.language)} says that {self.parser_version} made its parses, "
+            f"and this run parses with {version}, whose parses may differ"
+        )
+        if strict:
+            raise UserError(f"{found}: install the former, or leave {option} out")
+        logger.warning("%s (%s refuses this)", found, option)
+
+    def labels_of(self, field_name: str, directory: str | os.PathLike) -> list[str]:
+        """Read the labels that number a field's, as many as these parses know.
+
+        Raises:
+            UserError: their dictionary is missing, or is not the one that the parses were made with.
+        """
+        path = Path(directory) / with_labels([field_name])[field_name]
+        labels = read_labels(path)
+        expected = self.labels.get(field_name)
+        if expected is None:
+            return labels
+        if not begins_with(labels, expected):
+            raise UserError(
+                f"{path} is not the dictionary that the {field_name} of '{self.language}' were "
+                "numbered by: put the old one back, or run fairseq-phrase-preprocess again"
+            )
+        return labels[: number_of_labels(expected)]
+
+    def labels_fingerprint_of(self, field_name: str, directory: str | os.PathLike) -> str:
+        """Return the fingerprint of a field's labels.
+
+        Raises:
+            UserError: see :meth:`labels_of`.
+        """
+        return labels_fingerprint(self.labels_of(field_name, directory))

@@ -62,6 +62,8 @@ class ParseStore:
                 f"{dictionary} is not the dictionary that {self.split} was made with: put the old "
                 "one back, or run fairseq-phrase-preprocess again"
             )
+        for name in manifest.labels:
+            manifest.labels_of(name, self.directory)
         for name, expected in manifest.splits[self.split].checksums.items():
             path = self.directory / name
             if not path.is_file():
@@ -94,13 +96,13 @@ class ParseStore:
             index: the sentence, from 0.
 
         Returns:
-            By field: ``words`` (shape ``(subwords,)``, word indices from 0, the end-of-sentence
-            token left out), ``heads`` (``(words,)``, word indices from 0, the root its own),
-            ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans``
+            By field, of those asked for: ``words`` (shape ``(subwords,)``, word indices from 0, the
+            end-of-sentence token left out), ``heads`` (``(words,)``, word indices from 0, the root its
+            own), ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans``
             (``(constituents, 3)``: first word, one past the last, number of the label; children before
             parents).
         """
-        return {name: _shaped(name, reader[index]) for name, reader in self._readers.items()}
+        return {name: FIELDS[name].shaped(reader[index]) for name, reader in self._readers.items()}
 
     def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
         """Return the parses of several sentences as one read.
@@ -115,9 +117,5 @@ class ParseStore:
         parses: list[dict[str, np.ndarray]] = [{} for _ in indices]
         for name, reader in self._readers.items():
             for parse, values in zip(parses, reader.many(indices), strict=True):
-                parse[name] = _shaped(name, values)
+                parse[name] = FIELDS[name].shaped(values)
         return parses
-
-
-def _shaped(name: str, values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, 3) if name == "spans" else values

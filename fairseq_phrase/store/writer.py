@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_phrase.store.fields import shared_index
+from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.labels import as_entry, labels_fingerprint
 from fairseq_phrase.syntax.encoding import EncodedSentence
-
-#: fairseq's dictionaries give these a meaning of their own; a label of that name gets a ``_``.
-_SPECIAL = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
 
 
 class LabelTable:
@@ -36,8 +34,7 @@ class LabelTable:
         """Return the labels' provisional numbers. Shape: ``(labels,)``."""
         numbers = np.empty(len(labels), dtype=np.int32)
         for index, label in enumerate(labels):
-            if label in _SPECIAL:
-                label = f"{label}_"
+            label = as_entry(label)
             number = self._numbers.get(label)
             if number is None:
                 number = self._numbers[label] = len(self._counts)
@@ -59,6 +56,11 @@ class LabelTable:
         return self._dictionary
 
     @property
+    def is_given(self) -> bool:
+        """Whether the table goes on with a dictionary."""
+        return self._known is not None
+
+    @property
     def has_grown(self) -> bool:
         """Whether the dictionary has labels that ``known`` had not."""
         return self._known_labels is None or len(self.dictionary()) > self._known_labels
@@ -73,6 +75,11 @@ class LabelTable:
         dictionary = self.dictionary()
         return np.array([dictionary.index(label) for label in self._numbers], dtype=np.int32)
 
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the dictionary, for the manifest."""
+        dictionary = self.dictionary()
+        return labels_fingerprint(dictionary.symbols[dictionary.nspecial :])
+
     def save(self, path: Path) -> None:
         """Write the dictionary in fairseq's text format."""
         self.dictionary().save(str(path))
@@ -84,7 +91,7 @@ class ParseWriter:
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` to write.
-        labels: the label tables of ``deprels``, ``tags`` and ``spans``, shared by all splits.
+        labels: the label tables of the fields that have labels, shared by all splits.
     """
 
     def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
@@ -95,16 +102,17 @@ class ParseWriter:
         self._labels = labels
 
     def append(self, sentence: EncodedSentence) -> None:
-        """Add one sentence."""
+        """Add one sentence.
+
+        Raises:
+            ValueError: it lacks a field that is written.
+        """
         for name, writer in self._writers.items():
-            if name == "spans" and sentence.spans is not None:
-                numbers = self._labels[name].numbers(sentence.span_labels)
-                values = np.column_stack([sentence.spans, numbers]).reshape(-1)
-            elif name in self._labels:
-                values = self._labels[name].numbers(getattr(sentence, name))
-            else:
-                values = getattr(sentence, name)
-            writer.append(values)
+            table = self._labels.get(name)
+            values = FIELDS[name].values(sentence, None if table is None else table.numbers)
+            if values is None:
+                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
+            writer.append(values.reshape(-1))
 
     def finish(self) -> list[Path]:
         """Write the files.
@@ -116,5 +124,5 @@ class ParseWriter:
         for name, writer in self._writers.items():
             labels = self._labels.get(name)
             mapping = None if labels is None else labels.mapping()
-            paths += writer.finish(mapping, every=3 if name == "spans" else 1)
+            paths += writer.finish(mapping, every=FIELDS[name].columns)
         return paths

@@ -37,6 +37,11 @@ class EncodedSentence:
     spans: np.ndarray | None
     span_labels: list[str]
 
+    @property
+    def num_words(self) -> int:
+        """The number of words, each of which has a subword."""
+        return int(self.words[-1]) + 1 if len(self.words) else 0
+
 
 def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
     """Encode a sentence whose words are cut into subwords.

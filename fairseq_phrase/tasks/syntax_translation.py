@@ -1,8 +1,10 @@
 """Translation with the parses of the source sentences: ``--task syntax_translation``."""
 
 import itertools
+import logging
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -11,18 +13,22 @@ from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.batch import tokenizers as encoders
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
 from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
-from fairseq_phrase.batch.syntax_dataset import SyntaxDataset, collate_parses
+from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
 from fairseq_phrase.compat import leave_out_unknown_inputs
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import LABEL_FILES
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import EncodedSentence
+
+logger = logging.getLogger(__name__)
+#: Where a model's configuration, and so its checkpoint, keeps the fingerprints of its labels.
+_LABELS = "label_fingerprints"
 
 
 @dataclass
@@ -52,10 +58,9 @@ class SyntaxTranslationTask(TranslationTask):
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
         self._source_encoder: SourceEncoder | None = None
-        self._label_dictionaries: dict[str, Dictionary] = {}
-        self._raw_parses = RawParses(
-            src_dict, lambda: self.label_dictionary("spans"), lambda: self._encoder
-        )
+        self._labels = LabelDictionaries(utils.split_paths(cfg.data), cfg.source_lang)
+        self._raw_parses = RawParses(src_dict, self._labels.dictionary, lambda: self._encoder)
+        self._labels_asked_for: set[str] = set()
         self._cuts_as_parsed = False
         encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
 
@@ -77,29 +82,51 @@ class SyntaxTranslationTask(TranslationTask):
         """Carry parses in every batch from now on.
 
         Args:
-            fields: what the model needs, ``words`` and perhaps ``heads`` or ``spans``.
+            fields: what the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
 
         Raises:
-            UserError: the data directory has no such parses.
+            UserError: a data directory has no such parses.
         """
-        Manifest.load(self._directory, self.cfg.source_lang).require(set(fields), self._directory)
+        for directory in utils.split_paths(self.cfg.data):
+            Manifest.load(directory, self.cfg.source_lang).require(set(fields), directory)
         self._fields.update({"words", *fields})
 
     def label_dictionary(self, field: str) -> Dictionary:
-        """Load the labels of a parse field, such as ``dict.constituent.txt``.
+        """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
+
+        A model that asks for them while it is built goes by their numbers: its configuration then keeps
+        their fingerprint, and its checkpoint refuses data whose labels have other numbers.
 
         Args:
-            field: one of :data:`fairseq_phrase.store.fields.LABEL_FILES`.
+            field: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
 
         Raises:
-            UserError: the data directory has none.
+            UserError: the data have no such labels, or their directories number them differently.
         """
-        if field not in self._label_dictionaries:
-            path = os.path.join(self._directory, LABEL_FILES[field])
-            if not os.path.isfile(path):
-                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
-            self._label_dictionaries[field] = Dictionary.load(path)
-        return self._label_dictionaries[field]
+        self._labels_asked_for.add(field)
+        return self._labels.dictionary(field)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a model; one from a checkpoint must find the labels that it was trained with.
+
+        Raises:
+            UserError: the data lack what the model needs, or number its labels otherwise.
+        """
+        trained = dict(getattr(cfg, _LABELS, None) or {})
+        self._labels_asked_for = set()
+        model = super().build_model(cfg, from_checkpoint)
+        found = {name: self._labels.fingerprint(name) for name in sorted(self._labels_asked_for)}
+        self._labels.check({name: trained[name] for name in found if name in trained})
+        if from_checkpoint and not found.keys() <= trained.keys():
+            logger.warning(
+                "this checkpoint does not say how its labels were numbered, as those of earlier "
+                "versions do not: make sure that %s is the data directory of its training, or was made "
+                "with its label dictionaries (--labeldict)",
+                self._directory,
+            )
+        with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+            setattr(cfg, _LABELS, found)
+        return model
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
@@ -218,6 +245,14 @@ class SyntaxTranslationTask(TranslationTask):
             UserError: the parser that made the data is not installed, or cannot parse raw text.
         """
         return self._encoder.parse(lines)
+
+    def parse_of(self, sentence: EncodedSentence) -> Parse:
+        """Return the parse of a raw sentence, with the fields that the model asked for.
+
+        Raises:
+            UserError: the parser made no such trees.
+        """
+        return self._raw_parses.parse_of(sentence)
 
     @property
     def _encoder(self) -> SourceEncoder:

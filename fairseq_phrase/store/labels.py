@@ -1,0 +1,64 @@
+"""Dictionaries of labels, and the fingerprints that tie parses and models to them.
+
+A label dictionary has fairseq's text format. It may be shared by the parses of two languages, of which
+the later adds labels at its end; so a fingerprint says how many labels, from the first, it is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+
+#: fairseq's dictionaries number these first: ``<s>``, ``<pad>``, ``</s>``, ``<unk>``.
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+def as_entry(label: str) -> str:
+    """Return a label as its dictionary has it: one that fairseq gives a meaning of its own gets ``_``."""
+    return f"{label}_" if label in SPECIAL else label
+
+
+def read_labels(path: Path) -> list[str]:
+    """Read a label dictionary's labels, in the order of their numbers.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    labels = []
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        label, _, count = line.rstrip().rpartition(" ")
+        if not label or not count.isdigit():
+            raise UserError(f"{at(path, number)}: expected 'LABEL COUNT', found '{line[:60]}'")
+        labels.append(label)
+    if len(set(labels)) != len(labels):
+        raise UserError(f"{path} has a label twice: expected each once")
+    return labels
+
+
+def labels_fingerprint(labels: Sequence[str]) -> str:
+    """Hash labels in the order of their numbers, ``14:3fb0…``: how many, and which."""
+    digest = hashlib.blake2b("\n".join(labels).encode("utf-8"), digest_size=16)
+    return f"{len(labels)}:{digest.hexdigest()}"
+
+
+def number_of_labels(fingerprint: str) -> int:
+    """Return how many labels a fingerprint is made of.
+
+    Raises:
+        ValueError: it is no fingerprint of labels.
+    """
+    return int(fingerprint.partition(":")[0])
+
+
+def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
+    """Tell whether the first of some labels are those that a fingerprint is made of."""
+    return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint
