@@ -1,14 +1,16 @@
 """Download a file: go on where it was cut off, and check what came.
 
-    python scripts/download.py URL FILE [SHA256]
+    python scripts/download.py URL FILE [--sha256 SUM]
 
-What has come so far is kept in FILE.partial until all is there. Without SHA256 the checksum of what came
-first is written to FILE.sha256, and what comes later must have it; then the server's own length is the
-only check of the first download.
+What has come so far is kept in FILE.partial until all is there. Without SUM the checksum of the first
+download is written to FILE.sha256, and later downloads must have it. Only the length and https check
+the first download then, so http:// without a checksum is refused. A checksum that you know from elsewhere
+can be put into FILE.sha256 before the first download.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
@@ -17,6 +19,7 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
@@ -92,10 +95,15 @@ def download(url: str, file: Path, expected: str | None) -> None:
     record = file.with_name(f"{file.name}.sha256")
     if expected is None and record.exists():
         expected = record.read_text(encoding="ascii").split()[0]
+    if expected is None and not _is_authentic(url):
+        sys.exit(f"{url}: http without a checksum is not safe: use https, or give --sha256 SUM")
     fetch(url, partial)
     found = checksum(partial)
     if expected is None:
-        print(f"{url}: no checksum is known; recording {found} in {record}")
+        print(
+            f"{url}: no checksum is known for it; later downloads must have that of this one, {found}, "
+            f"which is recorded in {record}"
+        )
         record.write_text(f"{found}  {file.name}\n", encoding="ascii")
     elif found != expected:
         partial.unlink()
@@ -103,5 +111,17 @@ def download(url: str, file: Path, expected: str | None) -> None:
     os.replace(partial, file)
 
 
+def _is_authentic(url: str) -> bool:
+    """Whether what comes from a URL is what its host sent."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1")
+
+
 if __name__ == "__main__":
-    download(sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("url", help="where it is")
+    parser.add_argument("file", type=Path, help="where it goes")
+    parser.add_argument("sum", nargs="?", help="the same as --sha256")
+    parser.add_argument("--sha256", metavar="SUM", help="the checksum that it must have")
+    options = parser.parse_args()
+    download(options.url, options.file, options.sha256 or options.sum)

@@ -38,7 +38,7 @@ open_folder "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA"
 
 download_iwslt14() {
     local archive=data/iwslt14/de-en.tgz split language
-    download http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz "$archive"
+    download https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz "$archive"
     for split in train dev test; do
         for language in de en; do
             make_file "data/iwslt14/$split.$language" \

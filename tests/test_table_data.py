@@ -105,6 +105,12 @@ def test_a_checksum_that_nobody_knows_is_recorded_and_then_holds(server, tmp_pat
         download.download(url(server, "file"), file, None)
 
 
+def test_a_download_without_checksum_or_https_is_refused(tmp_path):
+    """A file that nobody knows could be another's on its way."""
+    with pytest.raises(SystemExit, match="use https, or give --sha256"):
+        download.download("http://example.invalid/file", tmp_path / "file", None)
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"cannot download http://127\.0\.0\.1:9/file: "):
         download.download("http://127.0.0.1:9/file", tmp_path / "file", SHA256)
