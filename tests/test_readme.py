@@ -31,7 +31,7 @@ def test_every_command_of_the_readme_is_installed_and_every_option_is_known():
         analyze,
         attach,
         average,
-        inspect,
+        inspect_data,
         plot,
         preprocess,
         report,
@@ -39,7 +39,7 @@ def test_every_command_of_the_readme_is_installed_and_every_option_is_known():
     )
 
     parsers = {"preprocess": preprocess, "score": score, "average": average, "plot": plot}
-    parsers |= {"analyze": analyze, "attach": attach, "inspect": inspect, "report": report}
+    parsers |= {"analyze": analyze, "attach": attach, "inspect": inspect_data, "report": report}
     joined = README.replace("\\\n", " ")
     found = re.findall(r"^fairseq-phrase-(\w+) (.*)$", joined, re.MULTILINE)
     assert {name for name, _ in found} == set(parsers)
