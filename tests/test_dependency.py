@@ -106,14 +106,14 @@ def test_the_words_of_a_cycle_are_named_in_its_order():
     with pytest.raises(ValueError, match="cycle") as caught:
         DependencyTree([0, 2, 3, 1, 1])
     assert (
-        "1 -> 2 -> 3 -> 1" in str(caught.value)
-        or "2 -> 3 -> 1 -> 2" in str(caught.value)
-        or ("3 -> 1 -> 2 -> 3" in str(caught.value))
+        "2 -> 3 -> 4 -> 2" in str(caught.value)
+        or "3 -> 4 -> 2 -> 3" in str(caught.value)
+        or ("4 -> 2 -> 3 -> 4" in str(caught.value))
     )
 
 
 def test_a_sentence_without_a_root_is_a_cycle():
-    with pytest.raises(ValueError, match=r"0 -> 1 -> 0|1 -> 0 -> 1"):
+    with pytest.raises(ValueError, match=r"1 -> 2 -> 1|2 -> 1 -> 2"):
         DependencyTree([1, 0])
 
 

@@ -1,6 +1,7 @@
 """Bad input to preprocessing: one message, a non-zero status, and nothing good overwritten."""
 
 import errno
+import shlex
 import shutil
 import subprocess
 import sys
@@ -282,7 +283,9 @@ def test_ctrl_c_ends_with_130_and_leaves_what_was_there(workplace, capsys, monke
     with pytest.raises(SystemExit) as caught:
         main(workplace.arguments())
     assert caught.value.code == 130
-    assert capsys.readouterr().err.splitlines()[-1].endswith("interrupted")
+    *_, message, again = capsys.readouterr().err.splitlines()
+    assert "interrupted; what is parsed so far is kept" in message
+    assert again.strip() == shlex.join(["fairseq-phrase-preprocess", *workplace.arguments()])
     assert workplace.contents() == workplace._before
 
 

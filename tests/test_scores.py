@@ -78,3 +78,20 @@ def test_the_command_writes_the_table_and_refuses_two_runs_of_one_name(tmp_path,
         main([f"a={run}", f"a={run}", "--reference", str(reference)])
     assert caught.value.code == 2
     assert "two runs are named 'a'" in capsys.readouterr().err
+
+
+def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(tmp_path, capsys):
+    reference = tmp_path / "reference.en"
+    reference.write_text("\n".join(REFERENCES) + "\n")
+    (tmp_path / "a").mkdir()
+    output = write_output(tmp_path / "a" / "generate-test.txt", HYPOTHESES)
+    other = write_output(tmp_path / "a" / "other.txt", REFERENCES)
+    main([str(tmp_path / "a"), f"b={output}", f"c={other}", "--reference", str(reference)])
+    rows = capsys.readouterr().out.splitlines()[2:5]
+    scores = [row.split(" | ")[1] for row in rows]
+    assert [row.split()[1] for row in rows] == ["a", "b", "c"]
+    assert scores[0] == scores[1] != scores[2]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "empty"), "--reference", str(reference)])
+    assert "expected generate-test.txt or generate.txt" in capsys.readouterr().err

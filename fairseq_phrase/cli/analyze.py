@@ -6,23 +6,26 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fairseq-phrase-analyze", description="What a model does over a whole data set."
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-analyze",
+        description="What a model does over a whole data set.",
     )
     commands = parser.add_subparsers(dest="table", required=True)
     attention = commands.add_parser(
         "attention",
+        formatter_class=HelpFormatter,
         help="the tree Transformer's attention on constituents, against their share of the nodes",
         description="Measure the share of attention that constituents get, in each layer's cross- and "
         "self-attention, against their share of the nodes that may be attended to.",
     )
     attention.add_argument("data", type=Path, help="data directory")
     attention.add_argument("--path", type=Path, required=True, help="checkpoint")
-    attention.add_argument("--subset", default="test", help="default: test")
+    attention.add_argument("--subset", default="test", help="the test set's name in fairseq")
     attention.add_argument("--max-tokens", type=int, default=4000, help="in a batch")
     attention.add_argument("--out", type=Path, help="also write the table here")
     return parser

@@ -10,6 +10,9 @@ from fairseq_phrase.corpus.engines import ENGINES, EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 
+#: What a command that parses says after Ctrl-C.
+KEPT = "what is parsed so far is kept, and the next run goes on from there"
+
 
 def positive(text: str) -> int:
     """Read a number of 1 or more."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.cli.arguments import (
+    KEPT,
     add_engine,
     add_labels,
     add_models,
@@ -32,12 +33,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-attach",
         description="Add parses to a data directory that fairseq-preprocess made, from the text of "
         "subwords that it was made from. Nothing that is there is changed.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     text = parser.add_argument_group("text")
-    text.add_argument("-s", "--source-lang", required=True, metavar="LANG")
-    text.add_argument("-t", "--target-lang", required=True, metavar="LANG")
+    text.add_argument(
+        "-s", "--source-lang", required=True, metavar="LANG", help="the source's suffix, such as de"
+    )
+    text.add_argument(
+        "-t", "--target-lang", required=True, metavar="LANG", help="the target's suffix, such as en"
+    )
     text.add_argument("--lang", metavar="LANG", help="the language to parse, by default the source")
     text.add_argument(
         "--trainpref", metavar="PREF",
@@ -118,7 +123,7 @@ def _report(split: AttachedSplit, language: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    run("fairseq-phrase-attach", _body, argv)
+    run("fairseq-phrase-attach", _body, argv, kept=KEPT)
 
 
 if __name__ == "__main__":

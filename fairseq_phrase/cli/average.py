@@ -9,18 +9,22 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fairseq-phrase-average", description="Average the parameters of checkpoints."
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-average",
+        description="Average the parameters of checkpoints.",
     )
     parser.add_argument(
         "inputs", nargs="+", type=Path, help="checkpoints, or with --last one --save-dir"
     )
     parser.add_argument("--last", type=int, metavar="N", help="the last N epochs' checkpoints")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
+    )
     return parser
 
 

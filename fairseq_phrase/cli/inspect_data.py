@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
@@ -26,6 +26,7 @@ def _natural(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        formatter_class=HelpFormatter,
         prog="fairseq-phrase-inspect",
         description="Show what is in a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw this line of --split (default: of the first split), without statistics; may be "
         "repeated",
     )  # fmt: skip
-    drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences (default: 1)")
+    drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences")
     drawn.add_argument(
         "--out", type=Path, metavar="FILE",
         help="draw them to this file, .svg or .html, and not in the terminal",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 
 
 def _number(text: str) -> int | None:
@@ -16,11 +16,14 @@ def _number(text: str) -> int | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fairseq-phrase-plot", description="Pictures of what a model does."
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-plot",
+        description="Pictures of what a model does.",
     )
     commands = parser.add_subparsers(dest="picture", required=True)
     attention = commands.add_parser(
         "attention",
+        formatter_class=HelpFormatter,
         help="the PhraseTransformer's two attention matrices for a sentence",
         description="Draw a sentence's attention over all nodes and within phrases, with words and "
         "phrases as labels (the paper's figure 3).",
@@ -29,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument("--head", type=_number, help="from 1, or mean (default)")
     tree = commands.add_parser(
         "tree",
+        formatter_class=HelpFormatter,
         help="a sentence's tree with the attention that the tree Transformer gives each node",
         description="Draw a sentence's constituents with the attention on each: of the model's own "
         "translation, or of one word of it.",
@@ -52,7 +56,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed as the data were")
     sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
-    parser.add_argument("--subset", default="test", help="default: test")
+    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
     parser.add_argument("--layer", type=_number, help="from 1, or mean (default)")
     parser.add_argument(
         "--source-parser", help="parse --sentence with this, not the parser that made the data"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.cli.arguments import (
+    KEPT,
     add_engine,
     add_labels,
     add_models,
@@ -32,15 +33,22 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-preprocess",
         description="Raw parallel text to a directory that fairseq-train reads, with the source "
         "side's parses beside it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     text = parser.add_argument_group("text")
-    text.add_argument("-s", "--source-lang", required=True, metavar="LANG")
-    text.add_argument("-t", "--target-lang", required=True, metavar="LANG")
+    text.add_argument(
+        "-s", "--source-lang", required=True, metavar="LANG", help="the source's suffix, such as de"
+    )
+    text.add_argument(
+        "-t", "--target-lang", required=True, metavar="LANG", help="the target's suffix, such as en"
+    )
     text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, commas between them")
     text.add_argument("--testpref", metavar="PREF", help="test texts, commas between them")
-    text.add_argument("--destdir", type=Path, default=Path("data-bin"), metavar="DIR")
+    text.add_argument(
+        "--destdir", type=Path, default=Path("data-bin"), metavar="DIR",
+        help="the data directory to make",
+    )  # fmt: skip
     text.add_argument(
         "--max-length", type=positive, default=1023, metavar="N",
         help="leave out training and validation pairs with more subwords than this on a side",
@@ -74,7 +82,12 @@ def _parser() -> argparse.ArgumentParser:
         "every line); or give it a flat tree and count it",
     )  # fmt: skip
     subwords = parser.add_argument_group("subwords")
-    subwords.add_argument("--bpe", choices=list(SEGMENTERS), default="sentencepiece")
+    subwords.add_argument(
+        "--bpe",
+        choices=list(SEGMENTERS),
+        default="sentencepiece",
+        help="what cuts words into subwords",
+    )
     add_models(
         subwords,
         "use this model; without it, one is trained on both sides of the training text",
@@ -97,7 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     add_labels(subwords, "by default those beside --srcdict; labels that they lack become <unk>")
     work = parser.add_argument_group("work")
     add_engine(work)
-    work.add_argument("--seed", type=int, default=1)
+    work.add_argument(
+        "--seed", type=int, default=1, help="of SentencePiece's training and its sample of lines"
+    )
     return parser
 
 
@@ -181,7 +196,7 @@ def report(options: Options, counts: SplitCounts) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    run("fairseq-phrase-preprocess", _body, argv)
+    run("fairseq-phrase-preprocess", _body, argv, kept=KEPT)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        formatter_class=HelpFormatter,
         prog="fairseq-phrase-report",
         description="Make one table of trained models: Markdown, CSV, LaTeX, pictures, and an HTML "
         "page with all of it. A run is a folder ROW/seedN, or ROW, with what fairseq-train printed "
@@ -31,9 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
     )
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
-    parser.add_argument(
-        "--subset", default="test", help="the test set's name in fairseq (default: test)"
-    )
+    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
     parser.add_argument(
         "--test", choices=("bs", "ar", "none"), default="bs",
         help="sacrebleu's paired bootstrap (default), or approximate randomization, against the baseline",
@@ -50,17 +49,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tokenize", default="13a", choices=tuple(BLEU.TOKENIZERS), metavar="NAME",
         help="how sacrebleu finds the words that BLEU counts: zh for Chinese, none for references and "
-        f"translations in tokens; {', '.join(BLEU.TOKENIZERS)} (default: 13a)",
+        f"translations in tokens; {', '.join(BLEU.TOKENIZERS)}",
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.yaml",
         help="rows in the table's order, each with a title and the paper's number: "
         "'ROW: {title: TEXT, paper: 34.61}'",
     )  # fmt: skip
-    parser.add_argument("--caption", default="Results", help="the table's title (default: Results)")
+    parser.add_argument("--caption", default="Results", help="the table's title")
     parser.add_argument(
         "--examples", type=positive, default=5, metavar="N",
-        help="translations to show of each row, of the most gained and of the most lost (default: 5)",
+        help="translations to show of each row, of the most gained and of the most lost",
     )  # fmt: skip
     parser.add_argument(
         "--partial", action="store_true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fairseq_phrase.cli import run
+from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.synthetic.corpus import LANGUAGES, MAX_WORDS
 from fairseq_phrase.synthetic.writer import write_corpus
 
@@ -15,7 +15,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-synthetic",
         description="Write a German-English corpus made by a small grammar, with gold dependency "
         "(CoNLL-U) and constituency (bracketed) trees of both sides.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
@@ -23,8 +23,10 @@ def _parser() -> argparse.ArgumentParser:
             f"--{split}", type=_count, default=size, metavar="N", help=f"sentence pairs in {split}"
         )
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
-    parser.add_argument("--source-lang", choices=list(LANGUAGES), default="de")
-    parser.add_argument("--target-lang", choices=list(LANGUAGES), default="en")
+    for side, language in (("source", "de"), ("target", "en")):
+        parser.add_argument(
+            f"--{side}-lang", choices=list(LANGUAGES), default=language, help=f"the {side} language"
+        )
     parser.add_argument(
         "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
     )

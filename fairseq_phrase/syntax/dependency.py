@@ -73,8 +73,8 @@ class DependencyTree:
             cycle = [word := int(ancestors[word])]
             while (word := int(self.heads[word])) != cycle[0]:
                 cycle.append(word)
-            chain = " -> ".join(map(str, [*cycle, cycle[0]]))
-            raise ValueError(f"the heads of words {chain} form a cycle (words count from 0)")
+            chain = " -> ".join(str(word + 1) for word in [*cycle, cycle[0]])
+            raise ValueError(f"the heads of words {chain} form a cycle")
         return depths
 
     def __len__(self) -> int:
