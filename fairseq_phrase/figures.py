@@ -33,6 +33,6 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure to its file, in a folder that is made if need be."""
+    """Write a figure to its file, whole, in a folder that is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

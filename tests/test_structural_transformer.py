@@ -19,6 +19,7 @@ import fairseq_phrase.models.structural_transformer  # noqa: F401 - registers th
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 
@@ -451,3 +452,30 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
 def test_options_that_make_no_sense_are_refused(dictionary, options, message):
     with pytest.raises(UserError, match=message):
         build(dictionary, **options)
+
+
+@each_kind
+def test_attention_maps_are_the_weights_of_every_layer(dictionary, options):
+    model = build(dictionary, **options)
+    inputs = batch(dictionary, extra=1)
+    structure, maps = model.encoder.attention_maps(**inputs)
+    is_real = inputs["src_tokens"].ne(dictionary.pad())
+    width = is_real.size(1)
+    assert len(maps) == 2
+    for layer in maps:
+        (weights,) = layer.values()
+        assert weights.shape == (3, 2, width, width)
+        assert not weights.masked_fill(is_real[:, None, None], 0.0).any()
+        torch.testing.assert_close(weights.sum(-1).double(), torch.ones(3, 2, width).double())
+    relative = getattr(structure, "relative", None)
+    positions = {} if relative is None else relative.by_kind()
+    kinds = [kind for kind in ("sequential", "structural") if options.get(f"{kind}_relative")]
+    assert list(positions) == kinds
+    for kind, position in positions.items():
+        clip = model.cfg.relative_clip if kind == "sequential" else model.cfg.structural_clip
+        tree = model.encoder.find_tree(
+            inputs["src_tokens"],
+            ParseBatch({name: inputs[f"src_{name}"] for name in ("words", "heads")}),
+        )
+        unclipped = model.encoder.relative_positions(tree, width, torch.device("cpu"))[kind]
+        assert torch.equal(position, unclipped.clamp(-clip, clip))

@@ -19,7 +19,8 @@ from tree_strategies import Tree, flat, grown
 from fairseq_phrase.attention import constituent_maps as tree_attention
 from fairseq_phrase.attention import tree_picture
 from fairseq_phrase.attention.constituent_maps import Share, nonterminal_shares, shares_table
-from fairseq_phrase.attention.tree_picture import TreePicture, layout, plot_tree
+from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.attention.tree_picture import MAX_LEAVES, TreePicture, layout, plot_tree
 from fairseq_phrase.errors import UserError
 
 FOREST = [grown(6, 5, 4), flat(4), Tree(1, [], [-1])]
@@ -113,7 +114,7 @@ def test_nothing_to_measure_is_an_error(dictionary):  # noqa: F811
         with pytest.raises(UserError, match="no sentence has constituents"):
             nonterminal_shares(model, given)
     with pytest.raises(UserError, match="no tree Transformer"):
-        nonterminal_shares(build_phrase_transformer(dictionary), [])
+        nonterminal_shares(build_phrase_transformer(dictionary), [samples(dictionary, FOREST)])
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,11 @@ def whole_words() -> Dictionary:
     for number in range(WORDS):
         made.add_symbol(f"▁w{number}")
     return made
+
+
+def drawn(model, dictionary, inputs, **options):  # noqa: F811
+    task = task_of(dictionary)
+    return tree_picture.tree_picture(model, task, SourceSentence.of_batch(inputs, task), **options)
 
 
 def task_of(dictionary):  # noqa: F811
@@ -138,15 +144,15 @@ def test_a_picture_has_the_trees_nodes_and_the_attention_of_a_translation(whole_
     model = build(dictionary)
     tree = FOREST[0]
     inputs = batch(dictionary, [tree], extra=2)
-    picture = tree_picture.tree_picture(model, task_of(dictionary), inputs)
-    words = [dictionary[index] for index in inputs["src_tokens"][0, :7].tolist()]
+    picture = drawn(model, dictionary, inputs, layer="mean")
+    words = [dictionary[index].removeprefix("▁") for index in inputs["src_tokens"][0, :7].tolist()]
     assert picture.labels == [*words, *(["NP", "VP", "S"] * 2)[:5]]
     assert picture.leaves == 7
     above = [node + 7 if node >= 0 else -1 for node in tree.above] + [-1]
     parents = [node + 7 if node >= 0 else -1 for node in tree.parents]
     assert picture.parents.tolist() == above + parents
     assert picture.mass.sum() == pytest.approx(1)
-    assert picture.title.endswith("mean over layers")
+    assert picture.title.endswith("mean over 2 layers")
     # Once more by hand.
     tokens = tree_attention.translate(model, inputs, dictionary)
     previous = torch.cat([tokens[-1:], tokens[:-1]]).unsqueeze(0)
@@ -157,21 +163,21 @@ def test_a_picture_has_the_trees_nodes_and_the_attention_of_a_translation(whole_
         for layer in (0, 1)
     ]
     np.testing.assert_allclose(picture.mass, torch.stack(layers).mean((0, 1)).detach(), rtol=1e-4)
-    second = tree_picture.tree_picture(model, task_of(dictionary), inputs, layer=2, word="2")
+    second = drawn(model, dictionary, inputs, layer=2, word="2")
     np.testing.assert_allclose(second.mass, layers[1][1].detach(), rtol=1e-4)
     assert second.title.startswith(f"“{dictionary[int(tokens[1])][1:]}” in “")
-    assert second.title.endswith("layer 2")
+    assert second.title.endswith("layer 2 of 2")
 
 
 def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):  # noqa: F811
     model = build(dictionary)
     inputs = batch(dictionary, [FOREST[0]])
-    picture = tree_picture.tree_picture(model, task_of(dictionary), inputs, layer=1, encoder=True)
+    picture = drawn(model, dictionary, inputs, layer=1, encoder=True)
     _, maps = model.encoder.attention_maps(**inputs)
     np.testing.assert_allclose(
         picture.mass, maps[0]["all nodes"][0].mean((0, 1)).detach(), rtol=1e-4
     )
-    assert picture.title == "the encoder, layer 1"
+    assert picture.title == "the encoder, layer 1 of 2"
 
 
 def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused():
@@ -191,9 +197,9 @@ def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused(
 def test_layers_and_models_that_are_not_there_are_refused(dictionary):  # noqa: F811
     inputs = batch(dictionary, [FOREST[0]])
     with pytest.raises(UserError, match="layers 1 to 2, not 3"):
-        tree_picture.tree_picture(build(dictionary), task_of(dictionary), inputs, layer=3)
+        drawn(build(dictionary), dictionary, inputs, layer=3)
     with pytest.raises(UserError, match="no tree Transformer"):
-        tree_picture.tree_picture(build_phrase_transformer(dictionary), task_of(dictionary), inputs)
+        drawn(build_phrase_transformer(dictionary), dictionary, inputs)
 
 
 def test_parents_stand_above_the_middle_of_their_children():
@@ -204,7 +210,9 @@ def test_parents_stand_above_the_middle_of_their_children():
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_trees_are_drawn_in_every_format(tmp_path, suffix):
     mass = np.array([0.2, 0.3, 0.1, 0.4])
-    picture = TreePicture(["▁Hund", "▁läuft", "</s>", "S"], np.array([3, 3, -1, -1]), 3, mass, "x")
+    picture = TreePicture(
+        "Hund läuft", ["Hund", "läuft", "</s>", "S"], np.array([3, 3, -1, -1]), 3, mass, "x"
+    )
     path = tmp_path / "new" / f"tree.{suffix}"
     plot_tree(picture, path)
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
@@ -213,7 +221,28 @@ def test_trees_are_drawn_in_every_format(tmp_path, suffix):
 
 def test_a_sentence_without_constituents_is_drawn_too(tmp_path, dictionary):  # noqa: F811
     inputs = batch(dictionary, [Tree(1, [], [-1])])
-    picture = tree_picture.tree_picture(build(dictionary), task_of(dictionary), inputs)
+    picture = drawn(build(dictionary), dictionary, inputs)
     assert picture.parents.tolist() == [-1, -1]
     plot_tree(picture, tmp_path / "tree.png")
     assert (tmp_path / "tree.png").stat().st_size > 1000
+
+
+def test_a_sentence_of_too_many_tokens_is_refused(dictionary):  # noqa: F811
+    inputs = batch(dictionary, [flat(MAX_LEAVES)])
+    with pytest.raises(UserError, match=f"{MAX_LEAVES + 1} tokens, and a picture has room"):
+        drawn(build(dictionary), dictionary, inputs)
+
+
+def test_the_largest_tree_can_be_looked_at(tmp_path):
+    import matplotlib.image
+
+    parents = [*range(MAX_LEAVES, 2 * MAX_LEAVES - 1), 2 * MAX_LEAVES - 2]
+    parents += [*range(MAX_LEAVES + 1, 2 * MAX_LEAVES - 1), -1]  # a chain
+    mass = np.full(2 * MAX_LEAVES - 1, 1 / (2 * MAX_LEAVES - 1))
+    labels = ["$w_$"] * len(mass)
+    plot_tree(
+        TreePicture("x", labels, np.array(parents), MAX_LEAVES, mass, "x"), tmp_path / "t.png"
+    )
+    height, width = matplotlib.image.imread(tmp_path / "t.png").shape[:2]
+    assert width <= 6500
+    assert height <= 5500

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY, import_models
+from fairseq.tasks import TASK_REGISTRY, import_tasks
+from fairseq.utils import split_paths
 
-# Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.tree_transformer
-import fairseq_phrase.tasks.syntax_translation  # noqa: F401
-from fairseq_phrase.batch.syntax_dataset import collate_parses
+import fairseq_phrase
+from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, PREFIX
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.store.manifest import Manifest
+
+_PACKAGE = Path(fairseq_phrase.__file__).parent
 
 
 def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -> tuple[Any, Any]:
@@ -31,43 +32,76 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
         The model and its task.
 
     Raises:
-        UserError: the checkpoint is missing or does not fit the data.
+        UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
+            the data.
     """
-    if not checkpoint.is_file():
-        raise UserError(f"the checkpoint {checkpoint} is not there")
+    register_all()
     overrides: dict[str, Any] = {"data": str(data)}
     if source_parser is not None:
         overrides["source_parser"] = source_parser
+    state = _read(checkpoint, overrides)
+    for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
+        name = _name(state["cfg"], what)
+        if name not in registry:
+            raise UserError(
+                f"{checkpoint} holds a {what} '{name}', which neither fairseq nor this package has: "
+                "install the package that it is from"
+            )
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides=overrides
+            [str(checkpoint)], state=state
         )
     except (RuntimeError, FileNotFoundError, UserError) as error:
         raise UserError(f"{checkpoint} cannot be used with {data}: {error}") from None
     return models[0].eval(), task
 
 
-def model_input(sentence: EncodedSentence, task: Any) -> dict[str, torch.Tensor]:
-    """Make the encoder's input of one raw sentence.
+def _name(cfg: Any, what: str) -> str | None:
+    """Name the model or the task of a configuration; models without a data class call it ``arch``."""
+    part = getattr(cfg, what)
+    return getattr(part, "_name", None) or getattr(part, "arch", None)
 
-    Args:
-        sentence: the sentence, from ``task.encode_lines``.
-        task: the model's task.
 
-    Returns:
-        ``src_tokens`` of shape ``(1, tokens)`` and the parse that the model asks for, as
-        :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes it.
+def register_all() -> None:
+    """Register every task and model of this package, as ``--user-dir`` does in fairseq's commands."""
+    import_tasks(str(_PACKAGE / "tasks"), "fairseq_phrase.tasks")
+    import_models(str(_PACKAGE / "models"), "fairseq_phrase.models")
+
+
+def _read(checkpoint: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Read a checkpoint file, with its configuration changed.
+
+    Raises:
+        UserError: it is missing, or no fairseq checkpoint.
     """
-    dictionary = task.source_dictionary
-    indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
-    tokens = torch.tensor([indices])
-    parse = task.parse_of(sentence)
-    batch = collate_parses(tokens, [parse], dictionary) if parse else {}
-    return {"src_tokens": tokens, **batch}
+    if not checkpoint.is_file():
+        raise UserError(f"the checkpoint {checkpoint} is not there")
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
+        if all(_name(state["cfg"], what) for what in ("model", "task")) and state["model"]:
+            return state
+        problem = "it names no model or no task"
+    except pickle.UnpicklingError:
+        problem = "it is damaged, or holds objects that are not loaded because they could run code"
+    # What torch and fairseq raise depends on what the file holds instead: any of a dozen kinds.
+    except Exception as error:
+        problem = str(error).partition("\n")[0] or type(error).__name__
+    raise UserError(f"{checkpoint} is no fairseq checkpoint: {problem}")
 
 
-def dataset_input(task: Any, subset: str, index: int) -> dict[str, torch.Tensor]:
-    """Make the encoder's input of one sentence of a data directory.
+def raw_sentence(task: Any, line: str) -> SourceSentence:
+    """Parse a raw line and cut it into subwords, as the data were.
+
+    Raises:
+        UserError: the task or the data's parser takes no raw text.
+    """
+    if not hasattr(task, "encode_lines"):
+        raise UserError("this model's task does not parse raw text: name a sentence by its --index")
+    return SourceSentence.of_raw(task.encode_lines([line])[0], task)
+
+
+def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
+    """Read one sentence of a data directory.
 
     Args:
         task: the model's task.
@@ -77,12 +111,13 @@ def dataset_input(task: Any, subset: str, index: int) -> dict[str, torch.Tensor]
     Raises:
         UserError: there is no such subset or sentence.
     """
+    language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
+    if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
+        task.require_parses(["words"])  # for the labels, though the model may need none
     dataset = _loaded(task, subset)
     if not 0 <= index < len(dataset):
         raise UserError(f"{subset} has sentences 0 to {len(dataset) - 1}, not {index}")
-    net_input = dataset.collater([dataset[index]])["net_input"]
-    names = {"src_tokens", *(f"{PREFIX}{name}" for name in FIELDS)}
-    return {name: value for name, value in net_input.items() if name in names}
+    return SourceSentence.of_batch(dataset.collater([dataset[index]])["net_input"], task)
 
 
 def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:

@@ -10,8 +10,8 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from fairseq_phrase.attention.encoder_maps import attention_maps
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.tree_transformer import TreeEncoder
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
@@ -31,12 +31,6 @@ class Share:
     layer: int
     on_nonterminals: float
     of_nodes: float
-
-
-def require_tree_transformer(model: Any) -> None:
-    """Raise :class:`UserError` unless a model attends to the nodes of trees."""
-    if not isinstance(model.encoder, TreeEncoder):
-        raise UserError("this model is no tree Transformer: it attends to no constituents")
 
 
 def cross_attention(
@@ -71,8 +65,13 @@ def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch,
 
     Returns:
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
+
+    Raises:
+        UserError: the model is no tree Transformer.
     """
-    tree, maps = model.encoder.attention_maps(**net_input)
+    tree, maps = attention_maps(model, net_input)
+    if not isinstance(tree, TreeBatch):
+        raise UserError("this model is no tree Transformer: it attends to no constituents")
     return tree, torch.stack([layer["all nodes"].float().mean(1) for layer in maps])
 
 
@@ -93,14 +92,13 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
     Raises:
         UserError: the model is no tree Transformer, or nothing attends to nonterminals.
     """
-    require_tree_transformer(model)
     totals: dict[str, Any] = {"cross": 0, "self": 0}
     for sample in samples:
         net_input = dict(sample["net_input"])
         previous = net_input.pop("prev_output_tokens")
         with torch.no_grad():
-            tree, cross = cross_attention(model, net_input, previous)
-            _, own = self_attention(model, net_input)
+            tree, own = self_attention(model, net_input)
+            _, cross = cross_attention(model, net_input, previous)
         keys = tree.key_mask()[:, 0]
         # The end of the sentence, which the target begins with, attends like any other.
         attends = previous.ne(model.decoder.padding_idx)

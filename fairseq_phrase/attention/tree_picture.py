@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_phrase.attention.constituent_maps import (
-    cross_attention,
-    require_tree_transformer,
-    self_attention,
-    translate,
+from fairseq_phrase.attention.constituent_maps import cross_attention, self_attention, translate
+from fairseq_phrase.attention.encoder_maps import Choice, choose, named
+from fairseq_phrase.attention.source_sentence import (
+    SourceSentence,
+    require_length,
+    words_by_marks,
 )
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
+
+#: Sentences of more tokens than this are not drawn: they could not be read.
+MAX_LEAVES = 100
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class TreePicture:
     """A tree and the attention on its nodes, leaves first, then nonterminals, children before parents.
 
     Attributes:
+        sentence: its text.
         labels: the text of each node: its token, or its label.
         parents: the parent of each node, -1 at the top. Shape: ``(nodes,)``.
         leaves: number of leaves.
@@ -32,6 +38,7 @@ class TreePicture:
         title: what attends.
     """
 
+    sentence: str
     labels: list[str]
     parents: np.ndarray
     leaves: int
@@ -42,8 +49,8 @@ class TreePicture:
 def tree_picture(
     model: Any,
     task: Any,
-    net_input: dict[str, torch.Tensor],
-    layer: int | None = None,
+    sentence: SourceSentence,
+    layer: Choice = "last",
     word: str | None = None,
     encoder: bool = False,
 ) -> TreePicture:
@@ -52,65 +59,65 @@ def tree_picture(
     Args:
         model: a tree Transformer.
         task: its task.
-        net_input: the encoder's input, a batch of one sentence.
-        layer: the layer, from 1; the mean over layers if None.
+        sentence: the sentence.
+        layer: the layer, from 1, the last, or the mean over all.
         word: the word of the model's translation that attends, or its number from 1; the mean over
             all of them, and the end of the sentence, if None.
         encoder: take the encoder's attention, the mean over all nodes that attend.
 
     Raises:
         UserError: the model is no tree Transformer, or has no such layer, or its translation has no
-            such word.
+            such word, or the sentence is too long.
     """
-    require_tree_transformer(model)
-    with torch.no_grad():
-        if encoder:
-            tree, weights = self_attention(model, net_input)
-            attending, title = ~tree.node_padding_mask[0], "the encoder"
-        else:
-            tokens = translate(model, net_input, task.target_dictionary)
+    leaves = len(sentence.tokens)
+    require_length(leaves, MAX_LEAVES, "tokens")
+    _, weights = self_attention(model, sentence.net_input)
+    title = "the encoder"
+    attending = torch.ones(weights.size(2), dtype=torch.bool)
+    if not encoder:
+        with torch.no_grad():
+            tokens = translate(model, sentence.net_input, task.target_dictionary)
             previous = tokens.roll(1)  # the end of sentence stands in front
-            tree, weights = cross_attention(model, net_input, previous.unsqueeze(0))
-            attending, title = _attending(tokens, task.target_dictionary, word)
-    real = ~tree.node_padding_mask[0]
-    mass = _of_layer(weights[:, 0], layer)[attending][:, real].mean(0)
-    real_leaves = int((~tree.padding_mask).sum())
-    # The lowest nonterminal above a node is the first that holds it.
-    holds = torch.cat([tree.membership, tree.subtrees.tril(-1)], 2)[0, :, real][
-        tree.is_nonterminal[0]
-    ]
-    parents = np.full(len(mass), -1, dtype=np.int64)
-    for node in range(len(mass)):
-        above = holds[:, node].nonzero().flatten().tolist()
-        if above:
-            parents[node] = real_leaves + above[0]
-    words = [task.source_dictionary[index] for index in net_input["src_tokens"][0].tolist()]
-    names = [
-        task.label_dictionary("spans")[index] for index in net_input["src_spans"][0, :, 2].tolist()
-    ]
-    labels = [label for label, used in zip(words + names, real.tolist(), strict=True) if used]
-    where = "mean over layers" if layer is None else f"layer {layer}"
-    return TreePicture(labels, parents, real_leaves, mass.cpu().numpy(), f"{title}, {where}")
+            _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
+        attending, title = _attending(tokens, task.target_dictionary, word)
+    # (layers, 1, attending, nodes) -> (nodes,)
+    mass = choose(weights[:, 0], layer, "layer")[attending].mean(0)
+    names = [sentence.label([token]) for token in range(leaves)]
+    return TreePicture(
+        sentence.text,
+        names + [label for _, _, label in sentence.constituents],
+        _parents(sentence),
+        leaves,
+        mass.cpu().numpy(),
+        f"{title}, {named(layer, len(weights), 'layer')}",
+    )
 
 
-def _of_layer(weights: torch.Tensor, layer: int | None) -> torch.Tensor:
-    if layer is None:
-        return weights.mean(0)
-    if not 1 <= layer <= len(weights):
-        raise UserError(f"this model has layers 1 to {len(weights)}, not {layer}")
-    return weights[layer - 1]
+def _parents(sentence: SourceSentence) -> np.ndarray:
+    """Find the lowest constituent above each node, -1 where none is. Shape: ``(nodes,)``."""
+    leaves = len(sentence.tokens)
+    spans = [(start, end) for start, end, _ in sentence.constituents]
+    # What each node covers, and the first constituent that may be above it: children come first.
+    nodes = [(word, word + 1, 0) for word in sentence.words.tolist()]
+    nodes += [(start, end, number + 1) for number, (start, end) in enumerate(spans)]
+    parents = np.full(len(nodes), -1, dtype=np.int64)
+    for node, (first, last, after) in enumerate(nodes):
+        above = (
+            k for k in range(after, len(spans)) if spans[k][0] <= first and last <= spans[k][1]
+        )
+        parents[node] = leaves + next(above, -1 - leaves)
+    return parents
 
 
 def _attending(tokens: torch.Tensor, dictionary: Any, word: str | None) -> tuple[torch.Tensor, str]:
     """Find the target positions that attend, and say which they are."""
     pieces = [dictionary[index] for index in tokens.tolist()[:-1]]
-    begins = [number == 0 or piece.startswith("▁") for number, piece in enumerate(pieces)]
-    word_of = np.cumsum(begins)  # from 1
+    word_of = words_by_marks(pieces, ()) + 1
     words = [
         "".join(piece for piece, own in zip(pieces, word_of, strict=True) if own == number)
-        for number in range(1, (word_of[-1] if pieces else 0) + 1)
+        for number in range(1, int(word_of.max(initial=0)) + 1)
     ]
-    words = [text.replace("▁", "") for text in words]
+    words = [text.replace("▁", "").replace("@@", "") for text in words]
     translation = " ".join(words)
     attending = torch.ones(len(tokens), dtype=torch.bool)
     if word is None:
@@ -156,42 +163,54 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
     """
     places = layout(picture.parents.tolist(), picture.leaves)
     height = places[:, 1].max()
-    figure = new_figure(path, (max(5.0, 0.75 * picture.leaves), 2.0 + 0.75 * height))
+    # Inches a leaf and a level: less where there are many.
+    across = max(0.4, min(0.75, 24 / picture.leaves))
+    up = max(0.3, min(0.75, 15 / max(height, 1)))
+    width = max(5.0, across * picture.leaves)
+    figure = new_figure(path, (width, 2.2 + up * height))
     axes = figure.subplots()
     for child, parent in enumerate(picture.parents.tolist()):
         if parent >= 0:
-            (across, up), (over, top) = places[child], places[parent]
-            axes.plot([across, across, over], [up, top, top], color="0.75", linewidth=1, zorder=1)
+            (left, low), (middle, top) = places[child], places[parent]
+            axes.plot([left, left, middle], [low, top, top], color="0.75", linewidth=1, zorder=1)
     largest = float(picture.mass.max())
     nodes = axes.scatter(
         places[:, 0], places[:, 1], s=40 + 600 * picture.mass / largest, c=100 * picture.mass,
         cmap="YlGnBu", vmin=0.0, vmax=100 * largest, edgecolors="0.4", zorder=2,
     )  # fmt: skip
-    for node, label in enumerate(picture.labels):
-        is_leaf = node < picture.leaves
-        axes.annotate(
-            label.replace("▁", "") or "▁",
-            places[node],
-            xytext=(0, -18 if is_leaf else 13),
-            textcoords="offset points",
-            ha="center",
-            va="top" if is_leaf else "bottom",
-            rotation=45 if is_leaf else 0,
-            fontsize=8,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-        )
-        axes.annotate(
-            f"{picture.mass[node]:.0%}", places[node], ha="center", va="center", fontsize=6, zorder=3,
-            color="white" if picture.mass[node] > 0.6 * largest else "0.2",
-        )  # fmt: skip
+    for node in range(len(picture.labels)):
+        _annotate(axes, picture, node, places[node], largest)
     axes.set_xlim(-0.7, picture.leaves - 0.3)
     axes.set_ylim(-1.1, height + 0.6)
     axes.axis("off")
     on_nonterminals = float(picture.mass[picture.leaves :].sum())
-    axes.set_title(
-        f"attention of {picture.title}: {on_nonterminals:.0%} on constituents",
-        fontsize=9,
-        wrap=True,
-    )
+    caption = f"attention of {picture.title}: {on_nonterminals:.0%} on constituents"
+    lines = [textwrap.fill(text, max(60, int(11 * width))) for text in (picture.sentence, caption)]
+    axes.set_title("\n".join(lines), fontsize=10, parse_math=False)
     figure.colorbar(nodes, ax=axes, shrink=0.7, label="% of attention")
     save(figure, path)
+
+
+def _annotate(
+    axes: Any, picture: TreePicture, node: int, place: np.ndarray, largest: float
+) -> None:
+    """Write a node's label beside it, and its share of attention into it."""
+    is_leaf = node < picture.leaves
+    axes.annotate(
+        picture.labels[node],
+        place,
+        xytext=(0, -18 if is_leaf else 13),
+        textcoords="offset points",
+        ha="right" if is_leaf else "center",
+        va="top" if is_leaf else "bottom",
+        rotation=45 if is_leaf else 0,
+        rotation_mode="anchor" if is_leaf else None,
+        fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        parse_math=False,
+    )
+    share = picture.mass[node]
+    axes.annotate(
+        f"{share:.0%}", place, ha="center", va="center", fontsize=6, zorder=3,
+        color="white" if share > 0.6 * largest else "0.2",
+    )  # fmt: skip

@@ -35,14 +35,9 @@ def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
     from fairseq_phrase.attention.checkpoints import dataset_batches, load_model
-    from fairseq_phrase.attention.constituent_maps import (
-        nonterminal_shares,
-        require_tree_transformer,
-        shares_table,
-    )
+    from fairseq_phrase.attention.constituent_maps import nonterminal_shares, shares_table
 
     model, task = load_model(args.path, args.data)
-    require_tree_transformer(model)
     table = shares_table(
         nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
     )

@@ -10,8 +10,13 @@ from typing import Any
 from fairseq_phrase.cli import HelpFormatter, run
 
 
-def _number(text: str) -> int | None:
-    return None if text == "mean" else int(text)
+def _choice(text: str) -> Any:
+    """Read a number from 1, ``mean`` or ``last``."""
+    if text in ("mean", "last"):
+        return text
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number from 1, mean or last, not {text}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,12 +29,15 @@ def _parser() -> argparse.ArgumentParser:
     attention = commands.add_parser(
         "attention",
         formatter_class=HelpFormatter,
-        help="the PhraseTransformer's two attention matrices for a sentence",
-        description="Draw a sentence's attention over all nodes and within phrases, with words and "
-        "phrases as labels (the paper's figure 3).",
+        help="an encoder's attention matrices for a sentence",
+        description="Draw a sentence's attention in the encoder, with words as labels: over all nodes "
+        "and within phrases for a PhraseTransformer, beside the relative positions for a "
+        "structural-position Transformer, over tokens and constituents for a tree Transformer.",
     )
     _add_sentence(attention)
-    attention.add_argument("--head", type=_number, help="from 1, or mean (default)")
+    attention.add_argument(
+        "--head", type=_choice, default="mean", metavar="N", help="from 1, last, or mean"
+    )
     tree = commands.add_parser(
         "tree",
         formatter_class=HelpFormatter,
@@ -46,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--encoder", action="store_true", help="the encoder's attention, not the decoder's"
     )
     for command, out in ((attention, "attention.png"), (tree, "tree.png")):
-        command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg, .pdf")
+        command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
     return parser
 
 
@@ -57,36 +65,33 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence.add_argument("--sentence", help="raw text, parsed as the data were")
     sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
     parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
-    parser.add_argument("--layer", type=_number, help="from 1, or mean (default)")
+    parser.add_argument(
+        "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
+    )
     parser.add_argument(
         "--source-parser", help="parse --sentence with this, not the parser that made the data"
     )
 
 
-def _load(args: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
-    from fairseq_phrase.attention.checkpoints import dataset_input, load_model, model_input
-
-    model, task = load_model(args.path, args.data, args.source_parser)
-    if args.sentence is not None:
-        return model, task, model_input(task.encode_lines([args.sentence])[0], task)
-    return model, task, dataset_input(task, args.subset, args.index)
-
-
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
-    model, task, net_input = _load(args)
-    if args.picture == "attention":
-        from fairseq_phrase.attention.phrase_maps import attention_picture, plot_attention
+    from fairseq_phrase.attention.checkpoints import dataset_sentence, load_model, raw_sentence
 
-        dictionary = task.source_dictionary
-        plot_attention(
-            attention_picture(model, net_input, dictionary, args.layer, args.head), args.out
-        )
+    model, task = load_model(args.path, args.data, args.source_parser)
+    if args.sentence is not None:
+        sentence = raw_sentence(task, args.sentence)
+    else:
+        sentence = dataset_sentence(task, args.subset, args.index)
+    if args.picture == "attention":
+        from fairseq_phrase.attention.encoder_maps import attention_picture
+        from fairseq_phrase.attention.heat_maps import plot_attention
+
+        plot_attention(attention_picture(model, sentence, args.layer, args.head), args.out)
     else:
         from fairseq_phrase.attention.tree_picture import plot_tree, tree_picture
 
-        picture = tree_picture(model, task, net_input, args.layer, args.word, args.encoder)
+        picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)
     print(args.out)
 

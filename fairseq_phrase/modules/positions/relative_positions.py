@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -48,11 +48,13 @@ class RelativePositions:
         num_rows: number of rows R of all tables.
         masked_keys: True at keys that get no weight; None where all get some.
             Shape: (batch, keys)
+        clips: the largest position of each kind, in the order of ``rows``.
     """
 
     rows: tuple[Tensor, ...]
     num_rows: int
     masked_keys: Tensor | None = None
+    clips: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -96,7 +98,19 @@ class RelativePositions:
                 )
             if bool(padding_mask.any()):
                 masked = padding_mask & ~padding_mask.all(1, keepdim=True)
-        return cls(tuple(rows), first, masked)
+        return cls(tuple(rows), first, masked, dict(clips))
+
+    def by_kind(self) -> dict[str, Tensor]:
+        """Give back the relative positions of each kind, clipped.
+
+        Returns:
+            Shape of each: (batch or 1, queries, keys), int64
+        """
+        positions, first = {}, 0
+        for (kind, clip), rows in zip(self.clips.items(), self.rows, strict=True):
+            positions[kind] = rows - (first + clip)
+            first += 2 * clip + 1
+        return positions
 
     def of_heads(self, like: Tensor) -> list[Tensor]:
         """View the rows as indices for all heads. Shape of each: (batch, heads, queries, keys)."""

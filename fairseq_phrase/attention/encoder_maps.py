@@ -1,0 +1,169 @@
+"""An encoder's attention in one sentence, whatever the encoder.
+
+An encoder is asked for two things (:class:`fairseq_phrase.models.syntax_encoder.SyntaxEncoder` has both):
+``attention_maps``, the batch's structure and each layer's weights, and ``node_members``, the tokens of
+each node. The tokens are the first nodes. If the structure has relative positions, these are drawn too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_phrase.attention.source_sentence import SourceSentence, require_length
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+#: Nodes of more than this many are not drawn: their labels could not be read.
+MAX_NODES = 200
+_TITLES = {
+    "all nodes": "attention over all nodes",
+    "sequential": "relative position in the sentence",
+    "structural": "relative position in the tree",
+}
+Choice = int | Literal["mean", "last"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One matrix of a picture.
+
+    Attributes:
+        title: what it shows.
+        values: row attends to column. Shape: ``(nodes, nodes)``.
+        is_attention: whether the values are weights, of which rows sum to 1, or relative positions.
+    """
+
+    title: str
+    values: np.ndarray
+    is_attention: bool = True
+
+
+@dataclass(frozen=True)
+class AttentionPicture:
+    """The matrices of a sentence.
+
+    Attributes:
+        sentence: its text.
+        subtitle: which layer and head the weights are of.
+        labels: the text of each node, tokens first.
+        words: the word of each node, -1 at nodes that are no part of a word; neighbours of one word
+            are subwords. Shape: ``(nodes,)``.
+        num_tokens: how many nodes are tokens.
+        others: what the other nodes are called, ``phrases``.
+        panels: the matrices, left to right.
+    """
+
+    sentence: str
+    subtitle: str
+    labels: list[str]
+    words: np.ndarray
+    num_tokens: int
+    others: str
+    panels: list[Panel]
+
+
+def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[dict[str, Tensor]]]:
+    """Ask a model's encoder for its structure and its layers' weights, by attention block.
+
+    Raises:
+        UserError: the encoder does not give them.
+    """
+    compute = getattr(model.encoder, "attention_maps", None)
+    if compute is None:
+        raise UserError(
+            f"{type(model.encoder).__name__} gives no attention maps: only this package's encoders, "
+            "and those that have a method attention_maps, can be drawn"
+        )
+    with torch.no_grad():
+        return compute(**net_input)
+
+
+def attention_picture(
+    model: Any, sentence: SourceSentence, layer: Choice = "last", head: Choice = "mean"
+) -> AttentionPicture:
+    """Compute a sentence's attention.
+
+    Args:
+        model: a model whose encoder gives attention maps.
+        sentence: the sentence.
+        layer: the layer, from 1, the last, or the mean over all.
+        head: likewise.
+
+    Raises:
+        UserError: there is no such layer or head, the encoder gives no maps, or the sentence is too
+            long.
+    """
+    require_length(len(sentence.tokens), MAX_NODES, "tokens")
+    structure, layers = attention_maps(model, sentence.net_input)
+    labels, is_node, others = _nodes(model.encoder, structure, sentence)
+    total = len(labels)
+    what = f"nodes (tokens and {others})" if others else "tokens"
+    require_length(total, MAX_NODES, what)
+    panels = [
+        Panel(_TITLES[kind], positions[0].numpy()[np.ix_(is_node, is_node)], is_attention=False)
+        for kind, positions in _positions(structure).items()
+    ]
+    num_layers, num_heads = len(layers), 0
+    for block in layers[0]:
+        # (layers, heads, nodes, nodes)
+        weights = torch.stack([maps[block][0] for maps in layers]).float()
+        num_heads = weights.size(1)
+        weights = choose(choose(weights, layer, "layer"), head, "head")
+        title = _TITLES.get(block, f"attention {block}")
+        panels.append(Panel(title, weights.cpu().numpy()[np.ix_(is_node, is_node)]))
+    words = np.full(total, -1, dtype=np.int64)
+    words[: len(sentence.words)] = sentence.words
+    subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
+    return AttentionPicture(
+        sentence.text, subtitle, labels, words, len(sentence.tokens), others, panels
+    )
+
+
+def _nodes(
+    encoder: Any, structure: Any, sentence: SourceSentence
+) -> tuple[list[str], np.ndarray, str]:
+    """Find the text of each node, which of the batch's nodes it is, and what the others are called."""
+    (members,) = encoder.node_members(sentence.net_input["src_tokens"], structure)
+    is_node = np.flatnonzero([bool(node) for node in members])
+    labels = [sentence.label(members[node]) for node in is_node]
+    num_tokens = len(sentence.tokens)
+    if len(labels) == num_tokens:
+        return labels, is_node, ""
+    if isinstance(structure, TreeBatch):
+        names = [f"{label}: " for _, _, label in sentence.constituents]
+        named_nodes = map(str.__add__, names, labels[num_tokens:])
+        return [*labels[:num_tokens], *named_nodes], is_node, "constituents"
+    return labels, is_node, "phrases"
+
+
+def _positions(structure: Any) -> dict[str, Tensor]:
+    """Find the relative positions of nodes, by kind, if the structure has any."""
+    relative: RelativePositions | None = getattr(structure, "relative", None)
+    return {} if relative is None else relative.by_kind()
+
+
+def choose(weights: Tensor, which: Choice, what: str) -> Tensor:
+    """Take one entry of the first axis by its number from 1, the last, or the mean of all.
+
+    Raises:
+        UserError: there is no such entry.
+    """
+    if which == "mean":
+        return weights.mean(0)
+    number = len(weights) if which == "last" else which
+    if not 1 <= number <= len(weights):
+        raise UserError(f"this model has {what}s 1 to {len(weights)}, not {number}")
+    return weights[number - 1]
+
+
+def named(which: Choice, count: int, what: str) -> str:
+    """Name what :func:`choose` takes out of so many."""
+    if which == "mean":
+        return f"mean over {count} {what}s"
+    return f"{what} {count if which == 'last' else which} of {count}"

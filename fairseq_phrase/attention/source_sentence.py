@@ -1,0 +1,186 @@
+"""A source sentence as an encoder takes it, and the text of its tokens, phrases and constituents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+
+@dataclass(frozen=True)
+class SourceSentence:
+    """One sentence.
+
+    Attributes:
+        net_input: the encoder's input, a batch of this sentence without padding.
+        tokens: the text of each token, with the marks of subwords; unknown ones as they were typed,
+            where the sentence is raw text.
+        words: the word of each token, from 0; -1 at tokens of no word. Shape: ``(tokens,)``.
+        constituents: first word, one past the last, and label of each constituent, children first.
+    """
+
+    net_input: dict[str, torch.Tensor]
+    tokens: list[str]
+    words: np.ndarray
+    constituents: list[tuple[int, int, str]]
+
+    @classmethod
+    def of_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
+        """Take a parsed raw sentence, from ``task.encode_lines``.
+
+        Raises:
+            UserError: the parser made no trees, and the model needs some.
+        """
+        dictionary = task.source_dictionary
+        indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        parse = {"words": sentence.words, **task.parse_of(sentence)}
+        tokens = torch.tensor([indices])
+        net_input = {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}
+        typed = [*sentence.pieces, dictionary[dictionary.eos()]]
+        return cls._of(net_input, typed, task)
+
+    @classmethod
+    def of_batch(cls, net_input: dict[str, torch.Tensor], task: Any) -> SourceSentence:
+        """Take a collated batch of one sentence; padding is dropped.
+
+        Args:
+            net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and what else
+                fairseq puts with them.
+            task: the model's task.
+        """
+        is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
+        kept = {}
+        for name, values in net_input.items():
+            field = FIELDS.get(name.removeprefix(PREFIX))
+            if name == "src_tokens" or (field and field.per == "subword"):
+                kept[name] = values[:, is_token]
+            elif field:
+                kept[name] = values[:, _is_filled(values[0])]
+        tokens = [task.source_dictionary[index] for index in kept["src_tokens"][0].tolist()]
+        return cls._of(kept, tokens, task)
+
+    @classmethod
+    def _of(
+        cls, net_input: dict[str, torch.Tensor], tokens: list[str], task: Any
+    ) -> SourceSentence:
+        words = net_input["src_words"][0].numpy() if "src_words" in net_input else None
+        if words is None:
+            dictionary = task.source_dictionary
+            special = {dictionary[index] for index in (dictionary.bos(), dictionary.eos())}
+            words = words_by_marks(tokens, special)
+        constituents = []
+        if "src_spans" in net_input:
+            spans = net_input["src_spans"][0].tolist()
+            labels = task.label_dictionary("spans")
+            constituents = [(start, end, labels[label]) for start, end, label in spans]
+        return cls(net_input, tokens, words, constituents)
+
+    @cached_property
+    def text(self) -> str:
+        """The sentence, without marks of subwords and without the end of sentence."""
+        return self.label(np.flatnonzero(self.words >= 0))
+
+    def label(self, members: Iterable[int]) -> str:
+        """Spell a node.
+
+        Args:
+            members: its tokens, from 0.
+
+        Returns:
+            Its words; ``…`` between words that are not adjacent, and brackets around the part of a
+            word that the node holds, if it does not hold the whole: ``Repar[ieren] das``.
+        """
+        held = {int(token) for token in members}
+        text, last = "", None
+        for tokens in self._tokens_of_words:
+            if held.isdisjoint(tokens):
+                continue
+            if last is not None:
+                text += " … " if tokens[0] != last + 1 else " " * self._spelled[tokens[0]][1]
+            text += self._word(tokens, held)
+            last = tokens[-1]
+        return text
+
+    def constituent_tokens(self, start: int, end: int) -> list[int]:
+        """Return the tokens of the words from ``start`` to ``end``, which is not among them."""
+        return np.flatnonzero((self.words >= start) & (self.words < end)).tolist()
+
+    def _word(self, tokens: Sequence[int], held: set[int]) -> str:
+        """Spell a word of which a node holds some tokens."""
+        texts = [self._spelled[token][0] for token in tokens]
+        if held.issuperset(tokens):
+            return "".join(texts).removeprefix("▁") or "▁"
+        runs = groupby(zip(tokens, texts, strict=True), key=lambda pair: pair[0] in held)
+        spelled = [(inside, "".join(text for _, text in run)) for inside, run in runs]
+        return "".join(f"[{text}]" if inside else text for inside, text in spelled)
+
+    @cached_property
+    def _tokens_of_words(self) -> list[list[int]]:
+        """The tokens of each word, and each token of no word by itself."""
+        keys = [word if word >= 0 else -1 - token for token, word in enumerate(self.words.tolist())]
+        pairs = groupby(range(len(keys)), key=keys.__getitem__)
+        return [list(tokens) for _, tokens in pairs]
+
+    @cached_property
+    def _spelled(self) -> list[tuple[str, bool]]:
+        """The text of each token without marks, and whether white space precedes it."""
+        if any("▁" in token for token in self.tokens):
+            return [
+                (token.removeprefix("▁").replace("▁", " ") or "▁", token.startswith("▁"))
+                for token in self.tokens
+            ]
+        # subword_nmt and plain words do not keep white space.
+        begins = np.diff(self.words, prepend=-1) != 0
+        return [
+            (token.removesuffix("@@"), bool(first))
+            for token, first in zip(self.tokens, begins, strict=True)
+        ]
+
+
+def _is_filled(values: torch.Tensor) -> torch.Tensor:
+    """Tell which of a sentence's words or constituents are not padding. Shape: ``(items,)``."""
+    return values.ge(0).flatten(1).any(1) if values.dim() > 1 else values.ge(0)
+
+
+def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
+    """Number the words of a sentence without a parse, by the marks of its subwords."""
+    marks_spaces = any("▁" in token for token in tokens)
+    words, word, previous = [], -1, None
+    for token in tokens:
+        if token in special:
+            words.append(-1)
+            previous = None
+            continue
+        goes_on = not token.startswith("▁") if marks_spaces else str(previous).endswith("@@")
+        word += previous is None or not goes_on
+        words.append(word)
+        previous = token
+    return np.array(words, dtype=np.int64)
+
+
+def require_length(count: int, limit: int, what: str) -> None:
+    """Refuse a picture that nobody could read, before it takes gigabytes.
+
+    Args:
+        count: how many rows or columns it would have.
+        limit: the most that it may have.
+        what: what they are.
+
+    Raises:
+        UserError: there are too many.
+    """
+    if count > limit:
+        raise UserError(
+            f"the sentence has {count} {what}, and a picture has room for {limit}: choose a shorter "
+            "sentence"
+        )

@@ -1,0 +1,118 @@
+"""The text of tokens, phrases and constituents in pictures."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_phrase.attention.source_sentence import (
+    SourceSentence,
+    require_length,
+    words_by_marks,
+)
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+
+def sentence(tokens, words=None, constituents=()):
+    words = words_by_marks(tokens, {"</s>"}) if words is None else np.array(words)
+    return SourceSentence({}, tokens, words, list(constituents))
+
+
+LEUTE = sentence(
+    ["▁Leute", "▁Re", "par", "ieren", "▁das", "▁Dach", ".", "</s>"], [0, 1, 1, 1, 2, 3, 4, -1]
+)
+
+
+def test_the_text_is_the_sentence_without_marks():
+    assert LEUTE.text == "Leute Reparieren das Dach."
+
+
+@pytest.mark.parametrize(
+    ("members", "label"),
+    [
+        ([0], "Leute"),
+        ([1], "[Re]parieren"),
+        ([2], "Re[par]ieren"),
+        ([3], "Repar[ieren]"),
+        ([1, 2, 3], "Reparieren"),
+        ([1, 3], "[Re]par[ieren]"),
+        ([3, 4], "Repar[ieren] das"),
+        ([5, 6], "Dach."),
+        ([0, 4], "Leute … das"),
+        ([0, 2], "Leute Re[par]ieren"),
+        ([7], "</s>"),
+    ],
+)
+def test_a_node_shows_its_words_and_which_part_of_them_it_holds(members, label):
+    assert LEUTE.label(members) == label
+
+
+def test_the_words_of_subword_nmt_are_spelled_likewise():
+    tokens = ["Leute", "re@@", "par@@", "ieren", "</s>"]
+    made = sentence(tokens)
+    assert made.words.tolist() == [0, 1, 1, 1, -1]
+    assert made.label([2]) == "re[par]ieren"
+    assert made.text == "Leute reparieren"
+
+
+def test_a_piece_that_is_a_space_alone_shows_only_where_its_word_is_split():
+    made = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
+    assert [made.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
+    assert made.text == "ein ☃ ▁"
+
+
+def test_without_a_parse_words_begin_at_white_space():
+    assert words_by_marks(["▁Hun", "d", "▁läuft", "."], ()).tolist() == [0, 0, 1, 1]
+    assert words_by_marks(["<s>", "a", "b", "</s>"], {"<s>", "</s>"}).tolist() == [-1, 0, 1, -1]
+
+
+@pytest.fixture
+def task():
+    dictionary, labels = Dictionary(), Dictionary()
+    for symbol in ("▁Hund", "▁läuft"):
+        dictionary.add_symbol(symbol)
+    labels.add_symbol("NP")
+    return Namespace(
+        source_dictionary=dictionary,
+        label_dictionary=lambda field: labels,
+        parse_of=lambda sentence: {"spans": np.array([[0, 2, labels.index("NP")]])},
+    )
+
+
+def test_unknown_words_of_raw_text_are_spelled_as_they_were_typed(task):
+    pieces = ["▁Hund", "▁☃", "▁läuft"]
+    raw = EncodedSentence(
+        pieces, np.arange(3), np.array([2, 2, 2]), [], [], np.array([[0, 2]]), ["NP"]
+    )
+    made = SourceSentence.of_raw(raw, task)
+    assert made.text == "Hund ☃ läuft"
+    assert task.source_dictionary.unk() == made.net_input["src_tokens"][0, 1]
+    assert made.constituents == [(0, 2, "NP")]
+    assert made.label(made.constituent_tokens(0, 2)) == "Hund ☃"
+
+
+def test_padding_and_targets_of_a_batch_are_left_out(task):
+    dictionary = task.source_dictionary
+    tokens = torch.tensor([[4, 5, dictionary.eos(), dictionary.pad()]])
+    words = torch.tensor([[0, 1, -1, -1]])
+    made = SourceSentence.of_batch(
+        {"src_tokens": tokens, "src_words": words, "src_heads": torch.tensor([[1, 1]]),
+         "src_lengths": torch.tensor([3]), "prev_output_tokens": tokens},
+        task,
+    )  # fmt: skip
+    assert made.tokens == ["▁Hund", "▁läuft", "</s>"]
+    assert {name: values.shape[1] for name, values in made.net_input.items()} == {
+        "src_tokens": 3, "src_words": 3, "src_heads": 2,
+    }  # fmt: skip
+    assert made.words.tolist() == [0, 1, -1]
+
+
+def test_a_sentence_that_is_too_long_is_refused():
+    require_length(200, 200, "tokens")
+    with pytest.raises(UserError, match="has 201 tokens, and a picture has room for 200: choose"):
+        require_length(201, 200, "tokens")
