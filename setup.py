@@ -39,6 +39,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
+    package_data={"fairseq_phrase.report": ["page.html"]},
     python_requires=">=3.10,<3.13",
     # The oldest that were tried; but torch's is where weights_only became the default (2.13 was
     # tried), and of spaCy 3.8 it was 3.8.18.
@@ -46,10 +47,13 @@ setup(
         "fairseq-fixed==0.12.3.1",
         "torch>=2.6",
         "numpy>=2.0.2",
+        "Jinja2>=3.1",
         "PyYAML>=6",
         "sacrebleu>=2.3.1",
+        "scipy>=1.13",
         "sentencepiece>=0.2.0",
         "spacy>=3.8",
+        "tabulate>=0.9",
         "tqdm>=4.64",
     ],
     extras_require={

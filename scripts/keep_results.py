@@ -10,12 +10,12 @@ Checkpoints, data and the test sets' own text stay where they are; the rest is s
     data-bin/syntax.*.json          parser, subwords, numbers of sentences
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
-    runs/ROW/seedN/train.log        what fairseq-train logged
-    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format, and its log
-    runs/ROW/seedN/interactive-*    numbers of sentences and the log, for the speed with parsing
+    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
+    logs.tar.xz                     the logs, under the names that they had: runs/ROW/seedN/train.log,
+                                    generate-*.log, and interactive-* for the speed with parsing
 
-fairseq-phrase-report makes the report again from runs/ (`--help`), and sacrebleu scores a translation
-by itself:
+fairseq-phrase-report makes the report again from runs/ (`--help`): it finds the logs in the archive. To
+read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a translation by itself:
 
     grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
 """
@@ -27,13 +27,17 @@ import os
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
+
+from fairseq_phrase.report.kept_logs import ARCHIVE
 
 _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
+_LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
 
@@ -56,9 +60,10 @@ def keep(table: Path, folder: Path) -> None:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
         target = folder.joinpath(*parts)
-        for pattern in ("train.log", "commands.sh", "generate-*", "interactive-*"):
+        for pattern in ("commands.sh", "generate-*.txt", *_LOGS):
             for source in run.glob(pattern):
                 copy(source, target / source.name)
+    archive_logs(folder)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
 
@@ -80,6 +85,18 @@ def copy(source: Path, target: Path) -> None:
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")
     target.write_text(text, encoding="utf-8")
+
+
+def archive_logs(folder: Path) -> None:
+    """Move the logs of all runs in a folder into one archive, the same bytes for the same logs."""
+    logs = sorted({log for pattern in _LOGS for log in folder.glob(f"**/{pattern}")})
+    with tarfile.open(folder / ARCHIVE, "w:xz", preset=9) as archive:
+        for log in logs:
+            member = tarfile.TarInfo(log.relative_to(folder).as_posix())
+            member.size = log.stat().st_size
+            with open(log, "rb") as stream:
+                archive.addfile(member, stream)
+            log.unlink()
 
 
 def readme(table: Path, folder: Path, reports: list[Path]) -> str:

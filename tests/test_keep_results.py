@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from conftest import REPOSITORY
 from report_table import report, write_table
 from run_folders import write_interactive
+
+from fairseq_phrase.report.kept_logs import log_lines
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -56,8 +59,8 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     assert f"wrote {kept}" in script("keep_results", table, kept, cwd=tmp_path)
     after = report(table, *ARGUMENTS, runs=("../results/mine/runs",), out="again")
     assert after == before
-    for name in ("report.csv", "report.tex"):
-        assert (table / "again" / name).read_text() == (kept / "report" / name).read_text()
+    for name in ("report.csv", "report.tex", "curves.png"):
+        assert (table / "again" / name).read_bytes() == (kept / "report" / name).read_bytes()
     text = (kept / "README.md").read_text()
     assert "commit: abc" in text
     assert before.strip() in text
@@ -67,12 +70,15 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
     assert {"settings", "configs/k2.yaml", "data-bin/syntax.de.json", "report/curves.png"} <= files
     assert {path for path in files if path.startswith("runs/k2/seed1")} == {
-        f"runs/k2/seed1/{name}"
-        for name in (
-            "commands.sh", "train.log", "generate-test.txt", "generate-test.log",
-            "interactive-test.txt", "interactive-test.log",
-        )
-    }  # fmt: skip
+        f"runs/k2/seed1/{name}" for name in ("commands.sh", "generate-test.txt")
+    }
+    with tarfile.open(kept / "logs.tar.xz") as archive:
+        assert {name for name in archive.getnames() if name.startswith("runs/k2/seed1")} == {
+            f"runs/k2/seed1/{name}"
+            for name in (
+                "train.log", "generate-test.log", "interactive-test.txt", "interactive-test.log"
+            )
+        }  # fmt: skip
     assert "with parsing" in before
     assert not [path for path in files if path.endswith((".pt", ".bin"))]
 
@@ -83,11 +89,14 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     manifest = tmp_path / "kept" / "data-bin" / "syntax.de.json"
     assert manifest.read_text() == '{"parser": "spacy:de"}\n'
     run = tmp_path / "kept" / "runs" / "k2" / "seed1"
+    logged = {
+        name: "\n".join(log_lines(run / name)) for name in ("train.log", "interactive-test.txt")
+    }
     kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
     assert kinds == {"D-", "Ge"}
-    spoken = (run / "interactive-test.txt").read_text().splitlines()
+    spoken = logged["interactive-test.txt"].splitlines()
     assert spoken == [f"S-{number}\t" for number in range(60)]
-    assert "Saved checkpoint table/rows/k2/x.pt" in (run / "train.log").read_text()
+    assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]
     script("keep_results", table, tmp_path / "kept", cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
 

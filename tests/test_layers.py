@@ -80,3 +80,12 @@ def test_a_layer_works_where_what_it_does_not_need_is_not_installed(layer, missi
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert finished.returncode == 0, finished.stderr
+
+
+def test_no_modules_import_one_another_in_a_circle():
+    paths = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    imports = {name: imported_modules(path) & set(paths) for name, path in paths.items()}
+    assert list(TopologicalSorter(imports).static_order())

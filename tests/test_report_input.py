@@ -148,7 +148,7 @@ def test_a_missing_baseline_is_refused(table, capsys):
     for seed in (1, 2):
         (table / "runs" / "baseline" / f"seed{seed}" / "generate-test.txt").unlink()
     said = refusal(table, capsys, "--baseline", "baseline", "--partial")
-    assert "the baseline 'baseline' has no run that came to its end:" in said
+    assert "the baseline 'baseline' has no finished run:" in said
 
 
 def test_a_table_of_some_rows_says_so_in_its_caption(table):
@@ -156,7 +156,7 @@ def test_a_table_of_some_rows_says_so_in_its_caption(table):
     rows.write_text("baseline: Transformer\nk3: {title: Phrase k=3, paper: 35.1}\nk2: Phrase k=2\n")
     text = report(table, "--rows", str(rows), "--caption", "Multi30k")
     assert text.startswith("**Multi30k (2 of 3 rows)**\n")
-    assert "Rows that nothing was run for: Phrase k=3." in text
+    assert "Rows without runs: Phrase k=3." in text
     assert [cells[0] for cells in table_lines(text)] == ["model", "Transformer", "Phrase k=2"]
     assert "(2 of 3 rows)" in (table / "out" / "report.html").read_text()
     runs = {row["row"]: row["runs"] for row in records(table / "out" / "report.csv")}
@@ -207,3 +207,26 @@ def test_folders_without_runs_and_missing_folders_are_refused(table, capsys):
     (table / "data-bin").mkdir()
     assert "has no runs: expected train.log" in refusal(table, capsys, runs=("data-bin",))
     assert "nowhere is not there" in refusal(table, capsys, runs=("nowhere",))
+
+
+def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
+    write_run(table / "runs" / "k3" / "seed1", translations(5), SOURCES, REFERENCES)
+    said = refusal(table, capsys, "--baseline", "baseline", "--test", "seeds")
+    assert "--test seeds needs at least two seeds of each row: 'k3' has 1" in said
+    assert "name one with --baseline ROW" in refusal(table, capsys, "--test", "seeds")
+
+
+def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
+    reference = str(table / "test.en")
+    said = refusal(table, capsys, "--reference", reference, reference)
+    assert "two references are of the test set 'test'" in said
+    said = refusal(table, capsys, "--reference", f"test={reference}", f"test1={reference}")
+    assert "has no translations: no generate-test1.txt" in said
+
+
+def test_a_source_of_another_length_or_test_set_is_refused(table, capsys):
+    (table / "test.de").write_text("eins\nzwei\n")
+    said = refusal(table, capsys, "--source", str(table / "test.de"))
+    assert "the source of the test set 'test' has 2 lines, its reference 60" in said
+    said = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
+    assert "--source names the test set 'test1', and --reference does not" in said

@@ -10,7 +10,6 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.cli import HelpFormatter, run
 from fairseq_phrase.cli.arguments import positive
-from fairseq_phrase.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -27,22 +26,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
     )
-    parser.add_argument("--reference", type=Path, required=True, help="raw text, .gz accepted")
+    parser.add_argument(
+        "--reference", nargs="+", required=True, metavar="[SUBSET=]FILE",
+        help="raw text, .gz accepted; several test sets: test=FILE test1=FILE, by fairseq's names",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source", nargs="+", metavar="[SUBSET=]FILE",
+        help="the test sets' raw sentences, for the page's examples; without them, as fairseq printed them",
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
     )
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
-    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
     parser.add_argument(
-        "--test", choices=("bs", "ar", "none"), default="bs",
-        help="sacrebleu's paired bootstrap (default), or approximate randomization, against the baseline",
+        "--subset", default="test",
+        help="the test set's name in fairseq, where --reference does not say it",
     )  # fmt: skip
     parser.add_argument(
-        "--trials",
-        type=positive,
-        metavar="N",
-        help="of the test (default: 1,000 for bs, 10,000 for ar)",
-    )
+        "--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
+        help="against the baseline: auto, a two-level bootstrap over seeds and sentences for rows of two "
+        "seeds or more, and paired approximate randomization over sentences; seeds, the same, "
+        "and a row with one seed is an error; ar or bs, approximate randomization or a centred bootstrap "
+        "over sentences alone; none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trials", type=positive, default=10_000, metavar="N",
+        help="resamples and exchanges of the tests",
+    )  # fmt: skip
     parser.add_argument(
         "--lowercase", action="store_true", help="BLEU of lower-cased text too, as papers report it"
     )
@@ -63,35 +73,31 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--partial", action="store_true",
-        help="leave out runs that have not come to their end, and say so in the table",
+        help="leave out unfinished runs, and say so in the table",
     )  # fmt: skip
     return parser
 
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
+    from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.files import write_report
-    from fairseq_phrase.report.report import ReportOptions, make_report
     from fairseq_phrase.report.row_file import read_row_file
-    from fairseq_phrase.report.runs import find_runs
+    from fairseq_phrase.report.runs import find_runs, read_references
     from fairseq_phrase.report.tables import markdown
-    from fairseq_phrase.text import read_lines
 
-    references = list(read_lines(args.reference))
-    if not references:
-        raise UserError(f"{args.reference} is empty")
+    texts = read_references(args.reference, args.subset, args.source or ())
     options = ReportOptions(
         baseline=args.baseline,
-        subset=args.subset,
         test=args.test,
-        trials=args.trials or 0,
+        trials=args.trials,
         lowercase=args.lowercase,
         tokenizer=args.tokenize,
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},
         caption=args.caption,
     )
-    report = make_report(find_runs(args.runs), references, options)
+    report = make_report(find_runs(args.runs), texts, options)
     written = write_report(report, args.out, args.examples)
     print(markdown(report))
     print(f"wrote {', '.join(map(str, written))}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics import CHRF
 
-from fairseq_phrase.report.report import Report, Row
+from fairseq_phrase.report.rows import Report, Row
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Difference:
     """A sentence and its two translations.
 
     Attributes:
-        index: the sentence's number in the test set, from 0.
+        index: the sentence's number in the test set, from 0 (in all of them, one after the other).
         source: the sentence.
         reference: its reference translation.
         baseline: the baseline's translation.
@@ -80,10 +80,10 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
         by_seed = {run.seed: run for run in row.runs}
         for run in report.baseline.runs:
             if run.seed in by_seed:
-                other = by_seed[run.seed].generation.hypotheses
+                other = by_seed[run.seed].hypotheses
                 every = list(
                     differences(
-                        run.generation.sources, report.references, run.generation.hypotheses, other
+                        report.sources or run.sources, report.references, run.hypotheses, other
                     )
                 )
                 ranked = sorted(every, key=lambda one: one.gain)

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq_phrase.report.differences import row_differences
 from fairseq_phrase.report.page import page
 from fairseq_phrase.report.plots import plot_curves, plot_lengths
-from fairseq_phrase.report.report import Report
+from fairseq_phrase.report.rows import Report
 from fairseq_phrase.report.tables import latex, markdown, rows_csv, runs_csv
 
 FILES = (

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from fairseq_phrase.report.significance import LEVEL, TESTS
+from fairseq_phrase.report.rows import Row
+from fairseq_phrase.report.runs import ReferenceText
+from fairseq_phrase.report.seed_significance import (
+    RESAMPLES,
+    pooled_spread,
+    smallest_difference,
+)
+from fairseq_phrase.report.sentence_significance import LEVEL, TESTS, TRIALS
 
-if TYPE_CHECKING:
-    from fairseq_phrase.report.report import Row
+_ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 
 
-def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[str]:
+def table_notes(
+    rows: Sequence[Row],
+    baseline: Row | None,
+    texts: Sequence[ReferenceText],
+    sentence_test: str | None,
+    trials: int = 0,
+) -> list[str]:
     """Say what the numbers of a table are, and what makes them hard to compare.
 
     Args:
         rows: the table's rows.
         baseline: the row that the others are compared with; None without one.
-        test: ``bs``, ``ar`` or ``none``.
+        texts: the test sets.
+        sentence_test: ``ar`` or ``bs``; None without a test over sentences.
+        trials: of each test; 0 for the default.
 
     Returns:
         A paragraph each.
@@ -26,21 +39,21 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
     notes = []
     absent = [row.title for row in rows if row.absent]
     if absent:
-        notes.append(f"Rows that nothing was run for: {'; '.join(absent)}.")
+        notes.append(f"Rows without runs: {'; '.join(absent)}.")
+    if len(texts) > 1:
+        notes.append(
+            f"Test sets: {', '.join(text.subset for text in texts)}. Where a column does not name one of "
+            "them, its scores and differences are means over all of them."
+        )
     if any(len(row.runs) > 1 for row in full):
         notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
     seeds = {len(row.runs) for row in full}
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
-    if baseline is not None and test != "none":
-        tested = sum(1 for row in rows if row.comparisons)
-        if tested:
-            notes.append(_test_note(baseline, test, tested))
-        untested = [row.title for row in full if row is not baseline and not row.comparisons]
-        if untested:
-            notes.append(
-                f"Not tested, for want of a seed of the baseline's: {'; '.join(untested)}."
-            )
+    if baseline is not None:
+        notes += _seed_notes(full, baseline, trials)
+        if sentence_test is not None:
+            notes += _sentence_notes(full, baseline, sentence_test, trials)
     notes += _cost_notes(full)
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
@@ -48,17 +61,91 @@ def table_notes(rows: Sequence[Row], baseline: Row | None, test: str) -> list[st
     return notes
 
 
-def _test_note(baseline: Row, test: str, tested: int) -> str:
-    """Say what p is: of how many rows, against what."""
-    by_seed = (
-        ", each run against the baseline's of the same seed: the median over the seeds, and how many are "
-        f"better (+) and worse (-) with p < {LEVEL}"
-    )
-    return (
-        f"p: {TESTS[test]} of BLEU against {baseline.title} by sacrebleu"
-        + (by_seed if len(baseline.runs) > 1 else "")
-        + (f"; not corrected for there being {tested} comparisons." if tested > 1 else ".")
-    )
+def _seed_notes(rows: Sequence[Row], baseline: Row, trials: int) -> list[str]:
+    """Say what the test over seeds is, which rows lack it, and what it could have shown."""
+    others = [row for row in rows if row is not baseline]
+    if not others:
+        return []
+    notes = [f"ΔBLEU: the row's mean less that of {baseline.title}."]
+    compared = [row for row in others if row.by_seeds is not None]
+    if compared:
+        count = len(compared)
+        holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
+        notes.append(
+            "95% interval of ΔBLEU and two-sided p: a two-level bootstrap, which draws seeds (of each "
+            f"row by itself) and sentences (the same for all rows) {trials or RESAMPLES:,} times, gives "
+            "the standard error; Student's t with Welch's degrees of freedom gives both. p is for "
+            f"another training of both models, tested on other sentences.{holm}"
+        )
+        if min(len(row.runs) for row in (*compared, baseline)) < _ENOUGH_SEEDS:
+            notes.append(
+                f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
+            )
+        notes += _power_note(rows, baseline)
+    single = [row.title for row in others if len(row.runs) == 1]
+    if len(baseline.runs) == 1:
+        notes.append(
+            f"{baseline.title} has 1 seed: no p over seeds. Another training of it may differ from this "
+            "one by as much as the rows do."
+        )
+    elif single:
+        notes.append(f"1 seed, so no p over seeds: {'; '.join(single)}.")
+    return notes
+
+
+def _power_note(rows: Sequence[Row], baseline: Row) -> list[str]:
+    """Say which difference so many seeds could have shown."""
+    spread = pooled_spread([row.run_scores("BLEU") for row in rows])
+    if not spread:
+        return []
+    counts = sorted({len(row.runs) for row in rows if row.by_seeds is not None})
+    found = []
+    for count in counts:
+        least = smallest_difference(spread, count, len(baseline.runs))
+        if least is not None:
+            found.append(f"{least:.2f} with {count} seeds against {len(baseline.runs)}")
+    return [
+        f"Power: the spread over seeds is {spread:.2f} BLEU, pooled over the rows. The smallest ΔBLEU "
+        f"that a test over seeds finds in 80% of the cases (p < {LEVEL}, before Holm's correction): "
+        f"{'; '.join(found)}."
+    ]
+
+
+def _sentence_notes(
+    rows: Sequence[Row], baseline: Row, test: str, trials: int
+) -> list[str]:  # fmt: skip
+    """Say what p over sentences is: of how many rows, against what, and what it does not say."""
+    notes = []
+    pairs = [row.by_sentences["BLEU"].pairs for row in rows if "BLEU" in row.by_sentences]
+    tested = len(pairs)
+    if tested:
+        several = max(pairs) > 1
+        by_seed = (
+            ": the median over the seeds, and how many are better (+) and worse (-) with "
+            f"p < {LEVEL}"
+        )
+        notes.append(
+            f"p, sentences: {TESTS[test]} ({trials or TRIALS:,} trials) of BLEU, each run against that "
+            f"of {baseline.title} with the same seed"
+            + (by_seed if several else "")
+            + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
+            + ". It is for these very trainings on other sentences, and says nothing of other trainings."
+        )
+    seeds = {run.seed for run in baseline.runs}
+    others = [row for row in rows if row is not baseline]
+    unpaired = [row for row in others if seeds.isdisjoint(run.seed for run in row.runs)]
+    if unpaired:
+        notes.append(
+            f"No test over sentences, because no seed is one of {baseline.title}: "
+            f"{'; '.join(row.title for row in unpaired)}."
+        )
+    equal = [row.title for row in others if row not in unpaired and "BLEU" not in row.by_sentences]
+    if equal:
+        notes.append(
+            f"No test over sentences, because BLEU is the same as that of {baseline.title} with the same "
+            f"seed: {'; '.join(equal)}."
+        )
+    return notes
 
 
 def _cost_notes(rows: Sequence[Row]) -> list[str]:

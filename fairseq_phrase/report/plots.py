@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.report import Report, Row
-from fairseq_phrase.report.significance import bleu_metric
+from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.report.metrics import bleu_metric
+from fairseq_phrase.report.rows import Report, Row
 
 _BUCKETS = 6
 _SMALLEST_BUCKET = 30  # sentences: BLEU of fewer says little
@@ -75,9 +75,7 @@ def bleu_by_length(
         )
         scores.append(
             statistics.fmean(
-                metric.corpus_score(
-                    [run.generation.hypotheses[i] for i in bucket.indices], None
-                ).score
+                metric.corpus_score([run.hypotheses[i] for i in bucket.indices], None).score
                 for run in row.runs
             )
         )
@@ -90,7 +88,7 @@ def plot_lengths(report: Report, path: Path) -> None:
     Raises:
         UserError: matplotlib is missing.
     """
-    figure = _figure((8.0, 4.8))
+    figure = new_figure(path, (8.0, 4.8))
     axes = figure.subplots()
     buckets = length_buckets(report.references)
     for number, row in enumerate(row for row in report.rows if row.runs):
@@ -122,7 +120,7 @@ def plot_curves(report: Report, path: Path) -> bool:
     ]
     if not wanted:
         return False
-    figure = _figure((7.0 * len(wanted), 4.8))
+    figure = new_figure(path, (7.0 * len(wanted), 4.8))
     panels = figure.subplots(1, len(wanted), squeeze=False)[0]
     for axes, (name, label) in zip(panels, wanted, strict=True):
         for number, row in enumerate(row for row in report.rows if row.runs):
@@ -174,19 +172,8 @@ def _title(report: Report, text: str) -> str:
     return f"{text} (PARTIAL: runs left out)" if report.left_out else text
 
 
-def _figure(size: tuple[float, float]) -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("plots need matplotlib: pip install 'fairseq-phrase[plot]'") from None
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _finish(figure: Any, legend: Any, path: Path) -> None:
     for axes in figure.axes:
         axes.grid(alpha=0.3)
     legend.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    save(figure, path)

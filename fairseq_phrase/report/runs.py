@@ -9,11 +9,28 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.generation import Generation, read_generation, read_interactive_speed
+from fairseq_phrase.report.kept_logs import has_log
 from fairseq_phrase.report.same_text import check_same_test_set
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
+from fairseq_phrase.text import read_lines
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
 _LOGS = ("train.log", "hydra_train.log")
+
+
+@dataclass(frozen=True)
+class ReferenceText:
+    """A test set's reference translations.
+
+    Attributes:
+        subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
+        lines: the translations, raw.
+        sources: the sentences, raw; None where no file of them was named.
+    """
+
+    subset: str
+    lines: list[str]
+    sources: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -24,23 +41,25 @@ class RunFolder:
         row: the row of the table that it belongs to.
         seed: the N of its folder ``seedN``; None if the row has one run.
         path: the folder.
+        output: its translations, where the file itself was named; None to look for it in the folder.
     """
 
     row: str
     seed: int | None
     path: Path
+    output: Path | None = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that came to its end.
+    """A finished run.
 
     Attributes:
         row: the row of the table that it belongs to.
         seed: fairseq's ``--seed``; None where nothing says it.
         path: its folder.
         training: what its training log says.
-        generation: its translations of the test set.
+        generations: its translations by test set, in order.
         parsed_speed: sentences per second from raw text, parsing included; None where not measured.
     """
 
@@ -48,17 +67,81 @@ class Run:
     seed: int | None
     path: Path
     training: TrainingLog
-    generation: Generation
+    generations: dict[str, Generation]
     parsed_speed: float | None
+
+    @property
+    def generation(self) -> Generation:
+        """Its translation of the first test set."""
+        return next(iter(self.generations.values()))
+
+    @property
+    def hypotheses(self) -> list[str]:
+        """Its translations of all test sets, one after the other."""
+        return [line for one in self.generations.values() for line in one.hypotheses]
+
+    @property
+    def sources(self) -> list[str]:
+        """The sentences of all test sets, one after the other, as fairseq knows them."""
+        return [line for one in self.generations.values() for line in one.sources]
+
+
+def read_references(
+    references: Sequence[str], subset: str, sources: Sequence[str] = ()
+) -> list[ReferenceText]:
+    """Read the test sets that the arguments name.
+
+    Args:
+        references: ``[SUBSET=]FILE``, the reference translations of a test set each.
+        subset: the test set's name in fairseq, for a FILE without one.
+        sources: ``[SUBSET=]FILE``, the sentences of such test sets.
+
+    Raises:
+        UserError: a file is missing or empty, two are of one test set, or a source has no reference of as
+            many lines.
+    """
+    read_sources = _read_texts(sources, subset, "sources")
+    found = []
+    for name, lines in _read_texts(references, subset, "references").items():
+        source = read_sources.pop(name, None)
+        if source is not None and len(source) != len(lines):
+            raise UserError(
+                f"the source of the test set '{name}' has {len(source)} lines, its reference {len(lines)}"
+            )
+        found.append(ReferenceText(name, lines, source))
+    if read_sources:
+        raise UserError(
+            f"--source names the test set '{min(read_sources)}', and --reference does not"
+        )
+    return found
+
+
+def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, list[str]]:
+    """Read ``[SUBSET=]FILE`` arguments; lines by test set, in order."""
+    found: dict[str, list[str]] = {}
+    for argument in arguments:
+        # A file with '=' in its name is no SUBSET=FILE.
+        name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
+        lines = list(read_lines(Path(file)))
+        if not lines:
+            raise UserError(f"{file} is empty")
+        if (name or subset) in found:
+            raise UserError(
+                f"two {kind} are of the test set '{name or subset}': name them, such as "
+                "test=FILE test1=FILE"
+            )
+        found[name or subset] = lines
+    return found
 
 
 def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
     """Find the run folders that the arguments name.
 
     Args:
-        arguments: ``[NAME=]DIR``, where DIR is a run, a row with a run in each folder ``seedN``, or a
-            folder of such rows. A folder is a run if it has a ``train.log``, a ``hydra_train.log`` or a
-            ``generate*.txt``, or if its name is ``seedN``; others are passed over.
+        arguments: ``[NAME=]PATH``, where PATH is a run, a row with a run in each folder ``seedN``, a
+            folder of such rows, or the file that ``fairseq-generate`` printed. A folder is a run if it
+            has a ``train.log``, a ``hydra_train.log`` or a ``generate*.txt``, or if its name is
+            ``seedN``; others are passed over.
 
     Raises:
         UserError: a folder is missing or has no runs, or two rows have the same name.
@@ -67,9 +150,13 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
     for argument in arguments:
         # A folder with '=' in its name is no NAME=DIR.
         name, _, folder = (
-            ("", "", argument) if Path(argument).is_dir() else argument.rpartition("=")
+            ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
         )
         path = Path(folder)
+        if path.is_file():
+            run = _run_folder(path.parent)
+            found.append(RunFolder(name or run.row, run.seed, run.path, path))
+            continue
         if not path.is_dir():
             raise UserError(f"the run directory {path} is not there")
         runs = list(_runs_in(path))
@@ -115,7 +202,7 @@ def _folders(folder: Path) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     return (
         _SEED.fullmatch(folder.name) is not None
-        or any((folder / name).is_file() for name in _LOGS)
+        or any(has_log(folder / name) for name in _LOGS)
         or any(folder.glob("generate*.txt"))
     )
 
@@ -144,54 +231,69 @@ def _check_names(runs: Sequence[RunFolder]) -> None:
         seen[run.row].append(run)
 
 
-def read_run(folder: RunFolder, references: Sequence[str], subset: str) -> Run:
-    """Read a run that came to its end.
+def read_run(folder: RunFolder, texts: Sequence[ReferenceText], needs_training: bool = True) -> Run:
+    """Read a finished run.
 
     Args:
         folder: where it lies.
-        references: the test set's reference translations, raw.
-        subset: the test set's name in fairseq; ``generate-SUBSET.txt`` is its translation, or
-            ``generate.txt`` in a run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``,
-            if there, is the translation of the raw text.
+        texts: the test sets. ``generate-SUBSET.txt`` is the translation of one, or ``generate.txt`` in a
+            run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
+            translation of the first one's raw text.
+        needs_training: whether a finished training log must be there.
 
     Raises:
-        UserError: the run has not come to its end, is of another test set or reference, or its folder's
-            name says another seed than its log.
+        UserError: the run is not finished, is of another test set or reference, or its folder's name says
+            another seed than its log.
     """
-    log = _first_of(folder.path, _LOGS)
-    if log is None:
-        raise UserError(f"{folder.path} has no train.log")
-    training = read_training_log(log)
-    if not training.finished:
-        raise UserError(f"{log} is of a training that {_state_of(training)}")
-    if None not in (folder.seed, training.seed) and folder.seed != training.seed:
-        raise UserError(f"{log} is of a training with --seed {training.seed}")
-    output = _first_of(folder.path, (f"generate-{subset}.txt", "generate.txt"))
-    if output is None:
-        raise UserError(
-            f"{folder.path} has no translations: neither generate-{subset}.txt nor generate.txt"
-        )
-    generation = read_generation(output)
-    if generation.subset not in (subset, None):
-        raise UserError(f"{output} is the translation of '{generation.subset}', not of '{subset}'")
-    check_same_test_set(output, generation, references)
+    training = _read_training(folder, needs_training)
+    generations = {text.subset: _read_translation(folder, text, len(texts)) for text in texts}
+    subset = texts[0].subset
     interactive = _first_of(folder.path, (f"interactive-{subset}.txt", "interactive.txt"))
     return Run(
         folder.row,
         folder.seed if folder.seed is not None else training.seed,
         folder.path,
         training,
-        generation,
+        generations,
         read_interactive_speed(interactive) if interactive is not None else None,
     )
 
 
+def _read_training(folder: RunFolder, needs_training: bool) -> TrainingLog:
+    log = _first_of(folder.path, _LOGS)
+    if log is None:
+        if needs_training:
+            raise UserError(f"{folder.path} has no train.log")
+        return TrainingLog()
+    training = read_training_log(log)
+    if needs_training and not training.finished:
+        raise UserError(f"{log} is of a training that {_state_of(training)}")
+    if None not in (folder.seed, training.seed) and folder.seed != training.seed:
+        raise UserError(f"{log} is of a training with --seed {training.seed}")
+    return training
+
+
+def _read_translation(folder: RunFolder, text: ReferenceText, test_sets: int) -> Generation:
+    names = [f"generate-{text.subset}.txt", "generate.txt"][: 2 if test_sets == 1 else 1]
+    output = folder.output or _first_of(folder.path, names)
+    if output is None:
+        missing = f"neither {' nor '.join(names)}" if len(names) > 1 else f"no {names[0]}"
+        raise UserError(f"{folder.path} has no translations: {missing}")
+    generation = read_generation(output)
+    if generation.subset not in (text.subset, None):
+        raise UserError(
+            f"{output} is the translation of '{generation.subset}', not of '{text.subset}'"
+        )
+    check_same_test_set(output, generation, text.lines)
+    return generation
+
+
 def _first_of(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+    return next((folder / name for name in names if has_log(folder / name)), None)
 
 
 def _state_of(training: TrainingLog) -> str:
-    """Say what became of a training that has not come to its end."""
+    """Say what became of an unfinished training."""
     where = f"after {training.updates} updates" if training.updates else "before its first update"
     if training.failure is not None:
         return f"failed {where}: {training.failure}"

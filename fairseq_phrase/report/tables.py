@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from statistics import fmean
 
-from fairseq_phrase.report.report import Report, Row
+from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.report.metrics import TESTED
+from fairseq_phrase.report.rows import Report, Row
 
-NONE = "-"  # what stands where there is no number
+NONE = "-"  # what is shown where there is no number
 
 
 def table_cells(report: Report) -> list[list[str]]:
@@ -18,13 +19,21 @@ def table_cells(report: Report) -> list[list[str]]:
         ("model", lambda row: row.title),
         ("paper", lambda row: row.paper or NONE),
     ]
+    if len(report.texts) > 1:
+        for number, text in enumerate(report.texts):
+            heading = f"BLEU {text.subset}"
+            columns.append((heading, lambda row, at=number: _score(row, "BLEU", at)))  # type: ignore[misc]
     for metric in report.metrics:
         columns.append((metric, lambda row, metric=metric: _score(row, metric)))  # type: ignore[misc]
         if metric == "BLEU" and report.baseline is not None:
-            columns.append(("ΔBLEU", lambda row: _difference(row, report)))
-            columns.append(("p", _p_value))
+            columns += [
+                ("ΔBLEU", lambda row: _number(report.difference(row), "+.2f")),
+                ("95%", _interval),
+                ("p", lambda row: NONE if row.by_seeds is None else _p_value(row.by_seeds.p_holm)),
+                ("p, sentences", _sentence_p),
+            ]
     columns += [
-        ("seeds", lambda row: str(len(row.runs)) if row.runs else NONE),
+        ("seeds", lambda row: {0: NONE, 1: "1 seed"}.get(len(row.runs), str(len(row.runs)))),
         ("parameters", lambda row: _number(row.median("parameters"), ",.0f")),
         ("updates", lambda row: _number(row.median("updates"), ",.0f")),
         ("words/s", lambda row: _number(row.median("words_per_second"), ",.0f")),
@@ -49,40 +58,29 @@ def _number(value: float | None, form: str) -> str:
     return NONE if value is None else format(value, form)
 
 
-def _score(row: Row, metric: str) -> str:
-    deviation = row.deviation(metric)
+def _score(row: Row, metric: str, test_set: int | None = None) -> str:
+    deviation = row.deviation(metric, test_set)
     spread = "" if deviation is None else f" ± {deviation:.2f}"
-    return _number(row.mean(metric), ".2f") + spread
+    return _number(row.mean(metric, test_set), ".2f") + spread
 
 
-def _difference(row: Row, report: Report) -> str:
-    """Show the mean difference over the seeds that both have, or of the means if they share none."""
-    if (
-        report.baseline is None
-        or row is report.baseline
-        or not row.scores
-        or not report.baseline.scores
-    ):
-        return NONE
-    ours, theirs = (
-        {seed: scores["BLEU"] for seed, (_, scores) in one.by_seed.items()}
-        for one in (row, report.baseline)
-    )
-    shared = ours.keys() & theirs.keys()
-    if shared:
-        ours, theirs = ({seed: scores[seed] for seed in shared} for scores in (ours, theirs))
-    return f"{fmean(ours.values()) - fmean(theirs.values()):+.2f}"
+def _interval(row: Row) -> str:
+    found = row.by_seeds
+    return NONE if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
 
 
-def _p_value(row: Row) -> str:
-    comparison = row.comparisons.get("BLEU")
+def _p_value(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _sentence_p(row: Row) -> str:
+    comparison = row.by_sentences.get("BLEU")
     if comparison is None:
         return NONE
-    # Three digits are what 1,000 trials can tell.
-    p = "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
     if comparison.pairs == 1:
-        return p
-    return f"{p} (+{comparison.better} -{comparison.worse} of {comparison.pairs})"
+        return _p_value(comparison.p)
+    better_worse = f"+{comparison.better} -{comparison.worse} of {comparison.pairs}"
+    return f"{_p_value(comparison.p)} ({better_worse})"
 
 
 def _hours(row: Row) -> str:
@@ -95,14 +93,13 @@ def _hours(row: Row) -> str:
 
 def markdown(report: Report) -> str:
     """Write a report as a Markdown table with its notes and signatures."""
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in table_cells(report)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |"
-        for line in cells
+    heading, *lines = table_cells(report)
+    parts = [
+        f"**{report.caption}**",
+        *_left_out(report),
+        markdown_table(heading, lines),
+        *report.notes,
     ]
-    lines.insert(1, "|-" + "-|-".join("-" * width for width in widths) + "-|")
-    parts = [f"**{report.caption}**", *_left_out(report), "\n".join(lines), *report.notes]
     signatures = "\n".join(
         f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
     )
@@ -118,8 +115,8 @@ def _left_out(report: Report) -> list[str]:
 def rows_csv(report: Report) -> str:
     """Write a report's rows as CSV, a line each, numbers in full.
 
-    ``left_out`` counts the runs that are missing from a row's numbers, and rows that nothing was run for
-    are here with no runs, so that this file, too, tells what it lacks.
+    ``left_out`` counts the runs that are missing from a row's numbers. Rows without runs are listed, too,
+    so that this file also tells what it lacks.
     """
     records = []
     for row in report.rows:
@@ -128,9 +125,16 @@ def rows_csv(report: Report) -> str:
         for metric in report.metrics:
             record[f"{metric}_mean"] = row.mean(metric)
             record[f"{metric}_sd"] = row.deviation(metric)
-        for metric in ("BLEU", "chrF", "TER"):
-            comparison = row.comparisons.get(metric)
-            record[f"{metric}_p"] = comparison and comparison.p
+        if len(report.texts) > 1:
+            for number, text in enumerate(report.texts):
+                record[f"BLEU_{text.subset}_mean"] = row.mean("BLEU", number)
+                record[f"BLEU_{text.subset}_sd"] = row.deviation("BLEU", number)
+        record["BLEU_difference"] = report.difference(row)
+        for name in ("low", "high", "p", "p_holm"):
+            record[f"BLEU_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
+        for metric in TESTED:
+            comparison = row.by_sentences.get(metric)
+            record[f"{metric}_sentence_p"] = comparison and comparison.p
             record[f"{metric}_better"] = comparison and comparison.better
             record[f"{metric}_worse"] = comparison and comparison.worse
         for name in ("parameters", "updates", "words_per_second", "hours"):
@@ -146,9 +150,12 @@ def runs_csv(report: Report) -> str:
     """Write a report's runs as CSV, a line each, numbers in full."""
     records = []
     for row in report.rows:
-        for run, scores in zip(row.runs, row.scores, strict=True):
+        for number, run in enumerate(row.runs):
             record: dict[str, object] = {"row": row.name, "seed": run.seed, "path": str(run.path)}
-            record |= scores
+            record |= {metric: row.run_scores(metric)[number] for metric in report.metrics}
+            if len(report.texts) > 1:
+                for text, scores in zip(report.texts, row.scores[number], strict=True):
+                    record |= {f"{metric} {text.subset}": scores[metric] for metric in scores}
             for name in ("parameters", "updates", "words_per_second", "hours", "devices", "gpu"):
                 record[name] = getattr(run.training, name, None)
             record["beam"], record["batch"] = run.generation.beam, run.generation.batch

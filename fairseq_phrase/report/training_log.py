@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.report.kept_logs import log_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
 # hydra's, and "level:logger:message" is what fairseq-generate logs in.
@@ -140,13 +140,13 @@ def read_training_log(path: Path) -> TrainingLog:
     forgets what came after the checkpoint that it goes on from, but not the time it took.
 
     Args:
-        path: the log.
+        path: the log, or where it was before it went into an archive of logs.
 
     Raises:
         UserError: it is missing or not text.
     """
     reader = _Reader()
-    for line in read_lines(path):
+    for line in log_lines(path):
         reader.read(line)
     return reader.result()
 

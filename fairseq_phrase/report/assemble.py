@@ -1,0 +1,297 @@
+"""From run directories to a report: read, score, compare."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.metrics import TESTED, Metrics, Statistics, bleu_scores
+from fairseq_phrase.report.notes import table_notes
+from fairseq_phrase.report.row_file import RowTitle
+from fairseq_phrase.report.rows import Report, Row
+from fairseq_phrase.report.runs import ReferenceText, Run, RunFolder, check_alike, read_run
+from fairseq_phrase.report.same_text import check_same_sources
+from fairseq_phrase.report.seed_significance import (
+    RESAMPLES,
+    compare_seeds,
+    holm,
+    resample_sentences,
+)
+from fairseq_phrase.report.sentence_significance import (
+    TRIALS,
+    random_seed,
+    sentence_p_value,
+    summarize,
+)
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report contains.
+
+    Attributes:
+        baseline: the row that the others are compared with; None for no comparison.
+        test: ``auto``: over seeds where both rows have at least two, and paired
+            approximate randomization over sentences; ``seeds``: the same, and fewer seeds are an error;
+            ``ar`` and ``bs``: over sentences only; ``none``.
+        trials: of each test; 0 for 10,000.
+        lowercase: add lower-cased BLEU.
+        tokenizer: sacrebleu's name of the one that finds the words that BLEU counts.
+        partial: leave out runs that are not finished, and say so.
+        needs_training: whether a run without a finished training log is an error.
+        titles: titles and papers' numbers by row, in the table's order.
+        caption: the table's title.
+    """
+
+    baseline: str | None = None
+    test: str = "auto"
+    trials: int = 0
+    lowercase: bool = False
+    tokenizer: str = "13a"
+    partial: bool = False
+    needs_training: bool = True
+    titles: Mapping[str, RowTitle] = field(default_factory=dict)
+    caption: str = "Results"
+
+    @property
+    def sentence_test(self) -> str | None:
+        """The test over sentences, ``ar`` or ``bs``; None without one."""
+        names = {"auto": "ar", "seeds": "ar", "none": None}
+        return names.get(self.test, self.test)
+
+
+def make_report(
+    folders: Sequence[RunFolder], texts: Sequence[ReferenceText], options: ReportOptions
+) -> Report:
+    """Read runs, score them, and test them against the baseline.
+
+    Args:
+        folders: the runs' folders.
+        texts: the test sets, with their reference translations.
+        options: what the report contains.
+
+    Raises:
+        UserError: a run is not finished (and the report may not be partial), the runs cannot be
+            compared, the baseline is missing, or a test over seeds is asked for and a row has one seed.
+    """
+    names = {folder.row for folder in folders}
+    if options.baseline is not None and options.baseline not in names:
+        raise UserError(
+            f"the baseline '{options.baseline}' is not among the rows: {', '.join(sorted(names))}"
+        )
+    runs, problems = _read_runs(folders, texts, options)
+    check_alike(runs)
+    for text in texts:
+        check_same_sources([(run.path, run.generations[text.subset]) for run in runs])
+    rows = _rows(folders, runs, options)
+    baseline = next((row for row in rows if row.name == options.baseline), None)
+    if baseline is not None and not baseline.runs:
+        raise UserError(
+            f"the baseline '{baseline.name}' has no finished run:\n" + "\n".join(problems)
+        )
+    _check_titles(rows)
+    if options.test == "seeds":
+        _check_seeds(rows, baseline)
+    metrics = [Metrics(text.lines, options.lowercase, options.tokenizer) for text in texts]
+    statistics = _score(rows, metrics, texts)
+    settings: dict[str, object] = {}
+    if baseline is not None and options.sentence_test is not None:
+        _compare_sentences(rows, baseline, statistics, metrics[0], options)
+        settings = {"seed": random_seed(), options.sentence_test: options.trials or TRIALS}
+    if baseline is not None and options.test in ("auto", "seeds"):
+        _compare_seeds(rows, baseline, statistics, options.trials or RESAMPLES)
+    return Report(
+        caption=_caption(options.caption, rows, problems),
+        rows=rows,
+        baseline=baseline,
+        metrics=metrics[0].names,
+        texts=texts,
+        tokenizer=options.tokenizer,
+        signatures=metrics[0].signatures(**settings),
+        left_out=problems,
+        notes=table_notes(rows, baseline, texts, options.sentence_test, options.trials),
+    )
+
+
+def _read_runs(
+    folders: Sequence[RunFolder], texts: Sequence[ReferenceText], options: ReportOptions
+) -> tuple[list[Run], list[str]]:
+    """Read the finished runs.
+
+    Returns:
+        The runs, and what is wrong with the others, in a line each.
+
+    Raises:
+        UserError: something is wrong with one and the report may not be partial, or with all.
+    """
+    runs, problems = [], []
+    for folder in folders:
+        try:
+            runs.append(read_run(folder, texts, options.needs_training))
+        except UserError as error:
+            problems.append(str(error))
+    if problems and not options.partial:
+        advice = ["--partial leaves them out, and says so in the table"]
+        raise UserError(
+            "\n".join(
+                [
+                    f"{_count(len(problems), 'run')} cannot be reported:",
+                    *problems,
+                    *(advice if options.needs_training else []),
+                ]
+            )
+        )
+    if not runs:
+        raise UserError("\n".join(["no run can be reported:", *problems]))
+    return runs, problems
+
+
+def _rows(
+    folders: Sequence[RunFolder], runs: Sequence[Run], options: ReportOptions
+) -> list[Row]:  # fmt: skip
+    """Put runs into rows: those of the file of rows, the baseline, then the others as they were named."""
+    read = {run.path for run in runs}
+    rows = []
+    baseline = [] if options.baseline is None else [options.baseline]
+    for name in dict.fromkeys([*options.titles, *baseline, *(folder.row for folder in folders)]):
+        title = options.titles.get(name, RowTitle(name))
+        mine = [run for run in runs if run.row == name]
+        missing = [one for one in folders if one.row == name and one.path not in read]
+        rows.append(Row(name, title.title, title.paper, mine, missing))
+    return rows
+
+
+def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
+    """Say in the caption itself what the table lacks, and how p is corrected."""
+    present = sum(1 for row in rows if not row.absent)
+    if present < len(rows):
+        caption = f"{caption} ({present} of {len(rows)} rows)"
+    compared = sum(1 for row in rows if row.by_seeds is not None)
+    if compared > 1:
+        caption = f"{caption}; p corrected by Holm's method for {compared} comparisons"
+    return f"PARTIAL TABLE: {caption}" if problems else caption
+
+
+def _check_titles(rows: Sequence[Row]) -> None:
+    """Refuse a table in which two rows look the same.
+
+    Raises:
+        UserError: two rows have one title.
+    """
+    by_title: dict[str, Row] = {}
+    for row in rows:
+        other = by_title.setdefault(row.title, row)
+        if other is not row:
+            raise UserError(
+                f"rows '{other.name}' and '{row.name}' have the same title, '{row.title}'"
+            )
+
+
+def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
+    """Refuse a test over seeds that cannot be made.
+
+    Raises:
+        UserError: there is no baseline, or a row has fewer than two seeds.
+    """
+    if baseline is None:
+        raise UserError("--test seeds compares rows with a baseline: name one with --baseline ROW")
+    few = [row for row in rows if not row.absent and len(row.runs) < 2]
+    if few:
+        counts = ", ".join(f"'{row.name}' has {len(row.runs)}" for row in few)
+        raise UserError(
+            f"--test seeds needs at least two seeds of each row: {counts}. Train more seeds (the tables' "
+            "scripts: --seeds 1,2,3), or leave --test away: such rows then have no p over seeds"
+        )
+
+
+def _score(
+    rows: Sequence[Row], metrics: Sequence[Metrics], texts: Sequence[ReferenceText]
+) -> dict[str, list[list[dict[str, Statistics]]]]:
+    """Score all runs.
+
+    Returns:
+        By row: for each run and each test set, sacrebleu's statistics by metric.
+    """
+    statistics = {}
+    for row in rows:
+        statistics[row.name] = [
+            [
+                metric.statistics(run.generations[text.subset].hypotheses)
+                for metric, text in zip(metrics, texts, strict=True)
+            ]
+            for run in row.runs
+        ]
+        row.scores = [
+            [
+                {name: metrics[0].score(name, counts.sum(0)) for name, counts in one_set.items()}
+                for one_set in run
+            ]
+            for run in statistics[row.name]
+        ]
+    return statistics
+
+
+def _compare_sentences(
+    rows: Sequence[Row],
+    baseline: Row,
+    statistics: Mapping[str, list[list[dict[str, Statistics]]]],
+    metrics: Metrics,
+    options: ReportOptions,
+) -> None:
+    """Test each run against the baseline's run of the same seed."""
+    theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
+    for row in rows:
+        if row is baseline:
+            continue
+        pairs = [
+            (number, theirs[run.seed]) for number, run in enumerate(row.runs) if run.seed in theirs
+        ]
+        for metric in TESTED:
+            found = []
+            for ours, other in pairs:
+                p = sentence_p_value(
+                    [one[metric] for one in statistics[row.name][ours]],
+                    [one[metric] for one in statistics[baseline.name][other]],
+                    functools.partial(metrics.scores, metric),
+                    options.sentence_test or "ar",
+                    options.trials,
+                )
+                difference = row.run_scores(metric)[ours] - baseline.run_scores(metric)[other]
+                found.append((p, difference))
+            comparison = summarize(metric, found)
+            if comparison is not None:
+                row.by_sentences[metric] = comparison
+
+
+def _compare_seeds(
+    rows: Sequence[Row],
+    baseline: Row,
+    statistics: Mapping[str, list[list[dict[str, Statistics]]]],
+    resamples: int,
+) -> None:
+    """Test BLEU of each row that has two seeds or more against the baseline, and correct by Holm."""
+    if len(baseline.runs) < 2:
+        return
+    tested = [baseline, *(row for row in rows if row is not baseline and len(row.runs) > 1)]
+    runs = [[one["BLEU"] for one in run] for row in tested for run in statistics[row.name]]
+    ends = np.cumsum([len(row.runs) for row in tested])
+    # (runs, resamples) -> for each row (seeds, resamples)
+    resampled = np.split(resample_sentences(runs, bleu_scores, resamples), ends[:-1])
+    scores = [np.array(row.run_scores("BLEU")) for row in tested]
+    found = []
+    for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
+        comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
+        if comparison is not None:
+            found.append((row, comparison))
+    corrected = holm([comparison.p for _, comparison in found])
+    for (row, comparison), p in zip(found, corrected, strict=True):
+        row.by_seeds = dataclasses.replace(comparison, p_holm=p)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,65 @@
+"""Logs of runs: files of their own, or members of one compressed archive that a table's results keep."""
+
+from __future__ import annotations
+
+import functools
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+
+ARCHIVE = "logs.tar.xz"
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether a log is there, as a file or in an archive of a folder above it.
+
+    Raises:
+        UserError: the archive is damaged.
+    """
+    return path.is_file() or _archived(path) is not None
+
+
+def log_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a log, without their ends.
+
+    Args:
+        path: where the log is, or was before it went into the archive: ``runs/ROW/seed1/train.log`` is
+            the member of that name in ``logs.tar.xz`` beside ``runs``.
+
+    Raises:
+        UserError: the log is missing or not UTF-8, or the archive is damaged.
+    """
+    text = None if path.is_file() else _archived(path)
+    if text is None:
+        yield from read_lines(path)
+    else:
+        yield from text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+
+
+def _archived(path: Path) -> str | None:
+    whole = path.absolute()
+    for folder in whole.parents:
+        archive = folder / ARCHIVE
+        if archive.is_file():
+            members = _members(archive, archive.stat().st_mtime_ns)
+            return members.get(whole.relative_to(folder).as_posix())
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _members(archive: Path, changed: int) -> dict[str, str]:
+    """Read an archive once; ``changed`` is its time of modification, so that a new one is read anew."""
+    found = {}
+    try:
+        with tarfile.open(archive, "r:xz") as stream:
+            for member in stream:
+                file = stream.extractfile(member)
+                if file is not None:
+                    found[member.name] = file.read().decode("utf-8", errors="replace")
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise UserError(f"{archive} is not a whole archive of logs: {error}") from None
+    return found

@@ -1,0 +1,136 @@
+"""The rows of a report: runs, their scores, and how they compare with the baseline's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairseq_phrase.report.runs import ReferenceText, Run, RunFolder
+from fairseq_phrase.report.seed_significance import SeedComparison
+from fairseq_phrase.report.sentence_significance import SentenceComparison
+
+
+@dataclass
+class Row:
+    """A row of the table.
+
+    Attributes:
+        name: its name, that of the run folder.
+        title: how it is shown.
+        paper: the paper's number.
+        runs: its runs, by seed.
+        left_out: runs that are not finished.
+        scores: for each run and each test set, in order, the scores by metric.
+        by_seeds: BLEU against the baseline, over seeds; None for the baseline, without a test, and with
+            fewer than two seeds.
+        by_sentences: by metric, runs against the baseline's of the same seeds; empty for the baseline and
+            without a test.
+    """
+
+    name: str
+    title: str
+    paper: str | None
+    runs: list[Run]
+    left_out: list[RunFolder]
+    scores: list[list[dict[str, float]]] = field(default_factory=list)
+    by_seeds: SeedComparison | None = None
+    by_sentences: dict[str, SentenceComparison] = field(default_factory=dict)
+
+    @property
+    def absent(self) -> bool:
+        """Whether it has no runs at all: only the file of rows names it."""
+        return not self.runs and not self.left_out
+
+    def run_scores(self, metric: str, test_set: int | None = None) -> list[float]:
+        """Return a metric's score of each run.
+
+        Args:
+            metric: its name.
+            test_set: which one, from 0; None for the mean over all.
+        """
+        chosen = slice(None) if test_set is None else slice(test_set, test_set + 1)
+        return [statistics.fmean(one[metric] for one in run[chosen]) for run in self.scores]
+
+    def mean(self, metric: str, test_set: int | None = None) -> float | None:
+        """Return the mean of a metric over the seeds; see :meth:`run_scores`."""
+        scores = self.run_scores(metric, test_set)
+        return statistics.fmean(scores) if scores else None
+
+    def deviation(self, metric: str, test_set: int | None = None) -> float | None:
+        """Return the standard deviation over the seeds (n - 1); None with fewer than two."""
+        scores = self.run_scores(metric, test_set)
+        return statistics.stdev(scores) if len(scores) > 1 else None
+
+    def median(self, name: str) -> float | None:
+        """Return the median over the runs of an attribute of their training logs."""
+        values = [getattr(run.training, name) for run in self.runs]
+        found = [value for value in values if value is not None]
+        return statistics.median(found) if found else None
+
+    def speed(self, parsed: bool) -> float | None:
+        """Return the median over the runs of sentences translated per second."""
+        values = [run.parsed_speed if parsed else run.generation.speed for run in self.runs]
+        found = [value for value in values if value is not None]
+        return statistics.median(found) if found else None
+
+    @property
+    def hardware(self) -> str | None:
+        """What it was trained on, ``1 x NVIDIA H200`` or ``CPU``; None without training logs."""
+        kinds = {
+            f"{run.training.devices} x {run.training.gpu}" if run.training.gpu else "CPU"
+            for run in self.runs
+            if run.training.updates is not None
+        }
+        return " and ".join(sorted(kinds)) or None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table and what is written under it.
+
+    Attributes:
+        caption: its title, with a word of warning if runs were left out or rows are absent.
+        rows: in order; those that only the file of rows names, too.
+        baseline: the baseline's row; None without one.
+        metrics: names of the metrics, in order.
+        texts: the test sets and their reference translations.
+        tokenizer: BLEU's, by sacrebleu's name.
+        signatures: sacrebleu's, by metric.
+        left_out: what was left out, and why, a line each; not empty only in a partial report.
+        notes: what a reader must know, a paragraph each.
+    """
+
+    caption: str
+    rows: list[Row]
+    baseline: Row | None
+    metrics: list[str]
+    texts: Sequence[ReferenceText]
+    tokenizer: str
+    signatures: Mapping[str, str]
+    left_out: list[str]
+    notes: list[str]
+
+    @property
+    def shown(self) -> list[Row]:
+        """The rows that have runs."""
+        return [row for row in self.rows if not row.absent]
+
+    @property
+    def references(self) -> list[str]:
+        """The references of all test sets, one after the other, as :attr:`Run.hypotheses` are."""
+        return [line for text in self.texts for line in text.lines]
+
+    @property
+    def sources(self) -> list[str] | None:
+        """The raw sentences of all test sets, one after the other; None where some are not at hand."""
+        if any(text.sources is None for text in self.texts):
+            return None
+        return [line for text in self.texts for line in text.sources or ()]
+
+    def difference(self, row: Row, metric: str = "BLEU") -> float | None:
+        """Return how far a row's mean over its seeds is above the baseline's; None for the baseline."""
+        if self.baseline is None or row is self.baseline:
+            return None
+        ours, theirs = row.mean(metric), self.baseline.mean(metric)
+        return None if ours is None or theirs is None else ours - theirs

@@ -1,0 +1,174 @@
+"""Tests over trainings: would two models differ if both were trained and tested again?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import nct
+from scipy.stats import t as student
+
+from fairseq_phrase.report.metrics import Statistics
+from fairseq_phrase.report.sentence_significance import (
+    LEVEL,
+    Scores,
+    random_seed,
+    sentence_weights,
+)
+
+RESAMPLES = 10_000
+POWER = 0.8
+_CHUNK = 500  # resamples whose sentences are in memory at a time
+
+
+@dataclass(frozen=True)
+class SeedComparison:
+    """How the mean over a row's seeds differs from the baseline's.
+
+    Attributes:
+        difference: mean of the row minus mean of the baseline.
+        low: lower end of the 95% interval.
+        high: upper end.
+        p: two-sided p-value, of this comparison alone.
+        p_holm: p-value after Holm's correction over the table's rows.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+
+
+def resample_sentences(
+    runs: Sequence[Sequence[Statistics]], scores: Scores, resamples: int
+) -> NDArray[np.float64]:
+    """Score runs on resampled test sets, the same sentences for all runs.
+
+    Args:
+        runs: for each run, its sufficient statistics in each test set. Shape of each:
+            (sentences, statistics).
+        scores: the metric, from sums (resamples, statistics) to scores (resamples,).
+        resamples: how many.
+
+    Returns:
+        The mean over the test sets. Shape: (runs, resamples).
+    """
+    rng = np.random.default_rng(random_seed())
+    total = np.zeros((len(runs), resamples))
+    for one_set in zip(*runs, strict=True):
+        for start in range(0, resamples, _CHUNK):
+            end = min(start + _CHUNK, resamples)
+            weights = sentence_weights(rng, end - start, len(one_set[0]))
+            total[:, start:end] += [scores(weights @ run) for run in one_set]
+    return total / len(runs[0])
+
+
+def compare_seeds(
+    system: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    system_resampled: NDArray[np.float64],
+    baseline_resampled: NDArray[np.float64],
+) -> SeedComparison | None:
+    """Test the difference of two means over seeds by a two-level bootstrap.
+
+    Each resample draws sentences (jointly for all runs; done already in what is given) and seeds (of
+    each row by itself). Of n seeds, n - 1 are drawn with replacement (Rao and Wu, 1988): with n, the
+    bootstrap's variance of a mean is too small by (n - 1) / n, which is half of it for two seeds.
+
+    The resamples give the standard error of the difference; the interval and p follow from Student's t,
+    with the degrees of freedom of Welch and Satterthwaite. Percentiles of the resamples would not do:
+    of two or three seeds they know no tails, and reject a true null in far more than 5% of the cases
+    (``benchmarks/null_trials.py`` measures both).
+
+    Args:
+        system: scores of the row's runs. Shape: (seeds,).
+        baseline: scores of the baseline's runs. Shape: (baseline seeds,).
+        system_resampled: the row's scores of resampled sentences. Shape: (seeds, resamples).
+        baseline_resampled: the baseline's, of the same sentences. Shape: (baseline seeds, resamples).
+
+    Returns:
+        The comparison, not yet corrected; None if a row has fewer than two seeds, or if nothing varies.
+    """
+    if min(len(system), len(baseline)) < 2:
+        return None
+    rng = np.random.default_rng(random_seed())
+    differences = _resample_seeds(rng, system_resampled) - _resample_seeds(rng, baseline_resampled)
+    error = float(differences.std())
+    if error == 0:
+        return None
+    spreads = [(scores.var(ddof=1) / len(scores), len(scores) - 1) for scores in (system, baseline)]
+    inverse_freedom = sum((variance / error**2) ** 2 / free for variance, free in spreads)
+    freedom = 1 / inverse_freedom if inverse_freedom > 0 else math.inf
+    difference = float(system.mean() - baseline.mean())
+    reach = float(student.ppf(1 - LEVEL / 2, freedom)) * error
+    p = float(2 * student.sf(abs(difference) / error, freedom))
+    return SeedComparison(difference, difference - reach, difference + reach, p, p)
+
+
+def _resample_seeds(rng: np.random.Generator, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draw n - 1 of n seeds for each resample; (seeds, resamples) -> means, (resamples,)."""
+    seeds, resamples = scores.shape
+    drawn = rng.integers(seeds, size=(seeds - 1, resamples))
+    return np.take_along_axis(scores, drawn, axis=0).mean(axis=0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for being several, by Holm's step-down method.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+
+    Args:
+        p_values: of the comparisons, in any order.
+
+    Returns:
+        The corrected p-values, in the same order.
+    """
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def pooled_spread(rows: Sequence[Sequence[float]]) -> float | None:
+    """Return the standard deviation over seeds that all rows share.
+
+    Args:
+        rows: the scores of each row's runs.
+
+    Returns:
+        The root of the mean variance, each row's weighted by its seeds less one; None where no row has
+        two seeds.
+    """
+    several = [np.array(row) for row in rows if len(row) > 1]
+    if not several:
+        return None
+    squares = sum(float(np.sum((row - row.mean()) ** 2)) for row in several)
+    return math.sqrt(squares / sum(len(row) - 1 for row in several))
+
+
+def smallest_difference(spread: float, seeds: int, baseline_seeds: int) -> float | None:
+    """Return the difference of means that a test over seeds finds with a power of 80%.
+
+    Args:
+        spread: the standard deviation over seeds, of both rows.
+        seeds: of the row.
+        baseline_seeds: of the baseline.
+
+    Returns:
+        The difference that a two-sided t-test at 5% shows in 80% of the cases; None if either row has
+        fewer than two seeds.
+    """
+    if min(seeds, baseline_seeds) < 2:
+        return None
+    freedom = seeds + baseline_seeds - 2
+    critical = student.ppf(1 - LEVEL / 2, freedom)
+    shift = brentq(lambda one: nct.sf(critical, freedom, one) - POWER, 0.0, 10 * critical)
+    return float(shift * spread * math.sqrt(1 / seeds + 1 / baseline_seeds))

@@ -1,0 +1,160 @@
+"""Paired tests over the sentences of a test set: would two trained models differ on other sentences?"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_phrase.report.metrics import LOWER_IS_BETTER, Statistics
+
+TESTS = {
+    "ar": "paired approximate randomization",
+    "bs": "two-sided paired bootstrap, centred on the measured difference",
+}
+TRIALS = 10_000
+LEVEL = 0.05  # p-values below it are called significant
+_CHUNK = 1000  # trials whose sentences are in memory at a time
+TIE = 1e-9  # differences of scores that are closer than this are the same number
+
+Scores = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def random_seed() -> int | None:
+    """Return sacrebleu's own seed, so that its tests and these draw alike; None for a random one."""
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    return None if seed.lower() == "none" else int(seed)
+
+
+def sentence_p_value(
+    system: Sequence[Statistics],
+    baseline: Sequence[Statistics],
+    scores: Scores,
+    test: str = "ar",
+    trials: int = 0,
+) -> float:
+    """Test the difference of two translations of the same sentences, two-sided.
+
+    Approximate randomization exchanges the two translations of each sentence with probability 1/2 and
+    counts how often the scores differ at least as much as they did. It draws as sacrebleu does and gives
+    sacrebleu's p, with one exception: sacrebleu does not count a trial whose difference is equal, so
+    translations that differ in one sentence alone are significant there, and not here.
+
+    The bootstrap draws sentences with replacement and counts how often the difference is at least as
+    far from the measured one as that is from zero. sacrebleu's bootstrap (and Moses') subtracts the mean
+    of the *absolute* differences instead, which is close to a one-sided test:
+    ``benchmarks/null_trials.py``.
+
+    Args:
+        system: a translation's sufficient statistics in each test set. Shape of each:
+            (sentences, statistics).
+        baseline: the other's. Shapes: those of ``system``.
+        scores: the metric, from sums (trials, statistics) to scores (trials,). The mean over the test
+            sets is tested.
+        test: ``ar`` or ``bs``.
+        trials: exchanges or resamples; 0 for the default of 10,000.
+
+    Returns:
+        The p-value; 1 where both have the same score.
+    """
+    trials = trials or TRIALS
+    rng = np.random.default_rng(random_seed())
+    distances, measured = np.zeros(trials), 0.0
+    for ours, theirs in zip(system, baseline, strict=True):
+        first, second = scores(np.stack([ours.sum(0), theirs.sum(0)]))
+        measured += (first - second) / len(system)
+        draw = _exchange if test == "ar" else _resample
+        distances += draw(rng, ours, theirs, scores, trials) / len(system)
+    if test == "bs":
+        distances -= measured
+    extreme = int(np.sum(np.abs(distances) >= abs(measured) - TIE))
+    return (extreme + 1) / (trials + 1)
+
+
+def _exchange(
+    rng: np.random.Generator, ours: Statistics, theirs: Statistics, scores: Scores, trials: int
+) -> NDArray[np.float64]:
+    """Return how scores differ after random exchanges; (sentences, statistics) twice -> (trials,)."""
+    # All at once, because sacrebleu does: booleans that are drawn in parts are others.
+    kept = rng.integers(2, size=(trials, len(ours)), dtype=bool)
+    total = (ours + theirs).sum(0)
+    parts = []
+    for start in range(0, trials, _CHUNK):
+        weights = kept[start : start + _CHUNK].astype(np.float64)
+        one = weights @ theirs + (1 - weights) @ ours
+        parts.append(scores(one) - scores(total - one))
+    return np.concatenate(parts)
+
+
+def _resample(
+    rng: np.random.Generator, ours: Statistics, theirs: Statistics, scores: Scores, trials: int
+) -> NDArray[np.float64]:
+    """Return how scores differ on resamples; (sentences, statistics) twice -> (trials,)."""
+    parts = []
+    for start in range(0, trials, _CHUNK):
+        weights = sentence_weights(rng, min(_CHUNK, trials - start), len(ours))
+        parts.append(scores(weights @ ours) - scores(weights @ theirs))
+    return np.concatenate(parts)
+
+
+def sentence_weights(
+    rng: np.random.Generator, resamples: int, sentences: int
+) -> NDArray[np.float64]:
+    """Draw sentences with replacement.
+
+    Returns:
+        How often each resample has each sentence. Shape: (resamples, sentences).
+    """
+    drawn = rng.integers(sentences, size=(resamples, sentences))
+    # (resamples, sentences) numbers of sentences -> numbers of cells in the flattened counts
+    cells = drawn + sentences * np.arange(resamples)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=resamples * sentences)
+    return counts.reshape(resamples, sentences).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SentenceComparison:
+    """How a row's runs differ from the baseline's in one metric, each pair of runs of one seed by itself.
+
+    The test asks whether the difference of *these two* trainings would show on other sentences. Its
+    p-values are not pooled: with the sentences of several seeds in one test set, each sentence would
+    count several times as if independent. What other trainings would show is another test's
+    (:mod:`fairseq_phrase.report.seed_significance`).
+
+    Attributes:
+        p: the median of the p-values.
+        better: seeds where the row is better with p < 0.05.
+        worse: seeds where it is worse with p < 0.05.
+        pairs: seeds that were tested.
+    """
+
+    p: float
+    better: int
+    worse: int
+    pairs: int
+
+
+def summarize(metric: str, pairs: Sequence[tuple[float, float]]) -> SentenceComparison | None:
+    """Put the tests of a row's seeds together.
+
+    Args:
+        metric: its name, which says whether more is better.
+        pairs: p-value and difference, row minus baseline, of each seed.
+
+    Returns:
+        The comparison; None if no pair was tested or the scores are the same in every pair.
+    """
+    if all(abs(difference) < TIE for _, difference in pairs):
+        return None
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    significant = [sign * difference for p, difference in pairs if p < LEVEL]
+    return SentenceComparison(
+        p=statistics.median(p for p, _ in pairs),
+        better=sum(1 for difference in significant if difference > 0),
+        worse=sum(1 for difference in significant if difference < 0),
+        pairs=len(pairs),
+    )
