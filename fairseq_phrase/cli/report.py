@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--source", nargs="+", metavar="[SUBSET=]FILE",
-        help="the test sets' raw sentences, for the page's examples; without them, as fairseq printed them",
+        help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
