@@ -90,6 +90,9 @@ def test_relative_positions_are_drawn_beside_the_attention(dictionary):  # noqa:
     assert np.array_equal(in_tree.values, np.clip(expected, -16, 16))
     _, maps = model.encoder.attention_maps(**inputs)
     np.testing.assert_allclose(attention.values, maps[0]["all nodes"][0, 1].detach(), rtol=1e-5)
+    assert [panel.title for panel in picture.panels] == [
+        "relative position in the sentence", "relative position in the tree", "attention",
+    ]  # fmt: skip
     assert picture.others == ""
 
 
@@ -177,7 +180,7 @@ def test_boundaries_are_drawn_between_words_and_after_the_tokens(tmp_path):
     assert [segment[0, 1] for segment in thin.get_segments()] == [0.5]  # none within a word
     assert [segment[0, 1] for segment in thick.get_segments()] == [2.5]
     assert thick.get_linewidth()[0] > 2 * thin.get_linewidth()[0]
-    assert axes.get_xlabel() == "attended to: 3 tokens | 1 phrases"
+    assert axes.get_xlabel() == "attended to: 3 tokens | 1 phrase"
     assert figure._suptitle.get_text() == "a sentence\nlayer 1 of 1"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inspection import sentence_blocks as chunks_module
+from fairseq_phrase.inspection import sentence_blocks
 from fairseq_phrase.inspection.integrity import load_dictionaries, verify_split
 from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
@@ -71,9 +71,9 @@ def directory(data_directory, tmp_path):
     return copied(data_directory, tmp_path / "data")
 
 
-@pytest.mark.parametrize("chunk_values", [1, 500, 1 << 20])
-def test_what_preprocess_writes_is_whole(directory, monkeypatch, chunk_values):
-    monkeypatch.setattr(chunks_module, "CHUNK_VALUES", chunk_values)
+@pytest.mark.parametrize("block_values", [1, 500, 1 << 20])
+def test_what_preprocess_writes_is_whole(directory, monkeypatch, block_values):
+    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", block_values)
     record = Manifest.load(directory, "de").splits[SPLIT]
     found = verify(directory)
     assert found.sentences == record.sentences == 100
@@ -81,11 +81,11 @@ def test_what_preprocess_writes_is_whole(directory, monkeypatch, chunk_values):
     assert found.files == len(record.checksums)
 
 
-@pytest.mark.parametrize("chunk_values", [1, 500, 1 << 20])
+@pytest.mark.parametrize("block_values", [1, 500, 1 << 20])
 def test_a_broken_record_is_found_even_where_the_manifest_vouches_for_it(
-    directory, monkeypatch, chunk_values
+    directory, monkeypatch, block_values
 ):
-    monkeypatch.setattr(chunks_module, "CHUNK_VALUES", chunk_values)
+    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", block_values)
 
     def two_roots(rows):
         for line in (77, 42):
@@ -129,14 +129,14 @@ def test_records_that_fit_another_text_as_well_are_found_by_their_fingerprints(d
         verify(directory)
 
 
-@pytest.mark.parametrize("chunk_values", [1, 500, 1 << 20])
+@pytest.mark.parametrize("block_values", [1, 500, 1 << 20])
 @pytest.mark.parametrize("line", [1, 42, 100])
 @pytest.mark.parametrize("what", ["size", "start"])
 @pytest.mark.parametrize("change", [-9, 1, 1 << 30])
 def test_an_index_with_a_wrong_number_is_named_with_its_line(
-    directory, monkeypatch, chunk_values, line, what, change
+    directory, monkeypatch, block_values, line, what, change
 ):
-    monkeypatch.setattr(chunks_module, "CHUNK_VALUES", chunk_values)
+    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", block_values)
     path = directory / f"{SPLIT}.de.words.idx"
     content = bytearray(path.read_bytes())
     starts = len(content) - 8 * 100

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.record_checks import RecordChecker
-from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged
+from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock
 from fairseq_phrase.syntax.alignment import check_words, words_of_subwords
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -37,8 +37,10 @@ def ragged(rows):
     return Ragged(np.array([value for row in rows for value in row], dtype=np.int64), offsets)
 
 
-def chunk(records, first=0):
-    return Chunk(first, {name: ragged([record[name] for record in records]) for name in records[0]})
+def block(records, first=0):
+    return SentenceBlock(
+        first, {name: ragged([record[name] for record in records]) for name in records[0]}
+    )
 
 
 @st.composite
@@ -93,7 +95,7 @@ def is_whole(record):
 @settings(max_examples=400)
 def test_whole_records_pass_and_the_first_broken_one_is_named(data, sentences):
     assert all(map(is_whole, sentences))
-    CHECKER.check(chunk(sentences))
+    CHECKER.check(block(sentences))
     for _ in range(data.draw(st.integers(1, 3))):  # change, take away or add a number
         record = data.draw(st.sampled_from(sentences))
         row = record[data.draw(st.sampled_from(sorted(record)))]
@@ -103,10 +105,10 @@ def test_whole_records_pass_and_the_first_broken_one_is_named(data, sentences):
         )
     broken = [number for number, record in enumerate(sentences, 1) if not is_whole(record)]
     if not broken:
-        CHECKER.check(chunk(sentences))
+        CHECKER.check(block(sentences))
         return
     with pytest.raises(UserError, match=rf"^split\.\w+\.bin, line {broken[0] + 100}: expected "):
-        CHECKER.check(chunk(sentences, first=100))
+        CHECKER.check(block(sentences, first=100))
 
 
 WHOLE = {
@@ -147,8 +149,8 @@ WHOLE = {
     ],
 )  # fmt: skip
 def test_a_broken_record_is_explained(field, values, expected):
-    CHECKER.check(chunk([WHOLE]))
+    CHECKER.check(block([WHOLE]))
     broken = {**WHOLE, field: values}
     assert not is_whole(broken)
     with pytest.raises(UserError, match=rf"\.bin, line 2: expected .*{expected}"):
-        CHECKER.check(chunk([WHOLE, broken, WHOLE]))
+        CHECKER.check(block([WHOLE, broken, WHOLE]))

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fairseq_phrase.inspection import sentence_blocks as chunks_module
+from fairseq_phrase.inspection import sentence_blocks
 from fairseq_phrase.inspection.corpus_statistics import SplitStatistics, Spread, split_statistics
 from fairseq_phrase.inspection.integrity import load_dictionaries
 from fairseq_phrase.store.fields import FIELDS
@@ -35,7 +35,7 @@ def counted(data_directory):
 
 @pytest.fixture(params=[1, 300, 1 << 20])
 def statistics(data_directory, monkeypatch, request):
-    monkeypatch.setattr(chunks_module, "CHUNK_VALUES", request.param)
+    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", request.param)
     return counted(data_directory)
 
 
@@ -97,7 +97,7 @@ def test_labels_bytes_and_unknown_subwords_are_counted(statistics, parses, data_
 
 
 def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
-    from test_records import chunk
+    from test_records import block
 
     crossing = {
         "text": [5, 6, 7, 8, 2],
@@ -108,8 +108,8 @@ def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
     empty = {name: [2] if name == "text" else [] for name in crossing}
     straight = {**crossing, "heads": [1, 2, 2, 2], "text": [5, 3, 3, 8, 2], "spans": []}
     statistics = SplitStatistics("train.de-en")
-    statistics.add(chunk([empty, crossing, empty], first=0), unknown=3)
-    statistics.add(chunk([empty, straight], first=3), unknown=3)
+    statistics.add(block([empty, crossing, empty], first=0), unknown=3)
+    statistics.add(block([empty, straight], first=3), unknown=3)
     assert statistics.projective == 4
     assert statistics.sentences == 5
     assert statistics.words == Spread(5, 8, 4, 2)

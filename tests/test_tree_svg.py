@@ -54,6 +54,20 @@ def test_constituents_stand_above_the_middle_of_their_children_and_their_words()
     assert clause_row < phrase_row < row
 
 
+def test_the_tag_of_a_split_word_is_above_its_subwords_and_other_words_show_none():
+    words, tags = ["Donau", "Leute", "am"], ["NE", "NN", "APPRART"]
+    pieces = [["Donau"], ["Leu", "te"], ["a", "m"]]
+    page = svg_page([sentence(words, [1, 1, 1], tags=tags, pieces=pieces)])
+    subwords = texts(page, "subwords")
+    assert [text for text, *_ in subwords] == ["Leu·te", "a·m"]
+    for (_, x, y), (_, tag_x, tag_y) in zip(subwords, texts(page, "tag")[1:], strict=True):
+        assert x == tag_x
+        assert y >= tag_y + 11  # a line of this size below
+    tops = [float(top) for top in re.findall(r'class="arrow" d="M\d+ (\d+)', page)]
+    assert min(tops) > subwords[0][2]
+    assert texts(svg_page([HUND]), "subwords") == []
+
+
 def test_an_arrow_points_at_each_word_and_its_line_comes_from_the_head():
     page = svg_page([HUND])
     places = {word: x for word, x, _ in texts(page, "word")}

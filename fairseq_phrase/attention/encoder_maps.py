@@ -115,7 +115,7 @@ def attention_picture(
         weights = torch.stack([maps[block][0] for maps in layers]).float()
         num_heads = weights.size(1)
         weights = choose(choose(weights, layer, "layer"), head, "head")
-        title = _TITLES.get(block, f"attention {block}")
+        title = _TITLES.get(block, f"attention {block}") if others else "attention"
         panels.append(Panel(title, weights.cpu().numpy()[np.ix_(is_node, is_node)]))
     words = np.full(total, -1, dtype=np.int64)
     words[: len(sentence.words)] = sentence.words

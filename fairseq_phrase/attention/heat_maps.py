@@ -68,7 +68,8 @@ def _draw(
         axis.set_ticks(range(nodes), labels, rotation=turned, fontsize=size, parse_math=False)
     axes.tick_params(length=0)
     others = nodes - picture.num_tokens
-    parts = f": {picture.num_tokens} tokens | {others} {picture.others}" if others else ""
+    noun = picture.others.removesuffix("s") if others == 1 else picture.others
+    parts = f": {picture.num_tokens} tokens | {others} {noun}" if others else ""
     axes.set_xlabel(f"attended to{parts}", fontsize=8)
     axes.set_ylabel("attending", fontsize=8)
     axes.set_title(panel.title, fontsize=10)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
-from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
+from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
 from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.tree_arrays import (
@@ -110,17 +110,17 @@ class SplitStatistics:
             return None
         return int(np.searchsorted(np.cumsum(self.lengths), share * self.sentences))
 
-    def add(self, chunk: Chunk, unknown: int) -> None:
-        """Count a chunk of sentences.
+    def add(self, block: SentenceBlock, unknown: int) -> None:
+        """Count a block of sentences.
 
         Args:
-            chunk: the sentences; their records must be whole.
+            block: the sentences; their records must be whole.
             unknown: the dictionary's index of the unknown subword.
         """
-        arrays = chunk.arrays
-        lines = np.arange(chunk.first + 1, chunk.first + len(chunk) + 1)
+        arrays = block.arrays
+        lines = np.arange(block.first + 1, block.first + len(block) + 1)
         words, counts = arrays["words"], word_counts(arrays["words"])
-        self.sentences += len(chunk)
+        self.sentences += len(block)
         self.words.add(counts, lines)
         self.subwords.add(words.sizes, lines)
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -207,8 +207,8 @@ def split_statistics(
         bytes={name: files.bytes_of(name) for name in FIELDS if name in manifest.fields},
     )
     unknown = dictionaries["text"].unk()
-    for chunk in files.chunks():
-        checker.check(chunk)  # statistics of broken records would mean nothing
-        statistics.add(chunk, unknown)
-        advance(len(chunk))
+    for block in files.blocks():
+        checker.check(block)  # statistics of broken records would mean nothing
+        statistics.add(block, unknown)
+        advance(len(block))
     return statistics

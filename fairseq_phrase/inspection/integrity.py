@@ -1,7 +1,7 @@
 """Verify every record of the parses in a data directory against the text they belong to.
 
 Opening a data directory compares fingerprints, which sample large files. Here every number is
-looked at, a chunk of sentences at a time.
+looked at, a block of sentences at a time.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def verify_split(
     files = SplitFiles(directory, manifest, split)
     checker = RecordChecker(files, dictionaries)
     words = subwords = 0
-    for chunk in files.chunks():
-        checker.check(chunk)
-        words += int(word_counts(chunk.arrays["words"]).sum())
-        subwords += len(chunk.arrays["words"].values)
-        advance(len(chunk))
+    for block in files.blocks():
+        checker.check(block)
+        words += int(word_counts(block.arrays["words"]).sum())
+        subwords += len(block.arrays["words"].values)
+        advance(len(block))
     _check_lengths(files, directory, manifest)
     record = manifest.splits[split]
     found = {"sentences": files.sentences, "words": words, "subwords": subwords}

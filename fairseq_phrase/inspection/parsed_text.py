@@ -59,6 +59,10 @@ class ParsedText:
         subwords = sum(map(len, self.pieces))
         return f"{self.place}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
 
+    def cut(self, word: int) -> str:
+        """Spell a word's subwords, ``Hun·d``; nothing where the word is one."""
+        return "·".join(self.pieces[word]) if len(self.pieces[word]) > 1 else ""
+
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Check the records of a chunk of sentences: text, words, heads, labels and constituents.
+"""Check the records of a block of sentences: text, words, heads, labels and constituents.
 
 All sentences are checked at once, and whatever is in them, so that no broken record can make the
 check itself fail.
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.inspection.sentence_blocks import Chunk, Ragged, SplitFiles
+from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
 from fairseq_phrase.store.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 
 @dataclass(frozen=True)
 class _Fault:
-    """What is wrong with one sentence of a chunk.
+    """What is wrong with one sentence of a block.
 
     Attributes:
-        sentence: which one, from 0 in the chunk.
+        sentence: which one, from 0 in the block.
         name: ``text`` or the field.
         problem: what was expected and what was found.
     """
@@ -48,23 +48,23 @@ class RecordChecker:
         text = dictionaries["text"]
         self._eos, self._special = text.eos(), (text.bos(), text.pad(), text.eos())
 
-    def check(self, chunk: Chunk) -> None:
-        """Check every record of a chunk.
+    def check(self, block: SentenceBlock) -> None:
+        """Check every record of a block.
 
         Raises:
             UserError: one is broken; the first is named, with the line, what was expected and what
                 was found.
         """
         # Of several faults in a line, the first in this order is the cause of the others.
-        faults = [fault for check in self._checks(chunk) for fault in check]
+        faults = [fault for check in self._checks(block) for fault in check]
         if faults:
             first = min(faults, key=lambda fault: fault.sentence)
             path = f"{self._files.path_of(first.name)}.bin"
-            place = at(path, chunk.first + first.sentence + 1)
+            place = at(path, block.first + first.sentence + 1)
             raise UserError(f"{place}: {first.problem}; run fairseq-phrase-preprocess again")
 
-    def _checks(self, chunk: Chunk) -> Iterator[Iterator[_Fault]]:
-        text, arrays = chunk.arrays["text"], chunk.arrays
+    def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
+        text, arrays = block.arrays["text"], block.arrays
         yield self._text(text)
         counts = word_counts(arrays["words"])
         items = {

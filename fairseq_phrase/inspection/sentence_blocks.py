@@ -1,4 +1,4 @@
-"""A split's text and parses in chunks: many sentences as few long arrays, in bounded memory."""
+"""A split's text and parses in blocks: many sentences as few long arrays, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 
-#: Values of text and parses that a chunk holds, if its first sentence has no more.
-CHUNK_VALUES = 1 << 18
-_CHUNK_SENTENCES = 1 << 15
+#: Values of text and parses that a block holds, if its first sentence has no more.
+BLOCK_VALUES = 1 << 18
+_BLOCK_SENTENCES = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class SentenceBlock:
     """Consecutive sentences of a split.
 
     Attributes:
@@ -105,7 +105,7 @@ class SplitFiles:
         """Return the path, without its ending, of ``text`` or a field."""
         return self.prefix if name == "text" else Path(f"{self.prefix}.{name}")
 
-    def chunks(self) -> Iterator[Chunk]:
+    def blocks(self) -> Iterator[SentenceBlock]:
         """Read all sentences once.
 
         Raises:
@@ -113,7 +113,7 @@ class SplitFiles:
         """
         first = 0
         while first < self.sentences:
-            last = min(self.sentences, first + _CHUNK_SENTENCES)
+            last = min(self.sentences, first + _BLOCK_SENTENCES)
             gaps = {name: reader.first_gap(first, last) for name, reader in self.readers.items()}
             damaged = min((gap for gap in gaps.values() if gap is not None), default=None)
             if damaged is not None:
@@ -122,10 +122,10 @@ class SplitFiles:
                 reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
             )
             ends = np.cumsum(sizes)
-            chosen = int(np.searchsorted(ends, CHUNK_VALUES, side="right"))
+            chosen = int(np.searchsorted(ends, BLOCK_VALUES, side="right"))
             stop = min(last, first + max(1, chosen))
             if stop > first:
-                yield self._chunk(first, stop)
+                yield self._block(first, stop)
             elif damaged is not None:
                 name = next(name for name, gap in gaps.items() if gap == damaged)
                 raise UserError(
@@ -135,10 +135,10 @@ class SplitFiles:
                 )
             first = stop
 
-    def _chunk(self, first: int, stop: int) -> Chunk:
+    def _block(self, first: int, stop: int) -> SentenceBlock:
         arrays = {}
         for name, reader in self.readers.items():
             offsets = np.zeros(stop - first + 1, dtype=np.int64)
             np.cumsum(reader.sizes[first:stop], out=offsets[1:])
             arrays[name] = Ragged(reader.between(first, stop).astype(np.int64), offsets)
-        return Chunk(first, arrays)
+        return SentenceBlock(first, arrays)

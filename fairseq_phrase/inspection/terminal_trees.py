@@ -63,9 +63,10 @@ def _aligned(cells: Sequence[str], right: bool = False) -> list[str]:
 
 def _cut_words(sentence: ParsedText) -> list[str]:
     """Spell each word, and how it is cut into subwords if it is."""
+    cuts = map(sentence.cut, range(len(sentence.words)))
     return [
-        printable(word) + (f"  ({printable('·'.join(pieces))})" if len(pieces) > 1 else "")
-        for word, pieces in zip(sentence.words, sentence.pieces, strict=True)
+        printable(word) + (f"  ({printable(cut)})" if cut else "")
+        for word, cut in zip(sentence.words, cuts, strict=True)
     ]
 
 

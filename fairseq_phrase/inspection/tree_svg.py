@@ -25,6 +25,7 @@ _STYLE = f"""\
 text {{ font-family: system-ui, sans-serif; text-anchor: middle; fill: #1c1e21 }}
 .word {{ font-size: {_WORD_SIZE}px }}
 .tag {{ font-size: {_LABEL_SIZE}px; fill: #667 }}
+.subwords {{ font-size: {_LABEL_SIZE}px; fill: #99a }}
 .constituent {{ font-size: {_LABEL_SIZE + 1}px; font-weight: 600; fill: #1a5e63 }}
 .relation {{ font-size: {_LABEL_SIZE}px; fill: #8a3b12; stroke: #fff; stroke-width: 4px; \
 paint-order: stroke }}
@@ -131,9 +132,15 @@ def picture_of(sentence: ParsedText) -> Picture:
         top += levels * _LEVEL
     for place, word in zip(places, sentence.words, strict=True):
         elements.append(_text(place, top, word, "word"))
+    top += 15
     for place, tag in zip(places, sentence.tags, strict=False):
-        elements.append(_text(place, top + 15, tag, "tag"))
-    top += 22
+        elements.append(_text(place, top, tag, "tag"))
+    # The tag of a word that is cut is a constituent over its subwords; so it is above them here.
+    top += 13 * bool(sentence.tags and any(map(sentence.cut, range(len(places)))))
+    for word, place in enumerate(places):
+        if sentence.cut(word):
+            elements.append(_text(place, top, sentence.cut(word), "subwords"))
+    top += 7
     if sentence.heads is not None:
         depth, arcs = _arcs(sentence.heads.tolist(), sentence.deprels, places, top)
         elements += arcs
@@ -146,6 +153,7 @@ def _word_places(sentence: ParsedText) -> tuple[list[int], int]:
     widths = []
     for index, word in enumerate(sentence.words):
         below = [labels[index] for labels in (sentence.tags, sentence.deprels) if labels]
+        below.append(sentence.cut(index))
         needed = [_width(word, _WORD_SIZE), *(_width(label, _LABEL_SIZE) for label in below)]
         widths.append(max(_NARROWEST, *needed) + _GAP)
     places, left = [], _MARGIN
