@@ -12,11 +12,16 @@ import argparse
 import collections
 import importlib
 import inspect
+import logging
+import os
 import pickle
 import re
 import sys
+import types
 import typing
+import warnings
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -76,7 +81,7 @@ def print_user_errors_plainly() -> None:
     """Let a :class:`UserError` end fairseq's commands with its message alone, as it ends ours.
 
     fairseq-train answers any error of loading a checkpoint with one of its own: then ours is what that
-    was raised from.
+    was raised from. Text that ``fairseq-interactive`` cannot decode is such an error, too.
     """
     default = sys.excepthook
 
@@ -86,10 +91,63 @@ def print_user_errors_plainly() -> None:
             cause = cause.__cause__ or cause.__context__
         if cause is not None:
             print(f"error: {cause}", file=sys.stderr)
+        elif issubclass(kind, UnicodeDecodeError) and (
+            place := _undecodable_line(error, traceback)
+        ):
+            print(f"error: {place} is not UTF-8: {error.reason}", file=sys.stderr)
         else:
             default(kind, error, traceback)
 
     sys.excepthook = hook
+
+
+def _undecodable_line(error: UnicodeDecodeError, traceback: types.TracebackType) -> str | None:
+    """Find the input's line that cannot be decoded, if ``fairseq-interactive`` was reading it."""
+    for frame, _ in walk_tb(traceback):
+        if frame.f_code.co_name == "buffered_read" and "h" in frame.f_locals:
+            path = frame.f_locals.get("input", "-")
+            # Text is decoded some lines ahead; those before were all read.
+            number = frame.f_locals["h"].lineno() + 1 + error.object[: error.start].count(b"\n")
+            return f"line {number} of {'standard input' if path == '-' else path}"
+    return None
+
+
+def use_idle_cores() -> None:
+    """Let torch use as many threads as there are idle cores, unless a user chose their number.
+
+    torch takes all cores. On busy ones the threads of each small operation wait for one another, so that
+    a translation can take forty times as long as on one thread.
+    """
+    if _CHOSE_THREADS.intersection(os.environ) or not hasattr(os, "getloadavg"):
+        return
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    idle = max(1, int(cores - os.getloadavg()[0]))
+    if idle < torch.get_num_threads():
+        torch.set_num_threads(idle)
+
+
+def quieten_batching() -> None:
+    """Leave out what fairseq says of each batch of raw lines, four lines for one sentence."""
+    if "LOGLEVEL" not in os.environ:
+        logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
+
+
+def quieten() -> None:
+    """Leave out what hydra and fairseq tell their developers when they start.
+
+    ``PYTHONWARNINGS`` or ``python -W`` bring the warnings back, and ``LOGLEVEL`` the configuration.
+    """
+    if not sys.warnoptions:
+        for module in (r"hydra\.", r"torch\.utils\.data\.dataloader"):
+            warnings.filterwarnings("ignore", category=UserWarning, module=module)
+        warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
+    if "LOGLEVEL" not in os.environ:
+        logging.getLogger("hydra").setLevel(logging.INFO)
+        logging.getLogger("fairseq_cli.interactive").addFilter(
+            lambda record: not isinstance(record.msg, dictconfig.DictConfig)
+        )
 
 
 def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
@@ -109,6 +167,7 @@ def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
     module.forward = forward  # type: ignore[method-assign]
 
 
+_CHOSE_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _OMEGACONF_NODES = (
     "AnyNode",
     "BooleanNode",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -14,6 +17,7 @@ from fairseq_cli import interactive
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase import parsers
+from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import phrase_transformer  # noqa: F401 - registers the model
 from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
@@ -178,6 +182,83 @@ def test_batches_of_raw_lines_are_freed(data_directory, parser, fields):
     del dataset
     gc.collect()
     assert gone() is None
+
+
+def test_raw_text_for_ngrams_without_a_tokenizer_is_refused(translate, ngram_checkpoint):
+    with pytest.raises(
+        UserError, match=r"is raw text, and its word .* --tokenizer syntax --bpe syn"
+    ):
+        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, cut=())
+    with pytest.raises(UserError, match="is raw text"):
+        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, cut=("--tokenizer=space",))
+
+
+def test_text_that_is_cut_already_is_translated_as_it_is(
+    translate, ngram_checkpoint, data_directory, parser
+):
+    encode = cut(make_task(data_directory))
+    lines = ["Der Hund läuft schnell.", SNOWMAN]
+    cut_before = translate(map(encode, lines), path=ngram_checkpoint, cut=())
+    assert cut_before == translate(lines, path=ngram_checkpoint)
+
+
+@pytest.mark.parametrize("model", ["dependency", "ngram"])
+def test_a_byte_order_mark_is_no_word(translate, checkpoint, ngram_checkpoint, model):
+    path = checkpoint if model == "dependency" else ngram_checkpoint
+    lines = ["Der Hund", "Ein Mann"]
+    assert translate(["\ufeffDer Hund", "Ein Mann"], path=path) == translate(lines, path=path)
+
+
+def test_bytes_that_are_read_as_surrogates_are_named_with_their_line(data_directory):
+    task = make_task(data_directory)
+    task.get_interactive_tokens_and_lengths(["Der Hund"], lambda line: "▁")
+    with pytest.raises(UserError, match="line 3 of the input is not UTF-8"):
+        task.get_interactive_tokens_and_lengths(["Ein", "l\udce4uft"], lambda line: "▁")
+
+
+@pytest.mark.parametrize("name", ["-", "FILE"])
+def test_input_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes(b"Der Hund.\n" * 3000 + "läuft\n".encode("latin-1"))
+    program = (
+        "import fairseq_phrase.tasks, sys\n"
+        "from fairseq_cli.interactive import buffered_read\n"
+        "for lines in buffered_read(sys.argv[1], 100): pass"
+    )
+    with path.open() as stream:
+        finished = subprocess.run(
+            [sys.executable, "-c", program, str(path) if name == "FILE" else name],
+            stdin=stream, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
+    assert finished.returncode == 1
+    place = "standard input" if name == "-" else str(path)
+    assert f"error: line 3001 of {place} is not UTF-8" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_the_configuration_and_batching_are_not_logged_for_raw_lines(translate, caplog):
+    translate([SNOWMAN, SECTION])
+    assert "loading model" in caplog.text
+    assert "'generation'" not in caplog.text
+    assert "can_reuse_epoch_itr" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("load", "chosen", "expected"),
+    [(0.2, {}, 7), (3.4, {}, 4), (30.0, {}, 1), (30.0, {"OMP_NUM_THREADS": "6"}, 8)],
+)
+def test_raw_lines_use_the_cores_that_are_idle(monkeypatch, load, chosen, expected):
+    threads = [8]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    use_idle_cores()
+    assert threads[-1] == expected
 
 
 def test_indices_that_carry_no_line_are_spelled(data_directory, parser):

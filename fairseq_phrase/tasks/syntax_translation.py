@@ -17,11 +17,12 @@ from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.batch import tokenizers as encoders
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.batch.raw_input import RawInput
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
 from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
-from fairseq_phrase.compat import leave_out_unknown_inputs
+from fairseq_phrase.compat import leave_out_unknown_inputs, quieten_batching, use_idle_cores
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -61,6 +62,7 @@ class SyntaxTranslationTask(TranslationTask):
         self._labels = LabelDictionaries(utils.split_paths(cfg.data), cfg.source_lang)
         self._raw_parses = RawParses(src_dict, self._labels.dictionary, lambda: self._encoder)
         self._labels_asked_for: set[str] = set()
+        self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
         self._cuts_as_parsed = False
         encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
 
@@ -227,10 +229,17 @@ class SyntaxTranslationTask(TranslationTask):
         """Encode raw lines and, if the model asked for parses, parse them together.
 
         Raises:
-            UserError: ``encode_fn`` does not make the words and subwords that the parser does.
+            UserError: ``encode_fn`` does not make the words and subwords that the parser does, or does
+                not cut raw text, or a line is not UTF-8.
         """
+        if not self._raw_input.lines_read:
+            use_idle_cores()
+            quieten_batching()
+        lines = self._raw_input.cleaned(lines)
         if not self._fields:
-            return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+            tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
+            self._raw_input.check_is_cut(lines, tokens, encode_fn)
+            return tokens, lengths
         tokens = self._raw_parses.tokens_of(lines)
         if not self._cuts_as_parsed:
             cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
