@@ -12,7 +12,8 @@ Checkpoints, data and the test sets' own text stay where they are; the rest is s
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
     logs.tar.xz                     the logs, under the names that they had: runs/ROW/seedN/train.log,
-                                    generate-*.log, and interactive-* for the speed with parsing
+                                    generate-*.log, interactive-* for the speed with parsing, and
+                                    the scores of minimal pairs
 
 fairseq-phrase-report makes the report again from runs/ (`--help`): it finds the logs in the archive. To
 read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a translation by itself:
@@ -37,9 +38,10 @@ _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
-_LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*")
+_LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
 # Of what a command printed, what is not the test set's own text.
-_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
+_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t"),
+        "contrastive": re.compile(r"P-.*")}  # fmt: skip
 
 
 def keep(table: Path, folder: Path) -> None:
@@ -62,7 +64,7 @@ def keep(table: Path, folder: Path) -> None:
         target = folder.joinpath(*parts)
         for pattern in ("commands.sh", "generate-*.txt", *_LOGS):
             for source in run.glob(pattern):
-                copy(source, target / source.name)
+                copy(source, target / source.relative_to(run))
     archive_logs(folder)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
@@ -77,7 +79,7 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
         return
     lines = source.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    own = _OWN.get(source.name.split("-")[0])
+    own = _OWN.get(source.parent.name) or _OWN.get(source.name.split("-")[0])
     if own is not None and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
     here = Path.cwd()

@@ -66,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
         help="rows in the table's order, each with a title and the paper's number: "
         "'ROW: {title: TEXT, paper: 34.61}'",
     )  # fmt: skip
+    parser.add_argument(
+        "--contrastive", type=Path, metavar="DIR",
+        help="contrastive accuracy on minimal pairs: a folder for each phenomenon with src.LANG, "
+        "tgt.correct.LANG and tgt.incorrect.LANG, which scripts/contrastive.py has scored",
+    )  # fmt: skip
     parser.add_argument("--caption", default="Results", help="the table's title")
     parser.add_argument(
         "--examples", type=positive, default=5, metavar="N",
@@ -81,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     from fairseq_phrase.report.assemble import ReportOptions, make_report
+    from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
     from fairseq_phrase.report.row_file import read_row_file
     from fairseq_phrase.report.runs import find_runs, read_references
@@ -96,6 +102,7 @@ def _body(argv: Sequence[str] | None) -> None:
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},
         caption=args.caption,
+        pairs=read_pairs(args.contrastive) if args.contrastive is not None else (),
     )
     report = make_report(find_runs(args.runs), texts, options)
     written = write_report(report, args.out, args.examples)

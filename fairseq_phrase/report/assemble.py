@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.contrastive import MinimalPairs, accuracies
 from fairseq_phrase.report.metrics import TESTED, Metrics, Statistics, bleu_scores
 from fairseq_phrase.report.notes import table_notes
 from fairseq_phrase.report.row_file import RowTitle
@@ -46,6 +47,7 @@ class ReportOptions:
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
         caption: the table's title.
+        pairs: minimal pairs that every run has scored; empty for none.
     """
 
     baseline: str | None = None
@@ -57,6 +59,7 @@ class ReportOptions:
     needs_training: bool = True
     titles: Mapping[str, RowTitle] = field(default_factory=dict)
     caption: str = "Results"
+    pairs: Sequence[MinimalPairs] = ()
 
     @property
     def sentence_test(self) -> str | None:
@@ -77,7 +80,8 @@ def make_report(
 
     Raises:
         UserError: a run is not finished (and the report may not be partial), the runs cannot be
-            compared, the baseline is missing, or a test over seeds is asked for and a row has one seed.
+            compared, the baseline is missing, a test over seeds is asked for and a row has one seed, or a
+            run has not scored the minimal pairs.
     """
     names = {folder.row for folder in folders}
     if options.baseline is not None and options.baseline not in names:
@@ -97,6 +101,8 @@ def make_report(
     _check_titles(rows)
     if options.test == "seeds":
         _check_seeds(rows, baseline)
+    for row in rows if options.pairs else ():
+        row.contrastive = [accuracies(run, options.pairs) for run in row.runs]
     metrics = [Metrics(text.lines, options.lowercase, options.tokenizer) for text in texts]
     statistics = _score(rows, metrics, texts)
     settings: dict[str, object] = {}
@@ -115,6 +121,7 @@ def make_report(
         signatures=metrics[0].signatures(**settings),
         left_out=problems,
         notes=table_notes(rows, baseline, texts, options.sentence_test, options.trials),
+        pairs=options.pairs,
     )
 
 

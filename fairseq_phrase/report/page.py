@@ -11,7 +11,12 @@ from jinja2 import Environment
 
 from fairseq_phrase.report.differences import RowDifferences, marked_words
 from fairseq_phrase.report.rows import Report
-from fairseq_phrase.report.tables import table_cells
+from fairseq_phrase.report.tables import (
+    CONTRASTIVE,
+    CONTRASTIVE_NOTE,
+    contrastive_cells,
+    table_cells,
+)
 
 _TEMPLATE = "page.html"
 
@@ -34,6 +39,9 @@ def page(
         report=report,
         heading=heading,
         lines=list(zip(report.shown, lines, strict=True)),
+        contrastive=contrastive_cells(report),
+        contrastive_title=CONTRASTIVE,
+        contrastive_note=CONTRASTIVE_NOTE,
         pictures={
             title: base64.b64encode(picture).decode("ascii") for title, picture in pictures.items()
         },

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
 from fairseq_phrase.report.runs import ReferenceText, Run, RunFolder
 from fairseq_phrase.report.seed_significance import SeedComparison
 from fairseq_phrase.report.sentence_significance import SentenceComparison
@@ -26,6 +27,7 @@ class Row:
             fewer than two seeds.
         by_sentences: by metric, runs against the baseline's of the same seeds; empty for the baseline and
             without a test.
+        contrastive: for each run, its contrastive accuracies by phenomenon; empty without minimal pairs.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Row:
     scores: list[list[dict[str, float]]] = field(default_factory=list)
     by_seeds: SeedComparison | None = None
     by_sentences: dict[str, SentenceComparison] = field(default_factory=dict)
+    contrastive: list[dict[str, Accuracy]] = field(default_factory=list)
 
     @property
     def absent(self) -> bool:
@@ -99,6 +102,7 @@ class Report:
         signatures: sacrebleu's, by metric.
         left_out: what was left out, and why, a line each; not empty only in a partial report.
         notes: what a reader must know, a paragraph each.
+        pairs: the minimal pairs of the contrastive accuracies; empty without them.
     """
 
     caption: str
@@ -110,6 +114,7 @@ class Report:
     signatures: Mapping[str, str]
     left_out: list[str]
     notes: list[str]
+    pairs: Sequence[MinimalPairs] = ()
 
     @property
     def shown(self) -> list[Row]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 
 from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.report.contrastive import accuracy_cells
 from fairseq_phrase.report.metrics import TESTED
 from fairseq_phrase.report.rows import Report, Row
 
@@ -52,6 +53,25 @@ def table_cells(report: Report) -> list[list[str]]:
         [heading for heading, _ in kept],
         *([cells[index] for _, cells in kept] for index in range(len(report.shown))),
     ]
+
+
+CONTRASTIVE = "Contrastive accuracy"
+CONTRASTIVE_NOTE = (
+    "Share of minimal pairs, in percent, in which the model gives the correct translation the higher "
+    "score: by the log-probability of the whole translation / by the mean of its subwords. The first "
+    "favours the shorter translation of a pair, the second does not. Numbers of pairs are in brackets; "
+    "the last column is the mean over the phenomena."
+)
+
+
+def contrastive_cells(report: Report) -> list[list[str]]:
+    """Lay contrastive accuracies out in cells, the heading first; empty without minimal pairs."""
+    if not report.pairs:
+        return []
+    rows = [row for row in report.shown if row.runs]
+    return accuracy_cells(
+        [row.title for row in rows], [row.contrastive for row in rows], report.pairs
+    )
 
 
 def _number(value: float | None, form: str) -> str:
@@ -103,7 +123,11 @@ def markdown(report: Report) -> str:
     signatures = "\n".join(
         f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
     )
-    return "\n\n".join([*parts, f"sacrebleu signatures:\n\n{signatures}"]) + "\n"
+    parts.append(f"sacrebleu signatures:\n\n{signatures}")
+    if report.pairs:
+        heading, *lines = contrastive_cells(report)
+        parts += [f"**{CONTRASTIVE}**", markdown_table(heading, lines), CONTRASTIVE_NOTE]
+    return "\n\n".join(parts) + "\n"
 
 
 def _left_out(report: Report) -> list[str]:
@@ -156,6 +180,9 @@ def runs_csv(report: Report) -> str:
             if len(report.texts) > 1:
                 for text, scores in zip(report.texts, row.scores[number], strict=True):
                     record |= {f"{metric} {text.subset}": scores[metric] for metric in scores}
+            for phenomenon, accuracy in (row.contrastive[number] if report.pairs else {}).items():
+                record[f"{phenomenon} total"] = accuracy.total
+                record[f"{phenomenon} mean"] = accuracy.mean
             for name in ("parameters", "updates", "words_per_second", "hours", "devices", "gpu"):
                 record[name] = getattr(run.training, name, None)
             record["beam"], record["batch"] = run.generation.beam, run.generation.batch
@@ -174,8 +201,7 @@ def _csv(records: Sequence[dict[str, object]]) -> str:
 
 
 def latex(report: Report) -> str:
-    """Write a report as a LaTeX table, for the package booktabs."""
-    heading, *lines = [[_latex(cell) for cell in line] for line in table_cells(report)]
+    """Write a report as LaTeX tables, for the package booktabs."""
     signatures = "; ".join(
         f"{_latex(metric)}: \\texttt{{{_latex(signature, breaks='|')}}}"
         for metric, signature in report.signatures.items()
@@ -183,24 +209,32 @@ def latex(report: Report) -> str:
     notes = " ".join(
         [*(_latex(f"Left out: {one}.") for one in report.left_out), *map(_latex, report.notes)]
     )
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs}",
-            "\\begin{table*}",
-            "\\centering\\small",
-            f"\\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}",
-            "\\toprule",
-            " & ".join(heading) + r" \\",
-            "\\midrule",
-            *(" & ".join(line) + r" \\" for line in lines),
-            "\\bottomrule",
-            "\\end{tabular}",
-            f"\\caption[{_latex(report.caption)}]{{{_latex(report.caption)}. {notes} "
-            f"sacrebleu: {signatures}.}}",
-            "\\end{table*}",
-            "",
-        ]
-    )
+    tables = [
+        "% needs \\usepackage{booktabs}",
+        *_latex_table(table_cells(report), report.caption, f"{notes} sacrebleu: {signatures}."),
+    ]
+    if report.pairs:
+        caption = f"{CONTRASTIVE}: {report.caption}"
+        tables += _latex_table(contrastive_cells(report), caption, _latex(CONTRASTIVE_NOTE))
+    return "\n".join([*tables, ""])
+
+
+def _latex_table(cells: Sequence[Sequence[str]], caption: str, notes: str) -> list[str]:
+    """Return a table's lines; the notes are LaTeX already."""
+    heading, *lines = [" & ".join(map(_latex, line)) + r" \\" for line in cells]
+    return [
+        "\\begin{table*}",
+        "\\centering\\small",
+        f"\\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}",
+        "\\toprule",
+        heading,
+        "\\midrule",
+        *lines,
+        "\\bottomrule",
+        "\\end{tabular}",
+        f"\\caption[{_latex(caption)}]{{{_latex(caption)}. {notes}}}",
+        "\\end{table*}",
+    ]
 
 
 _LATEX = {

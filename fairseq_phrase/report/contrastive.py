@@ -1,0 +1,187 @@
+"""Contrastive accuracy: how often does a model prefer the correct one of two translations?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.report.kept_logs import has_log, log_lines
+from fairseq_phrase.report.runs import Run
+from fairseq_phrase.text import read_lines
+
+FOLDER = "contrastive"  # in a run's folder
+SIDES = ("correct", "incorrect")
+_SCORES = re.compile(r"P-(\d+)\t(.*)")
+
+
+@dataclass(frozen=True)
+class MinimalPairs:
+    """Sentences with a correct and an incorrect translation, which differ in one phenomenon.
+
+    Attributes:
+        phenomenon: its name.
+        source: the file of sentences.
+        correct: the file of correct translations.
+        incorrect: the file of incorrect ones.
+        count: how many.
+    """
+
+    phenomenon: str
+    source: Path
+    correct: Path
+    incorrect: Path
+    count: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of pairs of one phenomenon in which a run gives the correct translation the higher score.
+
+    Attributes:
+        total: by the log-probability of the whole translation.
+        mean: by the mean log-probability of its subwords, which does not favour the shorter translation.
+    """
+
+    total: float
+    mean: float
+
+
+def read_pairs(folder: Path) -> list[MinimalPairs]:
+    """Read which minimal pairs a folder has.
+
+    Args:
+        folder: a folder for each phenomenon, NAME or ``NAME.mt``, with ``src.LANG``,
+            ``tgt.correct.LANG`` and ``tgt.incorrect.LANG``, line by line; ``.gz`` accepted.
+
+    Raises:
+        UserError: the folder is missing or has no pairs, or files of a phenomenon have different numbers
+            of lines.
+    """
+    if not folder.is_dir():
+        raise UserError(f"the folder of minimal pairs {folder} is not there")
+    found = []
+    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
+        files = [_only_file(place, f"{part}.*") for part in ("src", *map("tgt.{}".format, SIDES))]
+        if not any(files):
+            continue
+        counts = {}
+        for part, file in zip(("src", "tgt.correct", "tgt.incorrect"), files, strict=True):
+            if file is None:
+                raise UserError(f"{place} has no {part}.LANG: minimal pairs need all three files")
+            counts[file.name] = sum(1 for _ in read_lines(file))
+        if len(set(counts.values())) > 1:
+            lines = ", ".join(f"{name} has {count} lines" for name, count in counts.items())
+            raise UserError(f"{place}: {lines}; line by line they must be the same pairs")
+        source, correct, incorrect = (file for file in files if file is not None)
+        name = place.name.removesuffix(".mt")
+        found.append(MinimalPairs(name, source, correct, incorrect, counts[source.name]))
+    if not found:
+        raise UserError(
+            f"{folder} has no minimal pairs: expected folders with src.LANG, tgt.correct.LANG and "
+            "tgt.incorrect.LANG"
+        )
+    return found
+
+
+def _only_file(folder: Path, pattern: str) -> Path | None:
+    files = sorted(folder.glob(pattern))
+    if len(files) > 1:
+        raise UserError(f"{folder} has {files[0].name} and {files[1].name}: which one is meant?")
+    return files[0] if files else None
+
+
+def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
+    """Compare a run's scores of correct and incorrect translations.
+
+    Args:
+        run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, what
+            ``fairseq-generate --score-reference`` printed.
+        pairs: the minimal pairs.
+
+    Returns:
+        By phenomenon.
+
+    Raises:
+        UserError: a file is missing or has other pairs.
+    """
+    found = {}
+    for one in pairs:
+        correct, incorrect = (
+            _read_scores(run.path / FOLDER / f"{one.phenomenon}.{side}.txt", one) for side in SIDES
+        )
+        total, mean = (correct > incorrect).mean(axis=0)
+        found[one.phenomenon] = Accuracy(float(total), float(mean))
+    return found
+
+
+def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
+    """Read the sum and the mean of each translation's log-probabilities. Shape: (pairs, 2).
+
+    Raises:
+        UserError: the file is missing, or is of other pairs.
+    """
+    if not has_log(path):
+        raise UserError(
+            f"{path} is not there: score the minimal pairs by scripts/contrastive.py, or by "
+            "fairseq-generate --score-reference"
+        )
+    scores = np.full((pairs.count, 2), np.nan)
+    for number, line in enumerate(log_lines(path), start=1):
+        if match := _SCORES.fullmatch(line):
+            index = int(match[1])
+            if index >= pairs.count:
+                raise UserError(
+                    f"{at(path, number)}: scores of pair {index}, but {pairs.source.parent} has "
+                    f"{pairs.count} pairs"
+                )
+            values = [float(value) for value in match[2].split()]
+            scores[index] = sum(values), fmean(values)
+    missing = int(np.isnan(scores[:, 0]).sum())
+    if missing:
+        raise UserError(
+            f"{path} has scores of {pairs.count - missing} translations, but {pairs.source.parent} has "
+            f"{pairs.count} pairs: score them again"
+        )
+    return scores
+
+
+def accuracy_cells(
+    titles: Sequence[str],
+    runs: Sequence[Sequence[Mapping[str, Accuracy]]],
+    pairs: Sequence[MinimalPairs],
+) -> list[list[str]]:
+    """Lay accuracies out in cells, the heading first.
+
+    Args:
+        titles: of the rows.
+        runs: for each row and run, its accuracies by phenomenon.
+        pairs: the phenomena, in order.
+
+    Returns:
+        A column a phenomenon and one for their mean, in percent: by the whole translation's
+        log-probability, then by the mean of its subwords; means over the seeds ± standard deviation.
+    """
+    names = [one.phenomenon for one in pairs]
+    cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in pairs), "mean"]]
+    for title, row in zip(titles, runs, strict=True):
+        columns = [[name] for name in names] + [names]
+        cells.append([title, *(_cell(row, chosen) for chosen in columns)])
+    return cells
+
+
+def _cell(row: Sequence[Mapping[str, Accuracy]], names: Sequence[str]) -> str:
+    if not row:
+        return "-"
+    shown = []
+    for reading in ("total", "mean"):
+        values = [100 * fmean(getattr(run[name], reading) for name in names) for run in row]
+        spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+        shown.append(f"{fmean(values):.1f}{spread}")
+    return " / ".join(shown)
