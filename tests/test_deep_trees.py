@@ -187,10 +187,10 @@ def test_memory_of_deep_trees_is_that_of_pairs_of_nodes(tree: Tree, monkeypatch)
     ("forest", "form"),
     [
         ([grown(60, 50, 1)] * 2, PathCoefficients),
-        ([chain(40)], PathCoefficients),
+        ([chain(60)], PathCoefficients),
         ([flat(300)], PathCoefficients),
         ([Tree(1, [], [-1])], PathCoefficients),
-        ([chain(60)], DepthCoefficients),
+        ([chain(90)], DepthCoefficients),
         ([chain(150), grown(60, 50, 1)], DepthCoefficients),
     ],
 )

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tree_strategies import SHAPES, Tree, chain, flat, grown, nodes_of, pad_trees, trees
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.trees import coefficients
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 
@@ -214,13 +215,15 @@ def test_a_batch_without_nonterminals_trains_every_parameter_with_a_gradient_of_
             assert (parameter.grad == 0).all()
 
 
+@pytest.mark.parametrize("limit", [coefficients.PATHS_PER_LEAF, -1], ids=["paths", "depths"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     "tree", [chain(60), flat(200), grown(40, 30, 5)], ids=["deep", "flat", "n-ary"]
 )
 def test_low_precision_is_at_most_twice_as_far_off_as_the_definition_in_it(
-    tree: Tree, dtype: torch.dtype
+    tree: Tree, dtype: torch.dtype, limit: int, monkeypatch
 ) -> None:
+    monkeypatch.setattr(coefficients, "PATHS_PER_LEAF", limit)
     module = build(1, 8)
     batch = pad_trees([tree])
     values = random_values(batch, module, dtype).detach()
