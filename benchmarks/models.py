@@ -16,7 +16,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
+import fairseq_phrase.models.parent_scaled_transformer
 import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
@@ -156,7 +158,8 @@ def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
     labels = Dictionary()
     for label in LABELS:
         labels.add_symbol(label)
-    labels.save(f"{directory}/{FIELDS['spans'].label_file}")
+    for name in ("spans", "deprels"):
+        labels.save(f"{directory}/{FIELDS[name].label_file}")
 
 
 def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
@@ -192,7 +195,9 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
         split = np.flatnonzero(np.bincount(words) > 1)
         tree = tree.with_lower(split[:, None] + np.array([0, 1]), ["x"] * len(split))
         labels = generator.integers(4, 4 + len(LABELS), len(tree))
-        return {"words": words, "heads": heads, "spans": np.column_stack([tree.spans, labels])}
+        deprels = generator.integers(4, 4 + len(LABELS), len(heads))
+        spans = np.column_stack([tree.spans, labels])
+        return {"words": words, "heads": heads, "deprels": deprels, "spans": spans}
 
     sources = side(source, task.source_dictionary)
     targets = side(target, task.target_dictionary)

@@ -11,7 +11,9 @@ from conftest import REPOSITORY
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from parsed_batches import build_model, encode, make_batch, make_dictionary, random_sentence
 
+import fairseq_phrase.models.parent_scaled_transformer
 import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.models.encoder_method import ENCODERS

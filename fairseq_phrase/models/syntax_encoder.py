@@ -169,6 +169,7 @@ class SyntaxEncoder(TransformerEncoderBase):
     """
 
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
+    _num_built: int = 0
 
     # What a method says.
 
@@ -206,8 +207,13 @@ class SyntaxEncoder(TransformerEncoderBase):
         states, embedding = self.forward_embedding(src_tokens, token_embeddings)
         return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding
 
-    def build_layer(self, cfg: TransformerConfig) -> nn.Module:
-        """Build a layer, before it is wrapped."""
+    def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
+        """Build a layer, before it is wrapped.
+
+        Args:
+            cfg: fairseq's options with those of the method.
+            index: the layer's number, from 0.
+        """
         return self.layer_class(cfg, return_fc=self.return_fc)
 
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
@@ -242,7 +248,8 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Build a layer, wrapped as fairseq wraps its own."""
         if self.is_plain(cfg):
             return super().build_encoder_layer(cfg)
-        return wrap_layer(self.build_layer(cfg), cfg)
+        index, self._num_built = self._num_built, self._num_built + 1
+        return wrap_layer(self.build_layer(cfg, index), cfg)
 
     def forward(  # type: ignore[override]
         self,

@@ -34,6 +34,15 @@ class TreePositions:
     Attributes:
         depths: number of edges from each token's word up to the root; 0 at padding.
             Shape: (batch, tokens), int64
+        words: as given.
+        heads: as given, but with one root; padding is its own head.
+            Shape: (batch, words), int64
+        word: the word of each token, 0 at tokens of no word.
+            Shape: (batch, tokens), int64
+        is_word: whether each token belongs to a word.
+            Shape: (batch, tokens)
+        word_depths: number of edges from each word up to the root.
+            Shape: (batch, words), int64
         padding_mask: as given.
 
     Raises:
@@ -48,33 +57,33 @@ class TreePositions:
         if heads.size(1) == 0:
             heads = heads.new_full((words.size(0), 1), -1)
         self.padding_mask = padding_mask
-        self._words = words
-        self._is_word = words >= 0
-        self._word = words.clamp(min=0)
+        self.words = words
+        self.is_word = words >= 0
+        self.word = words.clamp(min=0)
         own_index = torch.arange(heads.size(1), device=heads.device)
         is_root = heads == own_index
         first_root = is_root.long().argmax(1, keepdim=True)
         # Padding hangs off itself, where it disturbs nobody.
-        self._heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
+        self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if not heads.is_cuda:
             self._check_trees(heads)
-        depths, ancestors = (self._heads != own_index).long(), self._heads
+        depths, ancestors = (self.heads != own_index).long(), self.heads
         # Doubling the step ceil(log2 W) times carries every word to its root.
         for _ in range((heads.size(1) - 1).bit_length()):
             depths = depths + depths.gather(1, ancestors)
             ancestors = ancestors.gather(1, ancestors)
-        if not heads.is_cuda and not bool((self._heads.gather(1, ancestors) == ancestors).all()):
+        if not heads.is_cuda and not bool((self.heads.gather(1, ancestors) == ancestors).all()):
             raise ValueError("no dependency trees: heads run in a circle")
-        self._word_depths = depths
+        self.word_depths = depths
         below_all = depths.masked_fill(heads < 0, -1).amax(1, keepdim=True) + 1
-        of_word = depths.gather(1, self._word)
-        self.depths = torch.where(self._is_word, of_word, below_all).masked_fill(padding_mask, 0)
+        of_word = depths.gather(1, self.word)
+        self.depths = torch.where(self.is_word, of_word, below_all).masked_fill(padding_mask, 0)
 
     def _check_trees(self, heads: Tensor) -> None:
         count = (heads >= 0).sum(1, keepdim=True)
         faults = {
             "a head lies outside its sentence": heads >= count,
-            "a token's word has no head": self._words >= count,
+            "a token's word has no head": self.words >= count,
         }
         for message, fault in faults.items():
             if bool(fault.any()):
@@ -105,34 +114,40 @@ class TreePositions:
         size = query_depths + key_depths  # the path through the root
         if relation == "edge":
             # At a token of no word: no head is -2, and no word -1.
-            heads = self._heads.gather(1, self._word).masked_fill(~self._is_word, -2)
-            is_head = heads[:, :, None] == self._words[:, None, :]
+            heads = self.heads.gather(1, self.word).masked_fill(~self.is_word, -2)
+            is_head = heads[:, :, None] == self.words[:, None, :]
             in_line = is_head | is_head.transpose(1, 2)
         else:
-            both_words = self._is_word[:, :, None] & self._is_word[:, None, :]
-            distances = self._token_distances()
+            both_words = self.is_word[:, :, None] & self.is_word[:, None, :]
+            distances = self.of_tokens(self.word_distances())
             if relation == "distance":
                 size = torch.where(both_words, distances, size)
                 in_line = torch.zeros_like(both_words)
             else:
                 in_line = both_words & (distances == difference.abs())
-        same_word = (self._words[:, :, None] == self._words[:, None, :]) & self._is_word[:, None, :]
+        same_word = (self.words[:, :, None] == self.words[:, None, :]) & self.is_word[:, None, :]
         return torch.where(in_line, difference, sign * size).masked_fill_(same_word, 0)
 
-    def _token_distances(self) -> Tensor:
-        """Return the tree distances of all tokens' words; of no meaning without a word."""
-        distances = self._word_distances()
-        rows = distances.gather(1, self._word[:, :, None].expand(-1, -1, distances.size(2)))
-        return rows.gather(2, self._word[:, None, :].expand(-1, rows.size(1), -1))
+    def of_tokens(self, between_words: Tensor) -> Tensor:
+        """Look the words of all pairs of tokens up; of no meaning at tokens of no word.
 
-    def _word_distances(self) -> Tensor:
+        Args:
+            between_words: something of each pair of words. Shape: (batch, words, words)
+
+        Returns:
+            Shape: (batch, tokens, tokens)
+        """
+        rows = between_words.gather(1, self.word[:, :, None].expand(-1, -1, between_words.size(2)))
+        return rows.gather(2, self.word[:, None, :].expand(-1, rows.size(1), -1))
+
+    def word_distances(self) -> Tensor:
         """Count the edges between every two words. Shape: (batch, words, words), int64.
 
         Level by level, as :meth:`fairseq_phrase.syntax.dependency.DependencyTree.distances` does,
         of all trees at once.
         """
-        batch, num_words = self._heads.shape
-        depths = self._word_depths.view(-1)
+        batch, num_words = self.heads.shape
+        depths = self.word_depths.view(-1)
         distances = torch.zeros(
             batch, num_words, num_words, dtype=torch.int64, device=depths.device
         )
@@ -141,7 +156,7 @@ class TreePositions:
         counts = depths.bincount().tolist()
         for level in by_depth.split(counts)[1:]:
             sentence, word = level // num_words, level % num_words
-            head = self._heads.view(-1)[level]
+            head = self.heads.view(-1)[level]
             distances[sentence, :, word] = distances[sentence, head] + 1
             distances[sentence, word] = distances[sentence, head] + 1
             distances[sentence, word, word] = 0

@@ -1,0 +1,182 @@
+"""Parent-scaled Transformer: attention drawn to each word's parent, in fairseq's encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.positions.biased_attention import masked_keys
+from fairseq_phrase.modules.positions.parent_scaling import (
+    SCALINGS,
+    ParentScaledAttention,
+    parent_middles,
+    parent_scales,
+)
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+
+
+@dataclass
+class ParentOptions:
+    """Options of parent-scaled attention."""
+
+    parent_heads: str = field(
+        default="all",
+        metadata={
+            "help": "scaled heads of each encoder layer, from the first: 2,0,0; a number or 'all'. "
+            "Layers that are not named have none"
+        },
+    )
+    parent_scaling: ChoiceEnum(list(SCALINGS)) = field(  # type: ignore[valid-type]
+        default="multiply",
+        metadata={
+            "help": "softmax(S ⊙ D), as the paper has it: far from the parent a score goes to 0; or "
+            "softmax(S + log D): a weight goes to 0"
+        },
+    )
+    parent_std: float = field(
+        default=1.0, metadata={"help": "standard deviation of D, in subwords"}
+    )
+    parent_ignoring: float = field(
+        default=0.0,
+        metadata={"help": "probability with which a token's scores are not scaled in training"},
+    )
+
+
+def scaled_heads(cfg: Any) -> list[int]:
+    """Read ``--parent-heads``: the number of scaled heads of each layer.
+
+    Raises:
+        UserError: there are more layers or heads than the encoder has.
+    """
+    heads, layers = cfg.encoder.attention_heads, cfg.encoder.layers
+    given = f"--parent-heads {cfg.parent_heads}"
+    try:
+        counts = [
+            heads if part.strip() == "all" else int(part)
+            for part in str(cfg.parent_heads).split(",")
+        ]
+    except ValueError:
+        raise UserError(
+            f"{given}: expected a number of heads or 'all' for each layer, as in 2,0,0"
+        ) from None
+    if len(counts) > layers:
+        raise UserError(f"{given} names {len(counts)} layers: the encoder has {layers}")
+    for number, count in enumerate(counts, start=1):
+        if not 0 <= count <= heads:
+            raise UserError(f"{given}: layer {number} has {heads} heads, not {count}")
+    return counts + [0] * (layers - len(counts))
+
+
+def _parse_fields(cfg: Any) -> Sequence[str]:
+    needed = any(scaled_heads(cfg))
+    if cfg.parent_std <= 0:
+        raise UserError(f"--parent-std {cfg.parent_std}: expected more than 0")
+    if not 0 <= cfg.parent_ignoring <= 1:
+        raise UserError(f"--parent-ignoring {cfg.parent_ignoring}: expected a probability, 0 to 1")
+    if needed and cfg.encoder.xformers_att_config:
+        raise UserError("--encoder-xformers-att-config knows no scaled heads: leave it out")
+    return ["words", "heads"] if needed else []
+
+
+@dataclass(frozen=True)
+class ParentDistances(SourceStructure):
+    """What the distances from the tokens' parents do to the scores.
+
+    Attributes:
+        scales: Shape: ``(batch, tokens, tokens)``.
+        masked: True at keys that get no weight; None where all get some. Shape: ``(batch, tokens)``.
+    """
+
+    scales: Tensor
+    masked: Tensor | None
+
+
+class ScaledAttention(ParentScaledAttention):
+    """Parent-scaled attention, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
+
+    def forward(  # type: ignore[override]
+        self, states: Tensor, structure: ParentDistances, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once; for the arguments see the layer."""
+        return super().forward(states, structure.scales, structure.masked, need_weights)
+
+
+class ParentEncoderLayer(SyntaxEncoderLayer):
+    """fairseq's encoder layer, some of whose heads are scaled."""
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build scaled attention; :class:`ParentEncoder` says how many heads are scaled."""
+        return self.with_quant_noise(
+            ScaledAttention(
+                embed_dim=embed_dim,
+                num_heads=cfg.encoder.attention_heads,
+                scaled_heads=cfg.encoder.attention_heads,
+                scaling=cfg.parent_scaling,
+                ignoring=cfg.parent_ignoring,
+                dropout=cfg.attention_dropout,
+            )
+        )
+
+
+@register_encoder(
+    "parent_scaled_transformer",
+    options=ParentOptions,
+    parse_fields=_parse_fields,
+    rows={
+        "parent-scaled": {},
+        "parent-scaled, prior": {"parent_scaling": "prior"},
+        "parent-scaled, one head, ignoring": {"parent_heads": "1,all", "parent_ignoring": 0.3},
+    },
+)
+class ParentEncoder(SyntaxEncoder):
+    """fairseq's Transformer encoder with heads that are drawn to each word's parent.
+
+    Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware
+    Self-Attention* (ACL 2020); ``--arch parent_scaled_transformer`` and its presets. It has the
+    parameters of fairseq's Transformer; with ``--parent-heads 0`` it is that one.
+
+    Args:
+        cfg: fairseq's options with those of parents.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+    """
+
+    layer_class = ParentEncoderLayer
+
+    @classmethod
+    def is_plain(cls, cfg: TransformerConfig) -> bool:
+        """Tell whether no head is scaled."""
+        return not any(scaled_heads(cfg))
+
+    def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
+        """Build a layer with the heads that are scaled in it, or one with fairseq's attention."""
+        count = scaled_heads(cfg)[index]
+        if not count:
+            return SyntaxEncoderLayer(cfg, return_fc=self.return_fc)
+        layer = ParentEncoderLayer(cfg, return_fc=self.return_fc)
+        layer.self_attn.scaled_heads = count
+        return layer
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> ParentDistances:
+        """Find the distances of all tokens from each token's parent.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            parse: the batch's words and heads.
+
+        Raises:
+            ValueError: the batch carries no heads, or they are not those of trees.
+        """
+        tree = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
+        scales = parent_scales(parent_middles(tree), self.cfg.parent_std, self.cfg.parent_scaling)
+        padding_mask = self.padding_or_none(src_tokens)
+        return ParentDistances(padding_mask, scales, masked_keys(padding_mask))

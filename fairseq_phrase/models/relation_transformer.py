@@ -1,0 +1,152 @@
+"""Relation-biased Transformer: a learned number for each relation of two words, in each head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.positions.biased_attention import masked_keys
+from fairseq_phrase.modules.positions.relation_bias import BIASES, RelationAttention
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.tree_relations import sentence_buckets, tree_relations
+
+
+@dataclass
+class RelationOptions:
+    """Options of relation biases."""
+
+    relation_bias: ChoiceEnum(list(BIASES)) = field(  # type: ignore[valid-type]
+        default="tree",
+        metadata={
+            "help": "what has a learned number in each head: the relation of two words in the "
+            "dependency tree, their distance in the sentence (as in T5), both, or none"
+        },
+    )
+    relation_labels: bool = field(
+        default=False,
+        metadata={"help": "a further number for the dependency label of parent and child pairs"},
+    )
+
+
+def reads_trees(cfg: Any) -> bool:
+    """Tell whether the options ask for relations in the tree."""
+    return cfg.relation_bias in ("tree", "both")
+
+
+def _parse_fields(cfg: Any) -> Sequence[str]:
+    if cfg.relation_labels and not reads_trees(cfg):
+        raise UserError(
+            f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
+        )
+    if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:
+        raise UserError("--encoder-xformers-att-config knows no relation biases: leave it out")
+    fields = ["words", "heads"] if reads_trees(cfg) else []
+    return [*fields, "deprels"] if cfg.relation_labels else fields
+
+
+@dataclass(frozen=True)
+class PairRelations(SourceStructure):
+    """The relations of a batch's pairs of tokens.
+
+    Attributes:
+        tree: those in the tree; None if they are not asked for. Shape: ``(batch, tokens, tokens)``.
+        buckets: distances in the sentence; None if not asked for. Shape: ``(1, tokens, tokens)``.
+        masked: True at keys that get no weight; None where all get some. Shape: ``(batch, tokens)``.
+    """
+
+    tree: Tensor | None
+    buckets: Tensor | None
+    masked: Tensor | None
+
+
+class BiasedAttention(RelationAttention):
+    """Attention with biases, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
+
+    def forward(  # type: ignore[override]
+        self, states: Tensor, structure: PairRelations, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once; for the arguments see the layer."""
+        relations = structure.tree, structure.buckets, structure.masked
+        return super().forward(states, *relations, need_weights)
+
+
+class RelationEncoderLayer(SyntaxEncoderLayer):
+    """fairseq's encoder layer with relation biases."""
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build attention with the biases that the options ask for."""
+        return self.with_quant_noise(
+            BiasedAttention(
+                embed_dim=embed_dim,
+                num_heads=cfg.encoder.attention_heads,
+                kind=cfg.relation_bias,
+                num_labels=cfg.count_labels("deprels") if cfg.relation_labels else 0,
+                dropout=cfg.attention_dropout,
+            )
+        )
+
+
+@register_encoder(
+    "relation_transformer",
+    options=RelationOptions,
+    parse_fields=_parse_fields,
+    rows={
+        "relation bias, tree": {},
+        "relation bias, sequence": {"relation_bias": "sequence"},
+        "relation bias, both": {"relation_bias": "both"},
+        "relation bias, both, labels": {"relation_bias": "both", "relation_labels": True},
+    },
+)
+class RelationEncoder(SyntaxEncoder):
+    """fairseq's Transformer encoder with learned biases for the relations of words.
+
+    Source: ``spec/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
+    relation_transformer`` and its presets. All numbers start at 0: training starts from fairseq's
+    Transformer, and with ``--relation-bias none`` it is that one.
+
+    Args:
+        cfg: fairseq's options with those of relations, and ``count_labels``, which returns the number
+            of labels of a parse field.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+    """
+
+    layer_class = RelationEncoderLayer
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(cfg, dictionary, embed_tokens)
+        self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
+
+    @classmethod
+    def is_plain(cls, cfg: TransformerConfig) -> bool:
+        """Tell whether nothing has a bias."""
+        return cfg.relation_bias == "none"
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
+        """Number the relations of all pairs of tokens.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            parse: the batch's words, heads and labels, as far as the options ask for them.
+
+        Raises:
+            ValueError: the batch does not carry them, or the heads are not those of trees.
+        """
+        tree = buckets = None
+        if reads_trees(self.cfg):
+            positions = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
+            labels = parse["deprels"] if self.cfg.relation_labels else None
+            tree = tree_relations(positions, labels, self._num_labels)
+        if self.cfg.relation_bias in ("sequence", "both"):
+            buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
+        padding_mask = self.padding_or_none(src_tokens)
+        return PairRelations(padding_mask, tree, buckets, masked_keys(padding_mask))

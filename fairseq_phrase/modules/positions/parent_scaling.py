@@ -1,0 +1,211 @@
+"""Parent-scaled attention: scores weighed by the distance of a key from the query's parent.
+
+Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware Self-Attention*
+(ACL 2020); ``spec/tree_relations.md``. With ``p_t`` the middle of the subwords of t's parent,
+
+    A = softmax(S ⊙ D),   D_tj = exp(-(j - p_t)² / 2σ²) / (σ √2π)
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from fairseq_phrase.modules.positions.biased_attention import HeadsAttention, biased_attention
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.precision import upcast
+
+__all__ = [
+    "SCALINGS",
+    "ParentScaledAttention",
+    "parent_middles",
+    "parent_scaled_attention",
+    "parent_scales",
+]
+
+SCALINGS = ("multiply", "prior")
+
+
+def parent_middles(tree: TreePositions) -> Tensor:
+    """Find the middle of the subwords of each token's parent: the mean of the first and the last.
+
+    The root is its own parent, and so is a token of no word (the end of sentence, padding).
+
+    Args:
+        tree: the tokens' trees.
+
+    Returns:
+        p_t as a place in the padded row. Shape: (batch, tokens), float32
+    """
+    batch, num_tokens = tree.words.shape
+    own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
+    # Tokens of no word go to a column of their own behind all words.
+    column = tree.words.where(tree.is_word, tree.heads.size(1))
+    empty = own.new_zeros(batch, tree.heads.size(1) + 1)
+    first = empty.scatter_reduce(1, column, own, "amin", include_self=False)
+    last = empty.scatter_reduce(1, column, own, "amax", include_self=False)
+    middles = (first + last)[:, :-1].float() / 2
+    parent = tree.heads.gather(1, tree.word)
+    return middles.gather(1, parent).where(tree.is_word, own.float())
+
+
+def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
+    """Compute what the distances from the parents do to the scores.
+
+    Args:
+        middles: p_t. Shape: (batch, tokens)
+        std: σ, in subwords.
+        scaling: ``"multiply"`` for D; ``"prior"`` for the logarithm of D without its constant.
+
+    Returns:
+        Shape: (batch, tokens, tokens), float32
+
+    Raises:
+        ValueError: the scaling is unknown.
+    """
+    if scaling not in SCALINGS:
+        raise ValueError(f"unknown scaling {scaling!r}, expected one of {', '.join(SCALINGS)}")
+    places = torch.arange(middles.size(1), device=middles.device)
+    # Row t, column j. Shape: (batch, tokens, tokens)
+    exponents = (places - middles[:, :, None]).square() / (-2 * std**2)
+    if scaling == "prior":
+        return exponents
+    return exponents.exp() / (std * math.sqrt(2 * math.pi))
+
+
+def parent_scaled_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scales: Tensor,
+    masked: Tensor | None = None,
+    *,
+    scaling: str = "multiply",
+    scaled_heads: int | None = None,
+    ignored: Tensor | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with scores scaled by the distance from the parents, in the first heads.
+
+    Args:
+        query: Shape: (batch, heads, tokens, head width)
+        key: Shape: (batch, heads, tokens, head width)
+        value: Shape: (batch, heads, tokens, head width)
+        scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
+        masked: True at keys that get no weight. Shape: (batch, tokens)
+        scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.
+        scaled_heads: how many heads are scaled, all by default.
+        ignored: True at queries whose scores stay as they are.
+            Shape: (batch, scaled heads, tokens)
+        dropout_p: probability with which a weight is dropped.
+        need_weights: also return the weights.
+
+    Returns:
+        The attended values, of shape (batch, heads, tokens, head width), and the weights before
+        dropout, of shape (batch, heads, tokens, tokens), or None.
+    """
+    batch, heads, num_tokens, width = query.shape
+    unscaled = heads - (heads if scaled_heads is None else scaled_heads)
+    neutral = 1.0 if scaling == "multiply" else 0.0
+    scales = scales[:, None]
+    if scaling == "prior" and query.dtype != torch.float64:
+        # Half precision would overflow far from the parent; so far away all weights are 0.
+        scales = scales.clamp(min=torch.finfo(query.dtype).min / 4)
+    # Shape: (batch, 1 or heads, tokens, tokens)
+    scales = scales.to(query.dtype)
+    if ignored is not None:
+        scales = torch.where(ignored[..., None], neutral, scales)
+    if unscaled:
+        scaled = scales.expand(-1, heads - unscaled, -1, -1)
+        rest = scales.new_full((batch, unscaled, num_tokens, num_tokens), neutral)
+        scales = torch.cat([scaled, rest], dim=1)
+    if scaling == "prior":
+        if masked is not None:
+            scales = scales.masked_fill(masked[:, None, None], -math.inf)
+        return biased_attention(query, key, value, scales, dropout_p, need_weights)
+    scores = query / math.sqrt(width) @ key.transpose(-2, -1) * scales
+    if masked is not None:
+        scores = scores.masked_fill(masked[:, None, None], -math.inf)
+    weights = scores.softmax(-1)
+    attended = dropout(weights, dropout_p) @ value
+    return attended, upcast(weights) if need_weights else None
+
+
+class ParentScaledAttention(HeadsAttention):
+    """Multi-head self-attention, some heads of which are scaled. Time-first.
+
+    It has no parameters besides the four projections, which are fairseq's.
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d.
+        scaled_heads: how many of them are scaled: the first ones.
+        scaling: ``"multiply"`` for softmax(S ⊙ D), or ``"prior"`` for softmax(S + log D).
+        ignoring: probability with which, in training, the scores of a query in a scaled head stay as
+            they are.
+        dropout: probability with which an attention weight is dropped in training.
+
+    Raises:
+        ValueError: d is no multiple of h.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        scaled_heads: int,
+        scaling: str = "multiply",
+        ignoring: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+        self.scaled_heads = scaled_heads
+        self.scaling = scaling
+        self.ignoring = ignoring
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, scaled_heads={self.scaled_heads}, {self.scaling}"
+
+    def forward(
+        self,
+        states: Tensor,
+        scales: Tensor,
+        masked: Tensor | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: token states. Shape: (tokens, batch, width)
+            scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
+            masked: True at keys that get no weight. Shape: (batch, tokens)
+            need_weights: also return the weights.
+
+        Returns:
+            The attended states, of shape (tokens, batch, width), and the weights before dropout, of
+            shape (batch, heads, tokens, tokens), or None.
+        """
+        query, key, value = self.split(states)
+        ignored = None
+        if self.training and self.ignoring > 0:
+            drawn = torch.rand(len(query), self.scaled_heads, len(states), device=states.device)
+            ignored = drawn < self.ignoring
+        attended, weights = parent_scaled_attention(
+            query,
+            key,
+            value,
+            scales,
+            masked,
+            scaling=self.scaling,
+            scaled_heads=self.scaled_heads,
+            ignored=ignored,
+            dropout_p=self.dropout_p,
+            need_weights=need_weights,
+        )
+        return self.join(attended), weights

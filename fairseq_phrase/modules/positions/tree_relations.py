@@ -1,0 +1,103 @@
+"""The relations of all pairs of a batch's tokens in their trees and sentences, as small integers.
+
+Source: ``spec/tree_relations.md``; after McDonald and Chiang (2021), who give masks, and the relative
+biases of T5 (Raffel et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+
+__all__ = ["NUM_BUCKETS", "TREE_RELATIONS", "sentence_buckets", "tree_relations"]
+
+#: The relation of a key's word to the query's. Two words that are at distance 2 and not above one
+#: another are siblings, so distances begin with 3.
+TREE_RELATIONS = (
+    "same word",
+    "parent",
+    "child",
+    "sibling",
+    *(f"ancestor {distance}" for distance in ("2", "3", "4+")),
+    *(f"descendant {distance}" for distance in ("2", "3", "4+")),
+    *(f"distance {distance}" for distance in (*map(str, range(3, 9)), "9+")),
+    "no word",
+)
+_PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
+# By the query's depth less the key's, -4 to 4, of two words one of which is above the other.
+_IN_LINE = [9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6]
+# By the distance of two other words, up to 9; they are siblings at 2, and never nearer.
+_APART = [0, 0, TREE_RELATIONS.index("sibling"), *range(10, 17)]
+_NO_WORD = TREE_RELATIONS.index("no word")
+
+NUM_BUCKETS, _MAX_DISTANCE = 32, 128
+
+
+def tree_relations(
+    tree: TreePositions, labels: Tensor | None = None, num_labels: int = 0
+) -> Tensor:
+    """Number the relation of every two tokens' words.
+
+    Subwords of one word are related to others as their word is. *Decision*: a token of no word (the
+    end of sentence) is "same word" to itself, and "no word" to and from all others.
+
+    Args:
+        tree: the tokens' trees.
+        labels: number of the relation of each word to its head. With it, parent and child pairs get
+            numbers of their own by the dependent's label, behind those of :data:`TREE_RELATIONS`: L for
+            the parents and then L for the children.
+            Shape: (batch, words), int64
+        num_labels: number of labels L.
+
+    Returns:
+        For query token i and key token j the relation of j to i; of no meaning at padding.
+        Shape: (batch, tokens, tokens), int64
+    """
+    device, depths = tree.words.device, tree.word_depths
+    distances = tree.word_distances()
+    above = depths[:, :, None] - depths[:, None, :]
+    in_line = torch.tensor(_IN_LINE, device=device)[above.clamp(-4, 4) + 4]
+    apart = torch.tensor(_APART, device=device)[distances.clamp(max=9)]
+    relations = torch.where(distances == above.abs(), in_line, apart)
+    if labels is not None:
+        if labels.shape != tree.heads.shape:
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)} for heads of {tuple(tree.heads.shape)}"
+            )
+        first = len(TREE_RELATIONS)
+        labels = labels.clamp(min=0)
+        by_parent = (first + labels)[:, :, None]
+        by_child = (first + num_labels + labels)[:, None, :]
+        relations = torch.where(relations == _PARENT, by_parent, relations)
+        relations = torch.where(relations == _CHILD, by_child, relations)
+    relations = tree.of_tokens(relations)
+    both_words = tree.is_word[:, :, None] & tree.is_word[:, None, :]
+    itself = torch.eye(relations.size(1), dtype=torch.bool, device=device)
+    return relations.where(both_words, _NO_WORD).masked_fill_(itself, 0)
+
+
+def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Tensor:
+    """Number the signed distances in the sentence, as T5 does.
+
+    Half of the buckets is for keys behind the query. Of a half, the first 8 are single distances and
+    the others grow with the logarithm up to 128.
+
+    Args:
+        num_tokens: length of the padded batch. Padding on the left moves all tokens alike.
+        device: where to make them.
+
+    Returns:
+        For query token i and key token j the bucket of j - i. Shape: (1, tokens, tokens), int64
+    """
+    order = torch.arange(num_tokens, device=device)
+    offsets = order[None, :] - order[:, None]
+    half = NUM_BUCKETS // 2
+    exact = half // 2
+    sizes = offsets.abs()
+    growth = (sizes.clamp(min=1) / exact).log() / math.log(_MAX_DISTANCE / exact)
+    far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
+    return (torch.where(sizes < exact, sizes, far) + half * (offsets > 0))[None]
