@@ -35,6 +35,7 @@ from tqdm import tqdm
 # Importing it registers the task, as --user-dir does in fairseq's commands.
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.store.reader import ParseStore
 
 CPU = torch.device("cpu")
@@ -116,18 +117,16 @@ def collating(dataset: Any, batch: list[int]) -> Callable[[], object]:
 
 def table(names: list[str], loaded: list[list[float]], collated: list[list[float]]) -> str:
     """Format the measurements in Markdown."""
-    lines = [
-        "| batch | loaded, ms | ratio | collated, ms | ratio |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    lines = []
     for index, name in enumerate(names):
         cells = []
         for times in (loaded, collated):
             own = statistics.median(row[index] for row in times) * 1e3
             ratio = statistics.median(row[index] / row[0] for row in times)
-            cells.append(f"{own:.2f} | {ratio:.3f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells += [f"{own:.2f}", f"{ratio:.3f}"]
+        lines.append([name, *cells])
+    headings = ["batch", "loaded, ms", "ratio", "collated, ms", "ratio"]
+    return markdown_table(headings, lines, texts=1)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -42,6 +42,7 @@ from models import Built, add_arguments, build_models, load_dataset
 from tqdm import tqdm
 
 from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.markdown import markdown_table
 
 Batch = dict[str, Any]
 
@@ -138,11 +139,9 @@ def table(
 ) -> str:
     """Format the measurements in Markdown."""
     has_text = any(any(row) for row in encoding)
-    lines = [
-        "| model | sentences/s | measured |"
-        + " parsing, ms | with parsing | measured |" * has_text,
-        "|---|--:|--:|" + "--:|--:|--:|" * has_text,
-    ]
+    headings = ["model", "sentences/s", "measured"]
+    headings += ["parsing, ms", "with parsing", "measured"] * has_text
+    lines = []
     for index, built in enumerate(models):
         own = [row[index] for row in decoding]
         parsing = [row[index] for row in encoding]
@@ -155,12 +154,12 @@ def table(
         def ratio(times: list[float], plain: list[float] = plain) -> float:
             return statistics.median(one / time for one, time in zip(plain, times, strict=True))
 
-        line = f"| {built.name} | {rate(own):.2f} | {ratio(own):.3f} |"
+        line = [built.name, f"{rate(own):.2f}", f"{ratio(own):.3f}"]
         if has_text:
             milliseconds = statistics.median(parsing) * 1e3
-            line += f" {milliseconds:.0f} | {rate(both):.2f} | {ratio(both):.3f} |"
+            line += [f"{milliseconds:.0f}", f"{rate(both):.2f}", f"{ratio(both):.3f}"]
         lines.append(line)
-    return "\n".join(lines)
+    return markdown_table(headings, lines, texts=1)
 
 
 def use_parsers(models: list[Built], options: argparse.Namespace) -> None:

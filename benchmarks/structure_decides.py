@@ -31,6 +31,8 @@ import sacrebleu
 from machine import describe_machine
 from tqdm import tqdm
 
+from fairseq_phrase.markdown import markdown_table
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Rows of the paper's table 1: name and flags.
 MODELS = {
@@ -194,14 +196,17 @@ def main() -> None:
         f"{options.epochs} epochs of batches of {options.max_tokens} tokens, seeds "
         f"{', '.join(map(str, options.seeds))}\n"
     )
-    print("| model of table 1 | BLEU | loss | told apart, % |\n|---|--:|--:|--:|")
-    for name, rows in scores.items():
-        cells = [
+    lines = [
+        [
+            name,
             cell([row.bleu for row in rows], 1),
             cell([row.loss for row in rows], 3),
             cell([row.told_apart for row in rows], 1),
         ]
-        print(f"| {name} | {' | '.join(cells)} |")
+        for name, rows in scores.items()
+    ]
+    headings = ["model of table 1", "BLEU", "loss", "told apart, %"]
+    print(markdown_table(headings, lines, texts=1))
 
 
 if __name__ == "__main__":

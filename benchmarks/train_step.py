@@ -45,6 +45,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
+from fairseq_phrase.markdown import markdown_table
+
 
 @dataclass
 class Trained:
@@ -132,23 +134,25 @@ def measure(
 def table(models: list[Trained], times: list[list[float]], batches: list[dict[str, Any]]) -> str:
     """Format the measurements in Markdown."""
     words = [batches[step % len(batches)]["ntokens"] for step in range(len(times))]
-    lines = [
-        "| model | words/s | ms per step | GFLOPs per step | measured | predicted "
-        "| measured/predicted | MiB | MiB/transformer's |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+    headings = [
+        "model", "words/s", "ms per step", "GFLOPs per step", "measured", "predicted",
+        "measured/predicted", "MiB", "MiB/transformer's",
+    ]  # fmt: skip
+    lines = []
     for index, trained in enumerate(models):
         own = [step[index] for step in times]
         speed = statistics.median(count / time for count, time in zip(words, own, strict=True))
         measured = statistics.median(step[0] / step[index] for step in times)
         predicted = models[0].flops / trained.flops
         lines.append(
-            f"| {trained.built.name} | {speed:.0f} | {statistics.median(own) * 1e3:.0f} "
-            f"| {trained.flops / len(batches) / 1e9:.1f} | {measured:.3f} | {predicted:.3f} "
-            f"| {measured / predicted:.2f} | {trained.memory / 2**20:.0f} "
-            f"| {trained.memory / models[0].memory:.2f} |"
-        )
-    return "\n".join(lines)
+            [
+                trained.built.name, f"{speed:.0f}", f"{statistics.median(own) * 1e3:.0f}",
+                f"{trained.flops / len(batches) / 1e9:.1f}", f"{measured:.3f}", f"{predicted:.3f}",
+                f"{measured / predicted:.2f}", f"{trained.memory / 2**20:.0f}",
+                f"{trained.memory / models[0].memory:.2f}",
+            ]
+        )  # fmt: skip
+    return markdown_table(headings, lines, texts=1)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

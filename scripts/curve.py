@@ -12,6 +12,9 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
+from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.markdown import markdown_table
+
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:
     """Read the rows of a report, each with its title, its BLEU and the spread of that over seeds."""
@@ -30,25 +33,20 @@ def _number(text: str) -> float | None:
 def table(reports: dict[Fraction, dict], caption: str) -> str:
     """Write the rows that any report has as Markdown, a column for each share."""
     titles = {row: title for report in reports.values() for row, (title, _, _) in report.items()}
-    lines = [
-        f"| model | {' | '.join(map(str, reports))} |",
-        f"|---|{'---|' * len(reports)}",
-    ]
+    lines = []
     for row, title in titles.items():
         cells = []
         for report in reports.values():
             _, mean, spread = report.get(row, (title, None, None))
             cells.append("-" if mean is None else f"{mean:.2f}")
             cells[-1] += "" if spread is None else f" ± {spread:.2f}"
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    return f"**{caption}**\n\n" + "\n".join(lines) + "\n"
+        lines.append([title, *cells])
+    return f"**{caption}**\n\n{markdown_table(['model', *map(str, reports)], lines)}\n"
 
 
 def plot(reports: dict[Fraction, dict], caption: str, file: Path) -> None:
     """Draw BLEU over the share of the data, a line for each row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = new_figure(file, (6, 4))
     axes = figure.subplots()
     rows = dict.fromkeys(row for report in reports.values() for row in report)
     for row in rows:
@@ -66,7 +64,7 @@ def plot(reports: dict[Fraction, dict], caption: str, file: Path) -> None:
     axes.set_title(caption)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def main() -> None:

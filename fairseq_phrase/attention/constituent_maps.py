@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_phrase.attention.encoder_maps import attention_maps
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
@@ -138,17 +139,16 @@ def _sums(weights: Tensor, allowed: Tensor, attends: Tensor, tree: TreeBatch) ->
 
 def shares_table(shares: Sequence[Share]) -> str:
     """Format shares in Markdown."""
-    lines = ["| attention | layer | on nonterminals | share of nodes |", "|---|--:|--:|--:|"]
-    for share in shares:
-        lines.append(
-            f"| {share.attention} | {share.layer} | {share.on_nonterminals:.1%} "
-            f"| {share.of_nodes:.1%} |"
-        )
+    lines = [
+        [one.attention, str(one.layer), f"{one.on_nonterminals:.1%}", f"{one.of_nodes:.1%}"]
+        for one in shares
+    ]
     for name in ("cross", "self"):
         layers = [share for share in shares if share.attention == name]
         mean = sum(share.on_nonterminals for share in layers) / len(layers)
-        lines.append(f"| {name} | mean | {mean:.1%} | {layers[0].of_nodes:.1%} |")
-    return "\n".join(lines)
+        lines.append([name, "mean", f"{mean:.1%}", f"{layers[0].of_nodes:.1%}"])
+    headings = ["attention", "layer", "on nonterminals", "share of nodes"]
+    return markdown_table(headings, lines, texts=1)
 
 
 def translate(model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5) -> Tensor:
