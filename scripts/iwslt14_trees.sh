@@ -23,18 +23,14 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DIRECTION=de-en FRACTIONS=1 DATA='' BASELINE=transformer SUBSETS=test
-OPTIONS+=([--direction]=DIRECTION [--fractions]=FRACTIONS [--data]=DATA)
-parse_options "$@"
+DIRECTION=de-en FRACTIONS=1 DATA=''
+parse_options
 [[ $DIRECTION =~ ^[a-z]+-[a-z]+$ ]] || die "--direction $DIRECTION: expected two languages, such as de-en"
 [ -n "$DATA" ] || check_one_of "without --data, --direction" "$DIRECTION" de-en en-de
 SHARES='^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$'
 [[ $FRACTIONS =~ $SHARES ]] || die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-CONFIGS=configs/iwslt14_trees TITLES=configs/iwslt14_trees/rows.yaml
-choose_rows "$TITLES"
-prepare_machine plot
-open_folder "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA"
+open_table plot "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA" configs/tables/iwslt14_trees.yaml
 
 download_iwslt14() {
     local archive=data/iwslt14/de-en.tgz split language
@@ -49,7 +45,7 @@ download_iwslt14() {
 
 # Whether Stanza is installed, with a constituency model of the source language.
 has_stanza_constituents() {
-    python -c '
+    "$PYTHON" -c '
 import sys
 from pathlib import Path
 from stanza.resources.common import DEFAULT_MODEL_DIR
@@ -74,7 +70,7 @@ if [ -n "$DATA" ]; then
     TEXT=$DATA DEV=$DATA/dev TEST=$DATA/test WHAT="$DATA $DIRECTION"
 elif [ -n "$SLICE" ]; then
     TEXT=$OUT/raw DEV=$OUT/raw/valid TEST=$OUT/raw/test VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
-    synthetic_text "$TEXT"
+    synthetic_text "$TEXT" "$SLICE" 100
 else
     download_iwslt14
     TEXT=data/iwslt14 DEV=data/iwslt14/dev TEST=data/iwslt14/test
@@ -101,8 +97,8 @@ for FRACTION in ${FRACTIONS//,/ }; do
 
     say "Report ($FOLDER/report)"
     REFERENCE=$TEST.$TARGET
-    [ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
-    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" "$TITLES" \
+    [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
+    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" numbers \
         "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" --lowercase
     CURVE+=("$FRACTION=$FOLDER/report")
 done

@@ -7,7 +7,7 @@
 #   bash scripts/multi30k_table1.sh --rows 2 --max-update 50 a look at whether all works
 #
 # Options of this table:
-#   --setting tuned|paper   configs/multi30k_table1/SETTING (tuned)
+#   --setting tuned|paper   sizes and learning rate: configs/tables/multi30k_table1.SETTING.yaml (tuned)
 #   --direction de-en|en-de (de-en)
 #   --vocab-size N          subwords of both languages together (8000)
 #   --text raw|moses        moses: lower-cased, in Moses' tokens, and cut by --vocab-size merges of subword-nmt,
@@ -18,24 +18,21 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-SETTING=tuned DIRECTION=de-en VOCABULARY=8000 TEXT=raw BASELINE=transformer
-OPTIONS+=([--setting]=SETTING [--direction]=DIRECTION [--vocab-size]=VOCABULARY [--text]=TEXT)
-parse_options "$@"
-check_number --vocab-size "$VOCABULARY"
+SETTING=tuned DIRECTION=de-en VOCAB_SIZE=8000 TEXT=raw
+parse_options
+check_number VOCAB_SIZE
 check_one_of --setting "$SETTING" tuned paper
 check_one_of --direction "$DIRECTION" de-en en-de
 check_one_of --text "$TEXT" raw moses
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-CONFIGS=configs/multi30k_table1/$SETTING TITLES=configs/multi30k_table1/rows.yaml
-choose_rows "$TITLES"
 # What tells these data from the table's own: in the folder's name and settings, and in the caption.
-CUT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCABULARY" EXTRAS=plot
+CUT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCAB_SIZE" EXTRAS=plot
 if [ "$TEXT" != raw ]; then
     CUT+=.$TEXT SAID+=", lower-cased tokens of Moses" CHOICES+=" text=$TEXT" EXTRAS+=,moses
 fi
-if [ "$VOCABULARY" != 8000 ]; then CUT+=.vocab$VOCABULARY SAID+=", vocabulary of $VOCABULARY"; fi
-prepare_machine "$EXTRAS"
-open_folder "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES"
+if [ "$VOCAB_SIZE" != 8000 ]; then CUT+=.vocab$VOCAB_SIZE SAID+=", vocabulary of $VOCAB_SIZE"; fi
+open_table "$EXTRAS" "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES" \
+    configs/tables/multi30k_table1.yaml "configs/tables/multi30k_table1.$SETTING.yaml"
 
 # make_text SCRIPT NAME [LINES]: write a text as this table wants it, by scripts/SCRIPT.py, to OUT/raw.
 make_text() {
@@ -48,11 +45,8 @@ make_text() {
 # raw_text, moses_text: the texts in FOLDER, TRAIN those of training; how they are cut, and BLEU measured.
 raw_text() {
     FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
-    SUBWORDS=(--vocab-size "$(pieces "$VOCABULARY")") MEASURED=(--lowercase)
-    if [ -n "$SLICE" ]; then
-        make_text slice train "$SLICE"
-        TRAIN=$OUT/raw/train
-    fi
+    SUBWORDS=(--vocab-size "$(pieces "$VOCAB_SIZE")") MEASURED=(--lowercase)
+    slice_text
 }
 
 moses_text() {
@@ -64,7 +58,7 @@ moses_text() {
     for name in val "${SETS[@]}"; do make_text moses "$name"; done
     [ -e "$words.en" ] ||
         run subword-nmt learn-joint-bpe-and-vocab --input "$TRAIN.de" "$TRAIN.en" --output "$codes" \
-            --symbols "$(pieces "$VOCABULARY")" --write-vocabulary "$words.de" "$words.en"
+            --symbols "$(pieces "$VOCAB_SIZE")" --write-vocabulary "$words.de" "$words.en"
 }
 
 say "Data"
@@ -85,13 +79,14 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$FOLDER/val" --test
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# The paper's numbers are of de-en; of which test set it does not say.
-[ "$DIRECTION" = de-en ] || without_numbers
+# The paper's numbers are of de-en; of which test set it does not say: they are beside the first.
+NUMBERS=1
+[ "$DIRECTION" = de-en ] || NUMBERS=
 for number in "${!SETS[@]}"; do
     name=${SETS[number]} SUBSET=test${number#0} REPORT=$OUT/report-${SETS[number]}
     say "Report ($REPORT)"
-    [ "$number" != 1 ] || without_numbers
-    report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" "$TITLES" \
+    report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" "$NUMBERS" \
         "Multi30k $DIRECTION, $name, $SETTING setting$SAID" "${MEASURED[@]}"
+    NUMBERS=
 done
 exit "$STATUS"

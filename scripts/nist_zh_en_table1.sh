@@ -25,14 +25,10 @@ cd "$(dirname "$0")/.."
 . scripts/table.sh
 
 DATA='' BASELINE=table1_4 SOURCE=zh TARGET=en
-OPTIONS+=([--data]=DATA)
-parse_options "$@"
+parse_options
 [ -n "$DATA$SLICE" ] || die "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)"
 [ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
-CONFIGS=configs/structural TITLES=configs/structural/rows.yaml
-choose_rows "$TITLES"
-prepare_machine plot
-open_folder nist_zh_en_table1 "data=$DATA"
+open_table plot nist_zh_en_table1 "data=$DATA" configs/tables/nist_zh_en_table1.yaml
 
 # find_sets: set SETS to the names of the development and test sets of DATA, the former first.
 find_sets() {
@@ -73,7 +69,7 @@ if [ -n "$DATA" ]; then
     find_sets
 else
     SOURCE=de DATA=$OUT/synthetic VOCABULARY=500 SETS=(valid test)
-    synthetic_text "$DATA"
+    synthetic_text "$DATA" "$SLICE" 100
 fi
 TESTS='' SUBSETS=''
 for number in "${!SETS[@]}"; do
@@ -82,12 +78,7 @@ for number in "${!SETS[@]}"; do
 done
 TESTS=${TESTS#,} SUBSETS=${SUBSETS#,}
 TRAIN=$DATA/train DEV=$OUT/raw/${SETS[0]} TEST=$OUT/raw/${SETS[0]}
-if [ -n "$SLICE" ]; then
-    TRAIN=$OUT/raw/train
-    for language in "$SOURCE" "$TARGET"; do
-        make_file "$TRAIN.$language" python scripts/slice.py "$DATA/train" "$language" "$SLICE"
-    done
-fi
+slice_text
 choose_parser "$OUT/data-bin" "structural rows"
 # The development set is a test set, too: of those no line is left out.
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" \
@@ -96,15 +87,15 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
+NUMBERS=1 # the paper's are of the development set
 for number in "${!SETS[@]}"; do
     name=${SETS[number]}
     say "Report ($OUT/report-$name)"
-    # The paper's numbers are of the development set.
-    [ "$number" != 1 ] || without_numbers
-    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$TITLES" \
+    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$NUMBERS" \
         "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
+    NUMBERS=
 done
-if [ -z "$DRY$DATA_ONLY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then
+if [ -z "$DRY_RUN$DATA_ONLY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then
     all_references | tee "$OUT/bleu-of-all-references.txt"
 fi
 exit "$STATUS"

@@ -1,9 +1,8 @@
-"""What a row of a table consists of: its options, and the commands that train, average and translate.
+"""What a row of a table consists of: its options, and the commands that train and translate with them.
 
-A row is a file as fairseq-hydra-train reads it (``defaults: [base, _self_]`` and all); its options are
-handed to fairseq-train as flags, so that fairseq's own ``transformer``, which hydra cannot train, is a
-row like the others. ``generation:`` holds flags of fairseq-generate, and ``checkpoint:
-keep_last_epochs:`` says how many checkpoints are averaged.
+A table is YAML: groups of fairseq's options that all rows share, and ``rows:``, each with a title, the
+paper's number and the options in which it differs. OmegaConf merges them. The options become flags of
+fairseq-train, so that fairseq's own ``transformer``, which hydra cannot train, is a row like the others.
 """
 
 from __future__ import annotations
@@ -11,42 +10,54 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 
-_NAMES = {"task": "task", "model": "arch"}  # groups whose _name has another flag than their own
+Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
+_ABOUT = ("title", "paper", "steps")  # what a row has besides options
 
 
-def load_row(path: Path) -> dict[str, dict[str, Any]]:
-    """Read a row's options and those that it builds on.
+def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Read a table's rows: each has the options that all rows share, and its own, which win.
 
-    Returns:
-        The options by group.
+    Args:
+        files: the table's YAML; later files win.
+
+    Raises:
+        SystemExit: a file is missing or broken, or none has rows.
     """
-    own = yaml.safe_load(path.read_text(encoding="utf-8"))
-    row: dict[str, dict[str, Any]] = {}
-    for base in own.pop("defaults", ["_self_"]):
-        options = own if base == "_self_" else load_row(path.with_name(f"{base}.yaml"))
-        for group, values in options.items():
-            row.setdefault(group, {}).update(values)
-    return row
+    try:
+        table = OmegaConf.merge(*map(OmegaConf.load, files))
+    except (OSError, yaml.YAMLError) as error:
+        sys.exit(str(error))
+    rows = table.pop("rows", None) or sys.exit(f"{', '.join(map(str, files))} has no rows")
+    return {name: OmegaConf.to_container(OmegaConf.merge(table, rows[name])) for name in rows}
 
 
-def flags(row: dict[str, dict[str, Any]]) -> list[str]:
-    """Write options as fairseq-train takes them on the command line."""
+def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
+    """Read what fairseq-phrase-report shows of a table's rows; a number keeps its digits (20.90)."""
+    texts = (yaml.load(path.read_text("utf-8"), yaml.BaseLoader).get("rows", {}) for path in files)
+    rows: Any = OmegaConf.to_container(OmegaConf.merge(*texts))
+    shown = ("title", "paper") if numbers else ("title",)
+    return {name: {key: row[key] for key in shown if key in row} for name, row in rows.items()}
+
+
+def flags(options: Options) -> list[str]:
+    """Write options as fairseq's commands take them."""
     words = []
-    for group, options in row.items():
-        for name, value in options.items():
-            if value is None or value is False or value == "???":
+    for group, values in options.items():
+        for name, value in values.items():
+            if value is None or value is False:
                 continue
-            flag = _NAMES.get(group, group) if name == "_name" else name
+            flag = {"task": "task", "model": "arch"}.get(group, group) if name == "_name" else name
             words.append(f"--{flag.replace('_', '-')}")
             if value is not True:
-                values = value if isinstance(value, list) else [value]
-                words.append(",".join(map(str, values)))
+                words.append(",".join(map(str, value if isinstance(value, list) else [value])))
     return words
 
 
@@ -55,155 +66,70 @@ class Step:
     """A command of a run.
 
     Attributes:
-        name: what it is called.
-        command: its words.
         output: where what it prints goes; the step is done if it is there.
-        appends: whether the output grows over several attempts, so that a file of its own says that
-            the step is done.
+        trains: it goes on where it was stopped, on all of the run's GPUs. Its output grows over several
+            attempts, so that a file of its own says that it is done.
     """
 
     name: str
     command: list[str]
     output: Path
-    appends: bool = False
-    stdin: Path | None = None
+    trains: bool = False
 
     @property
     def done(self) -> Path:
         """The file that says that the step is done."""
-        return self.output.with_suffix(".done") if self.appends else self.output
+        return self.output.with_suffix(".done") if self.trains else self.output
 
     def __str__(self) -> str:
         """Return the command line."""
-        redirect = f" <{shlex.quote(str(self.stdin))}" if self.stdin else ""
-        return f"{shlex.join(self.command)}{redirect} >{shlex.quote(str(self.output))}"
+        return f"{shlex.join(self.command)} >{shlex.quote(str(self.output))}"
 
 
 @dataclass
 class Run:
-    """A row with a seed.
-
-    Attributes:
-        most_updates, most_epochs: where its training ends, whichever comes first; none: no such end.
-    """
+    """A row with a seed: its folder, its options, and the commands in order."""
 
     row: str
     seed: int
     folder: Path
     steps: list[Step]
-    most_updates: int | None = None
-    most_epochs: int | None = None
+    options: Options
 
     def __str__(self) -> str:
         """Return its name."""
         return f"{self.row}, seed {self.seed}"
 
-    def updates(self, in_epoch: int) -> int | None:
+    def left(self) -> list[Step]:
+        """Name the steps that are not done."""
+        return [step for step in self.steps if not step.done.exists()]
+
+    def updates(self, in_epoch: int | None = None) -> int | None:
         """Tell how many updates its training has at most, with so many in an epoch."""
-        ends = [self.most_updates, self.most_epochs and self.most_epochs * in_epoch]
-        return min(filter(None, ends), default=None)
+        ends = self.options.get("optimization", {})
+        epochs = ends.get("max_epoch") and in_epoch and ends["max_epoch"] * in_epoch
+        return min(filter(None, (ends.get("max_update"), epochs)), default=None)
 
 
-def plan(args: argparse.Namespace, row: str, seed: int) -> Run:
-    """Decide on the steps of a row with a seed.
-
-    Args:
-        args: the options of scripts/run_rows.py.
-        row: its name.
-        seed: of fairseq-train.
-    """
-    folder = args.out / row / f"seed{seed}"
-    options = load_row(args.configs / f"{row}.yaml")
-    optimization = options.setdefault("optimization", {})
-    for name in ("max_update", "max_epoch"):
-        if (value := getattr(args, name)) is not None:
-            optimization[name] = value
-    share_out(options, args.gpus_per_run, row)
-    average = folder / "average.pt"
-    generation = options.pop("generation", {})
-    steps = [
-        Step("train", _training(args, options, seed, folder), folder / "train.log", appends=True),
-        Step("average", _averaging(args, options, folder, average), folder / "average.txt"),
-        *_translations(args, options["task"]["_name"], generation, folder, average),
-    ]
-    return Run(
-        row, seed, folder, steps, optimization.get("max_update"), optimization.get("max_epoch")
-    )
+def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) -> Run:
+    """Decide on the steps of a row with a seed; the options of the command line win."""
+    folder = args.out / name / f"seed{seed}"
+    options = {group: dict(values) for group, values in row.items() if group not in _ABOUT}
+    training = options.setdefault("optimization", {})
+    training |= {n: v for n in ("max_update", "max_epoch") if (v := getattr(args, n)) is not None}
+    share_out(options, args.gpus_per_run, name)
+    options.setdefault("common", {})["seed"] = seed
+    kind = row.get("steps", "translation")
+    if kind not in KINDS:
+        sys.exit(f"row {name} has steps '{kind}': expected one of {', '.join(KINDS)}")
+    return Run(name, seed, folder, KINDS[kind](args, options, folder), options)
 
 
-def _data(args: argparse.Namespace) -> list[str]:
-    return [str(args.data), "--user-dir", "fairseq_phrase"]
-
-
-def _languages(args: argparse.Namespace) -> list[str]:
-    return ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
-
-
-def _training(
-    args: argparse.Namespace, options: dict[str, dict[str, Any]], seed: int, folder: Path
-) -> list[str]:
-    own = {group: dict(values) for group, values in options.items()}
-    own.setdefault("common", {})["seed"] = seed
-    for group, name in (
-        ("common", "user_dir"),
-        ("task", "data"),
-        ("task", "source_lang"),
-        ("task", "target_lang"),
-        ("checkpoint", "save_dir"),
-    ):
-        own.get(group, {}).pop(name, None)  # said by this script
-    command = ["fairseq-train", *_data(args), *_languages(args), *flags(own)]
-    if args.gpus_per_run > 1:
-        command += ["--distributed-world-size", str(args.gpus_per_run)]
-    return [
-        *command,
-        *shlex.split(args.train_flags),
-        "--save-dir",
-        str(folder),
-        "--no-progress-bar",
-    ]
-
-
-def _averaging(
-    args: argparse.Namespace, options: dict[str, dict[str, Any]], folder: Path, average: Path
-) -> list[str]:
-    last = args.average or options.get("checkpoint", {}).get("keep_last_epochs") or 10
-    # A training that is stopped within its first epoch has no other checkpoint than the last.
-    inputs = (
-        [str(folder), "--last", str(last)] if last > 1 else [str(folder / "checkpoint_last.pt")]
-    )
-    return ["fairseq-phrase-average", *inputs, "--out", str(average)]
-
-
-def _translations(
-    args: argparse.Namespace, task: str, generation: dict[str, Any], folder: Path, average: Path
-) -> list[Step]:
-    generation = {"beam": 5, **generation}
-    generation |= {} if args.beam is None else {"beam": args.beam}
-    common = [*_data(args), "--task", task, *_languages(args), "--path", str(average)]
-    # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
-    common += [*flags({"generation": generation}), "--distributed-world-size", "1"]
-    common += shlex.split(args.generate_flags)
-    common += ["--max-tokens", str(args.max_tokens)]
-    subwords = ["--bpe", "syntax"] if args.bpe == "syntax" else args.bpe.split()
-    subsets = args.subsets.split(",")
-    steps = []
-    for subset in subsets:
-        command = ["fairseq-generate", *common, *subwords, "--gen-subset", subset]
-        steps.append(Step(f"translate {subset}", command, folder / f"generate-{subset}.txt"))
-    if args.raw is not None:
-        command = ["fairseq-interactive", *common, "--buffer-size", "100"]
-        command += ["--tokenizer", "syntax", "--bpe", "syntax"]
-        output = folder / f"interactive-{subsets[0]}.txt"
-        steps.append(Step("parse and translate", command, output, stdin=args.raw))
-    return steps
-
-
-def share_out(options: dict[str, dict[str, Any]], gpus: int, row: str) -> None:
-    """Divide the steps of an update among GPUs.
+def share_out(options: Options, gpus: int, row: str) -> None:
+    """Divide update_freq, which is that of one GPU, among GPUs, so that the batch stays the same.
 
     Raises:
-        SystemExit: they cannot be divided.
+        SystemExit: it cannot be divided.
     """
     given = options.get("optimization", {}).get("update_freq", [1])
     steps = given if isinstance(given, list) else [given]
@@ -214,3 +140,45 @@ def share_out(options: dict[str, dict[str, Any]], gpus: int, row: str) -> None:
         )
     if gpus > 1:
         options["optimization"]["update_freq"] = [count // gpus for count in steps]
+
+
+def translation(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
+    """Train, average the last checkpoints, translate each test set."""
+    data = [str(args.data), "--user-dir", "fairseq_phrase"]
+    data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
+    training = {group: values for group, values in options.items() if group != "generation"}
+    train = ["fairseq-train", *data, *flags(training)]
+    train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
+    train += [] if args.precision == "fp32" else [f"--{args.precision}"]
+    train += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
+    last = args.average or options.get("checkpoint", {}).get("keep_last_epochs") or 10
+    # A training that is stopped within its first epoch has no other checkpoint than the last.
+    kept = [str(folder), "--last", str(last)] if last > 1 else [str(folder / "checkpoint_last.pt")]
+    average = str(folder / "average.pt")
+    steps = [
+        Step("train", train, folder / "train.log", trains=True),
+        Step(
+            "average", ["fairseq-phrase-average", *kept, "--out", average], folder / "average.txt"
+        ),
+    ]
+    generation = {"beam": 5, **options.get("generation", {})}
+    # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
+    common = [*data, "--task", options["task"]["_name"], "--path", average, "--bpe", "syntax"]
+    common += [*flags({"": generation}), "--distributed-world-size", "1"]
+    common += ["--max-tokens", "4000", *shlex.split(args.generate_flags)]
+    subsets = args.subsets.split(",")
+    for subset in subsets:
+        command = ["fairseq-generate", *common, "--gen-subset", subset]
+        steps.append(Step(f"translate {subset}", command, folder / f"generate-{subset}.txt"))
+    if args.raw is not None:
+        command = ["fairseq-interactive", *common, "--tokenizer", "syntax", "--buffer-size", "100"]
+        command += ["--input", str(args.raw)]
+        output = folder / f"interactive-{subsets[0]}.txt"
+        steps.append(Step("parse and translate", command, output))
+    return steps
+
+
+#: What is run for a row: its ``steps:`` names one of these. Another kind of row is another function.
+KINDS: dict[str, Callable[[argparse.Namespace, Options, Path], list[Step]]] = {
+    "translation": translation
+}

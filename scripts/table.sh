@@ -1,5 +1,3 @@
-# What the scripts of the papers' tables share. Source it from the project's root, after common.sh.
-#
 # Options of every table:
 #   --rows NAMES|N          names with commas between them, or the first N of the table (all)
 #   --seeds NUMBERS         (1)
@@ -18,178 +16,123 @@
 #   --out DIR               where everything goes (a folder in runs/)
 #   --with-parsing          also translate raw text, parsing it on the fly, for the speed of that
 #   --data-only             make the data and stop: on a machine with a network, for one without
-#   --dry-run               print every command, run none
+#   --dry-run               print every command; run, download and install nothing
 #
 # Run a script again after Ctrl-C or a failure: what is finished is not run again. Other settings: see
 # scripts/common.sh; FAIRSEQ_PHRASE_PARSER names a parser of the source, spacy:MODEL.
 
-declare -A OPTIONS=(
-    [--rows]=ROWS [--seeds]=SEEDS [--jobs]=JOBS [--gpus]=GPUS [--gpus-per-run]=GPUS_PER_RUN
-    [--precision]=PRECISION [--max-epoch]=MAX_EPOCH [--max-update]=MAX_UPDATE [--average]=AVERAGE
-    [--train-flags]=TRAIN_FLAGS [--generate-flags]=GENERATE_FLAGS [--slice]=SLICE [--out]=OUT
-)
+# What the scripts of tables share. Source it after scripts/common.sh; docs/tables.md shows how to add a table.
+# What begins with two dashes and three spaces before in the comments at a script's top, and here, is an
+# option: --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
+. scripts/data.sh
+
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
-SLICE='' OUT='' STATUS=0 TRAIN_FLAGS='' GENERATE_FLAGS='' WITH_PARSING='' DATA_ONLY='' RECORDED=''
+TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY=''
+SUBSETS=test BASELINE=transformer STATUS=0 RECORDED='' NO_ROWS=''
 
-ARGUMENTS=("$@") # the script's, for the record
+print_help() {
+    awk 'FNR == 1 { on = 1; if (NR > 1) print "" } /^#!/ { next } !/^#/ { on = 0 }
+        on { sub(/^# ?/, ""); print }' "$SCRIPT" scripts/table.sh
+}
 
-# parse_options ARGUMENTS...: set the variables that OPTIONS names; a script adds its own options there.
+# parse_options: set the variables of the script's options.
 parse_options() {
+    local option described name value
+    set -- "${ARGUMENTS[@]}"
     while [ $# -gt 0 ]; do
-        case "$1" in
-            --dry-run) DRY=1; shift; continue ;;
-            --data-only) DATA_ONLY=1; shift; continue ;;
-            --with-parsing) WITH_PARSING=1; shift; continue ;;
-            -h | --help) print_help; exit 0 ;;
-        esac
-        [ -n "${1:+${OPTIONS[$1]:-}}" ] || die "unknown option '$1' (--help says which there are)"
-        [ $# -ge 2 ] || die "$1 needs a value"
-        printf -v "${OPTIONS[$1]}" %s "$2"
-        shift 2
+        option=$1 value=1
+        if [ "$option" = -h ] || [ "$option" = --help ]; then print_help; exit 0; fi
+        [[ $option =~ ^--[a-z-]+$ ]] && described=$(print_help | grep -- "^  $option ") ||
+            die "unknown option '$option' (--help says which there are)"
+        shift
+        if [[ $described =~ ^\ \ $option\ [A-Za-z] ]]; then
+            [ $# -gt 0 ] || die "$option needs a value"
+            value=$1
+            shift
+        fi
+        name=${option#--} name=${name//-/_}
+        printf -v "${name^^}" %s "$value"
     done
-    check_number --jobs "$JOBS"
-    check_number --gpus-per-run "$GPUS_PER_RUN"
-    check_number --max-epoch "${MAX_EPOCH:-1}"
-    check_number --max-update "${MAX_UPDATE:-1}"
-    check_number --average "${AVERAGE:-1}"
-    # Fewer updates may not be an epoch, and leave no checkpoints to average.
-    [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
-    check_number --slice "${SLICE:-1}"
+    for name in JOBS GPUS_PER_RUN MAX_EPOCH MAX_UPDATE AVERAGE SLICE; do check_number "$name"; done
     check_one_of --precision "$PRECISION" fp32 fp16 bf16
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
+    # Fewer updates may not be an epoch, and leave no checkpoints to average.
+    [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
 }
 
-# The comments at the top of the script and of this file.
-print_help() {
-    local file
-    for file in "scripts/$(basename "$0")" scripts/table.sh; do
-        awk '/^#!/ { next } !/^#/ { exit } { sub(/^# ?/, ""); print } END { print "" }' "$file"
-    done
-}
-
-check_number() { # OPTION VALUE
-    [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a number, at least 1"
+check_number() { # VARIABLE
+    local option=${1//_/-}
+    [[ ${!1:-1} =~ ^[1-9][0-9]*$ ]] || die "--${option,,} ${!1}: expected a number, at least 1"
 }
 
 check_one_of() { # OPTION VALUE NAMES...
-    local option=$1 value=$2
-    shift 2
-    [[ " $* " == *" $value "* && -n $value ]] || die "$option $value: expected one of $*"
+    [[ -n $2 && " ${*:3} " == *" $2 "* ]] || die "$1 $2: expected one of ${*:3}"
 }
 
-# choose_rows FILE: make ROWS names: all that FILE has, or its first N.
-choose_rows() {
-    local all
-    all=$(sed -n 's/^\([A-Za-z0-9_]*\):.*/\1/p' "$1" | paste -sd, -)
-    ROWS=${ROWS:-$all}
-    if [[ $ROWS =~ ^[1-9][0-9]*$ ]]; then ROWS=$(cut -d, -f"1-$ROWS" <<<"$all"); fi
-}
-
-# open_folder NAME SETTINGS...: set OUT, by default a folder for NAME in runs/. A folder that holds runs
-# of other settings is refused: they would stand in one table.
-open_folder() {
-    OUT=${OUT:-runs/$1${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
-    shift
-    local settings="$* slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE"
+# open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
+# rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder that holds runs of other settings
+# is refused: they would be in one table.
+open_table() {
+    local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE"
     settings+=" precision=$PRECISION train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
+    FILES=("${@:4}")
+    OUT=${OUT:-runs/$2${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+    ensure_environment "$1"
+    # Where nothing is set up yet, a dry run cannot read YAML, and prints the command that does.
+    if [ -n "$DRY_RUN" ] && ! "$PYTHON" -c 'import omegaconf, tqdm' 2>/dev/null; then NO_ROWS=1; fi
+    [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
     if [ -e "$OUT/settings" ] && [ "$(cat "$OUT/settings")" != "$settings" ]; then
         die "$OUT holds runs with $(cat "$OUT/settings"), not with $settings: name another folder with --out"
     fi
-    if [ -z "$DRY" ]; then
-        mkdir -p "$OUT"
-        printf '%s\n' "$settings" >"$OUT/settings"
-    fi
+    [ -n "$DRY_RUN" ] || { mkdir -p "$OUT" && printf '%s\n' "$settings" >"$OUT/settings"; }
 }
 
-# pieces N: how many subwords to learn: N, but fewer from a slice.
-pieces() {
-    local count=$1
-    if [ -n "$SLICE" ]; then
-        count=$((SLICE / 2 > 500 ? SLICE / 2 : 500))
-        count=$((count < $1 ? count : $1))
-    fi
-    echo "$count"
+# rows ACTION DATA RUNS [TRAIN_FLAGS]: scripts/table.py on this table's rows.
+rows() {
+    local dry=$DRY_RUN$DATA_ONLY
+    local command=("$PYTHON" scripts/table.py "$1" "${FILES[@]}" --rows "$ROWS"
+        --seeds "$SEEDS" --data "$2" --out "$3" -s "$SOURCE" -t "$TARGET" --subsets "$SUBSETS" --jobs "$JOBS"
+        --gpus "$GPUS" --gpus-per-run "$GPUS_PER_RUN" --precision "$PRECISION"
+        --train-flags="${4:-} $TRAIN_FLAGS" --generate-flags="$GENERATE_FLAGS"
+        ${MAX_EPOCH:+--max-epoch "$MAX_EPOCH"} ${MAX_UPDATE:+--max-update "$MAX_UPDATE"}
+        ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$OUT/raw/unparsed.$SOURCE"}
+        ${dry:+--dry-run})
+    [ -n "$NO_ROWS" ] || { "${command[@]}"; return; }
+    echo "# This prints the commands of the rows, with a Python that has omegaconf and tqdm:"
+    run "${command[@]}"
 }
 
-# synthetic_text FOLDER: write the project's own corpus there, SLICE pairs to train on: what a slice is
-# tried on where a table's text cannot be had. Its sides are de and en.
-synthetic_text() {
-    [ -e "$1/test.en" ] || run fairseq-phrase-synthetic --out "$1" --train "$SLICE" --valid 100 --test 100
-}
-
-# choose_parser DATA ROWS: set PARSER, for ROWS; where the data are made already, none needs to be here.
-choose_parser() {
-    PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    [ -n "$PARSER" ] || [ -e "$1/syntax.$SOURCE.json" ] || find_parser "$SOURCE"
-    [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
-}
-
-# preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done.
-preprocess() {
-    local destination=$1
-    shift
-    [ -e "$destination/syntax.$SOURCE.json" ] ||
-        run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$destination" \
-            --parser "$PARSER" --on-error flat --workers "$(nproc)" "$@"
-}
-
-# prepare_machine EXTRAS: the environment, and which GPUs there are.
-prepare_machine() {
-    ensure_environment "$1"
-    if [ "$GPUS" = auto ]; then
-        GPUS=
-        [ -n "$DRY" ] || GPUS=$(visible_gpus)
-    fi
-    [ "$PRECISION" = fp32 ] || [ -n "$GPUS$DRY" ] ||
-        die "--precision $PRECISION needs a GPU, and none is here or named: leave --precision out on a CPU"
-}
-
-# record: write to OUT when, how and where this is run, and copy its rows' files.
-record() {
-    [ -z "$DRY$RECORDED" ] || return 0
-    RECORDED=1
-    python scripts/provenance.py bash "scripts/$(basename "$0")" "${ARGUMENTS[@]}" >>"$OUT/provenance.txt"
-    mkdir -p "$OUT/configs"
-    cp "$CONFIGS"/*.yaml "$OUT/configs"
-    cp "$TITLES" "$OUT/configs"
-}
-
-# train_rows DATA RUNS [FLAGS]: train ROWS of CONFIGS and translate SUBSETS, the first of which is the text
-# TEST.SOURCE. STATUS is 1 if a row failed.
+# train_rows DATA RUNS [FLAGS]: train ROWS, and translate SUBSETS, the first of which is the text TEST.SOURCE.
+# STATUS is 1 if a row failed.
 train_rows() {
     [ -z "$DATA_ONLY" ] || { echo "not trained (--data-only): the data are in $1"; return 0; }
-    local flags="${3:-} $TRAIN_FLAGS" raw=$OUT/raw/unparsed.$SOURCE
-    record
-    [ -z "$WITH_PARSING" ] || make_file "$raw" python scripts/slice.py "$TEST" "$SOURCE"
-    [ "$PRECISION" = fp32 ] || flags="--$PRECISION $flags"
-    python scripts/run_rows.py --configs "$CONFIGS" --rows "$ROWS" --seeds "$SEEDS" --data "$1" \
-        -s "$SOURCE" -t "$TARGET" --out "$2" --subsets "$SUBSETS" --jobs "$JOBS" --gpus "$GPUS" \
-        --gpus-per-run "$GPUS_PER_RUN" --train-flags="$flags" --generate-flags="$GENERATE_FLAGS" \
-        ${MAX_EPOCH:+--max-epoch "$MAX_EPOCH"} ${MAX_UPDATE:+--max-update "$MAX_UPDATE"} \
-        ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$raw"} ${DRY:+--dry-run} || STATUS=1
+    [ -z "$WITH_PARSING" ] ||
+        make_file "$OUT/raw/unparsed.$SOURCE" python scripts/slice.py "$TEST" "$SOURCE"
+    if [ -z "$DRY_RUN$RECORDED" ]; then
+        RECORDED=1
+        python scripts/provenance.py bash "$SCRIPT" "${ARGUMENTS[@]}" >>"$OUT/provenance.txt"
+        mkdir -p "$OUT/configs" && cp "${FILES[@]}" "$OUT/configs"
+    fi
+    rows run "$@" || STATUS=1
 }
 
-# without_numbers: make TITLES rows without the paper's numbers, for what the paper did not measure.
-without_numbers() {
-    local without=$OUT/raw/rows-without-numbers.yaml
-    [ "$TITLES" != "$without" ] || return 0
-    make_file "$without" sed 's/, paper: [0-9.]*//' "$TITLES"
-    TITLES=$without
-}
-
-# report RUNS OUT SUBSET REFERENCE ROW_FILE CAPTION [ARGUMENTS...]: the table of a test set.
+# report RUNS OUT SUBSET REFERENCE NUMBERS CAPTION [ARGUMENTS...]: the table of a test set, beside the paper's
+# numbers where NUMBERS is not empty.
 report() {
     [ -z "$DATA_ONLY" ] || return 0
-    local runs=$1 out=$2 subset=$3 reference=$4 rows=$5 caption=$6 compared=()
-    shift 6
-    caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}${SLICE:+, only $SLICE training pairs}"
-    caption+="${TRAIN_FLAGS:+, trained with $TRAIN_FLAGS}"
-    if [[ ,$ROWS, == *,$BASELINE,* || -d $runs/$BASELINE ]]; then
+    local runs=$1 out=$2 caption=$6 titles=rows without='' compared=()
+    caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}"
+    caption+="${SLICE:+, only $SLICE training pairs}${TRAIN_FLAGS:+, trained with $TRAIN_FLAGS}"
+    if [[ -n $NO_ROWS || ,$ROWS, == *,$BASELINE,* || -d $runs/$BASELINE ]]; then
         compared=(--baseline "$BASELINE")
     else
-        echo "The baseline, row $BASELINE, is not there: the table compares with nothing."
+        echo "The baseline, row $BASELINE, is missing: the table compares with nothing."
     fi
     [ "$STATUS" = 0 ] || compared+=(--partial)
-    run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$rows" --subset "$subset" \
-        --reference "$reference" --caption "$caption" --out "$out" "$@"
+    [ -n "$5" ] || titles=rows-without-numbers without=--without-numbers
+    titles=$OUT/configs/$titles.yaml
+    [ -n "$DRY_RUN" ] || rm -f "$titles"
+    make_file "$titles" python scripts/table.py titles "${FILES[@]}" ${without:+"$without"}
+    run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
+        --reference "$4" --caption "$caption" --out "$out" "${@:7}"
 }

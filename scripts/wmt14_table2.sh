@@ -10,7 +10,7 @@
 # come from sacrebleu. The archives' checksums are published nowhere: see scripts/download.py.
 #
 # Options of this table:
-#   --size base|big         configs/wmt14_table2/SIZE (base)
+#   --size base|big         configs/tables/wmt14_table2.SIZE.yaml (base)
 #   --data DIR              text that you have: DIR/{train,dev,test}.{en,de}, .gz too
 #   --bpe-codes FILE        DIR's text is Moses-tokenized, and cut by these codes of subword-nmt; BLEU is of
 #                           tokenized text then. Without it 32,000 subwords are learned by SentencePiece
@@ -24,16 +24,13 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-SIZE=base DATA='' BPE_CODES='' TEST_SET=wmt14/full BASELINE=transformer SOURCE=en TARGET=de SUBSETS=test
-OPTIONS+=([--size]=SIZE [--data]=DATA [--bpe-codes]=BPE_CODES [--test-set]=TEST_SET)
-parse_options "$@"
+SIZE=base DATA='' BPE_CODES='' TEST_SET=wmt14/full SOURCE=en TARGET=de
+parse_options
 check_one_of --size "$SIZE" base big
 check_one_of --test-set "$TEST_SET" wmt14/full wmt14
 [ -z "$BPE_CODES" ] || [ -n "$DATA" ] || die "--bpe-codes is for text that you have: --data DIR"
-CONFIGS=configs/wmt14_table2/$SIZE TITLES=$CONFIGS/rows.yaml
-choose_rows "$TITLES"
-prepare_machine plot,bpe
-open_folder "wmt14_table2.$SIZE" "size=$SIZE data=$DATA bpe-codes=$BPE_CODES test-set=$TEST_SET"
+open_table plot,bpe "wmt14_table2.$SIZE" "size=$SIZE data=$DATA bpe-codes=$BPE_CODES test-set=$TEST_SET" \
+    configs/tables/wmt14_table2.yaml "configs/tables/wmt14_table2.$SIZE.yaml"
 
 download_wmt14() {
     local name archive language
@@ -81,12 +78,7 @@ elif [ -n "$SLICE" ] && [ -e "$SLICED/slice10k.en.gz" ]; then
 else
     download_wmt14
 fi
-if [ -n "$SLICE" ]; then
-    for language in en de; do
-        make_file "$OUT/raw/train.$language" python scripts/slice.py "$TRAIN" "$language" "$SLICE"
-    done
-    TRAIN=$OUT/raw/train
-fi
+slice_text
 SUBWORDS=(--vocab-size "$(pieces 32000)")
 if [ -n "$BPE_CODES" ]; then
     TOKENIZED=(--source-tokenized --target-tokenized)
@@ -101,7 +93,7 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
 REFERENCE=$TEST.$TARGET
-[ -e "$REFERENCE" ] || [ -n "$DRY" ] || REFERENCE=$REFERENCE.gz
-report "$OUT/rows" "$OUT/report" test "$REFERENCE" "$TITLES" \
+[ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
+report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers \
     "WMT14 English-German, $(basename "$TEST"), $SIZE${TOKENIZED:+, of tokenized text}" ${TOKENIZED:+--tokenize none}
 exit "$STATUS"

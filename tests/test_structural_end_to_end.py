@@ -7,11 +7,11 @@ importing fairseq eighteen times over would take longer than all the rest.
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from commands import SIZES, TRAINING, losses, run
 from conftest import REPOSITORY
 from fairseq_cli import generate as generate_command
@@ -22,7 +22,11 @@ from test_structural_transformer import TABLE_1
 import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 
-CONFIGS = REPOSITORY / "configs" / "structural"
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from rows import load_rows
+
+CONFIGS = REPOSITORY / "configs"
+ROWS = load_rows([CONFIGS / "tables" / "nist_zh_en_table1.yaml"])
 #: The options of positions, and their defaults.
 DEFAULTS = {
     "no_sequential_absolute": False,
@@ -38,9 +42,9 @@ DEFAULTS = {
 
 
 def options_of(number: str) -> dict:
-    """The options of positions in a file of ``configs/structural``."""
-    content = yaml.safe_load((CONFIGS / f"table1_{number}.yaml").read_text())
-    return {name: value for name, value in content["model"].items() if name in DEFAULTS}
+    """The options of positions in a row of the table."""
+    model = ROWS[f"table1_{number}"]["model"]
+    return {name: value for name, value in model.items() if name in DEFAULTS}
 
 
 def flags(options: dict) -> list[str]:
@@ -117,9 +121,15 @@ def test_a_checkpoint_of_fairseqs_transformer_generates_the_same_in_row_4(
     assert len(set(expected.values())) > 5
 
 
-def test_hydra_trains_from_the_files(data_directory, tmp_path):
+@pytest.mark.parametrize(("number", "tables"), [("9", 8), ("7", 4), ("4", 0)])
+def test_hydra_trains_from_the_file(number, tables, data_directory, tmp_path):
+    """The file is model 9; the others are other values of its four positions."""
+    positions = {
+        name: value for name, value in options_of(number).items() if value in (True, False)
+    }
     log = run(
-        "fairseq-hydra-train", "--config-dir", CONFIGS, "--config-name", "table1_9",
+        "fairseq-hydra-train", "--config-dir", CONFIGS, "--config-name", "structural",
+        *(f"model.{name}={str(value).lower()}" for name, value in positions.items() if number != "9"),
         f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={data_directory}",
         "common.log_interval=1", "model._name=structural_transformer_tiny", "common.cpu=true",
         *(f"+model.{size.removeprefix('--').replace('-', '_')}" for size in SIZES),
@@ -129,8 +139,9 @@ def test_hydra_trains_from_the_files(data_directory, tmp_path):
     )  # fmt: skip
     assert sorted(losses(log)) == [1, 2]
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
-    tables = [name for name in state["model"] if "relative" in name]
-    assert len(tables) == 8  # 2 layers, 2 kinds, keys and values
+    # 2 layers; sequential and structural; keys and values
+    assert len([name for name in state["model"] if "relative" in name]) == tables
+    assert {name: state["cfg"]["model"][name] for name in DEFAULTS} == options_of(number)
 
 
 def test_structural_positions_train_inside_the_phrase_transformer(

@@ -1,0 +1,259 @@
+"""Run the rows of a table: train, average, translate; several seeds, GPUs and runs at a time.
+
+    python scripts/table.py run configs/tables/quickstart.yaml --data DATA -s de -t en --out RUNS
+
+A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options) and what each command
+printed. What is finished is not run again, a training that was stopped goes on from its last checkpoint,
+and a row that fails stops no other. docs/tables.md says how to add a table, a row or a kind of row, and
+why threads of concurrent.futures do this rather than a workflow system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+from rows import Run, Step, load_rows, plan, titles
+from tqdm import tqdm
+
+_LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
+# What fairseq-train logs: updates of an epoch, loss; and updates so far, at the end of an epoch, too.
+_PROGRESS = re.compile(r"/ (\d+) loss=([\d.]+)")
+_UPDATES = re.compile(r"num_updates[= ](\d+)")
+
+
+class Runner:
+    """Does runs, several at a time; ``failures`` has what failed then, and why.
+
+    Args:
+        gpus: the GPUs that the jobs share; empty for none. Each is a number, or several with commas
+            between them that train one run together.
+        jobs: how many runs at a time.
+    """
+
+    def __init__(self, gpus: Sequence[str], jobs: int):
+        self._jobs = jobs
+        self._slots: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        for number in range(jobs):
+            self._slots.put((number, gpus[number % len(gpus)] if gpus else ""))
+        self._stopped = threading.Event()
+        self.failures: dict[str, str] = {}
+
+    def run(self, runs: Sequence[Run]) -> None:
+        """Do them all; Ctrl-C stops their processes."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            futures = {pool.submit(self._in_slot, run): run for run in runs if run.left()}
+            try:
+                for future in as_completed(futures):
+                    if (error := future.exception()) is not None:
+                        self.failures[str(futures[future])] = str(error)
+            finally:
+                self._stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _in_slot(self, run: Run) -> None:
+        number, gpus = slot = self._slots.get()
+        cores = max(1, (os.cpu_count() or 1) // self._jobs)
+        environment = {"OMP_NUM_THREADS": str(cores), **os.environ, "CUDA_VISIBLE_DEVICES": gpus}
+        try:
+            with tqdm(position=number, unit="update", dynamic_ncols=True, desc=str(run)) as bar:
+                self.do(run, bar, environment)
+        finally:
+            self._slots.put(slot)
+
+    def do(self, run: Run, bar: tqdm, environment: dict[str, str]) -> None:
+        """Do the steps of a run that are not done.
+
+        Raises:
+            RuntimeError: a command failed.
+        """
+        run.folder.mkdir(parents=True, exist_ok=True)
+        (run.folder / "commands.sh").write_text("".join(f"{step}\n" for step in run.steps), "utf-8")
+        OmegaConf.save(run.options, run.folder / "row.yaml")
+        bar.reset(run.updates())
+        for step in run.left():
+            bar.set_description(f"{run}: {step.name}")
+            if step.trains:
+                repair_last_checkpoint(run.folder)
+                if step.output.exists():
+                    advance(bar, step.output, run)
+                    bar.initial = bar.n  # done in another time, and no measure of this one's speed
+            else:
+                first = environment["CUDA_VISIBLE_DEVICES"].split(",")[0]
+                environment = environment | {"CUDA_VISIBLE_DEVICES": first}
+            self._do_step(run, step, bar, environment)
+
+    def _do_step(self, run: Run, step: Step, bar: tqdm, environment: dict[str, str]) -> None:
+        # What a training prints is its log; of another step the output is not whole until its end.
+        mode, partial, log = "ab", step.output, step.output
+        if not step.trains:
+            mode, partial, log = "wb", log.with_suffix(".partial"), log.with_suffix(".log")
+        with open(partial, mode) as output, open(log, mode) as errors:
+            process = subprocess.Popen(
+                step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+            while process.poll() is None:
+                try:
+                    process.wait(0.5)
+                except subprocess.TimeoutExpired:
+                    if self._stopped.is_set():
+                        os.killpg(process.pid, signal.SIGTERM)
+                    elif step.trains:
+                        advance(bar, log, run)
+        if process.returncode != 0:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            end = "\n    ".join(["", *lines[-12:]])
+            if shutil.disk_usage(run.folder).free < _LITTLE_SPACE:
+                end += f"\n    (the disk of {run.folder} is full: make room, and run again)"
+            raise RuntimeError(
+                f"{step.name} ended with status {process.returncode}; the end of {log}:{end}"
+            )
+        if step.trains:
+            advance(bar, log, run, ended=True)
+            step.done.touch()
+        else:
+            os.replace(partial, step.output)
+
+
+def repair_last_checkpoint(folder: Path) -> None:
+    """Put the newest whole checkpoint in place of a last one that was cut short.
+
+    fairseq writes each checkpoint under another name first, but copies it to ``checkpoint_last.pt``.
+    """
+    last = folder / "checkpoint_last.pt"
+    if last.exists() and not zipfile.is_zipfile(last):
+        last.unlink()
+        whole = [path for path in folder.glob("checkpoint_*_*.pt") if zipfile.is_zipfile(path)]
+        if whole:
+            shutil.copyfile(max(whole, key=lambda path: path.stat().st_mtime), last)
+
+
+def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
+    """Move a bar to where a log is; a training may end early."""
+    with open(log, "rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 4000))
+        end = stream.read().decode("utf-8", errors="replace")
+    if found := _PROGRESS.findall(end):
+        in_epoch, loss = found[-1]
+        bar.total = run.updates(int(in_epoch))
+        bar.set_postfix_str(f"loss {loss}", refresh=False)
+    if found := _UPDATES.findall(end):
+        bar.update(int(found[-1]) - bar.n)
+    if ended:
+        bar.total = bar.n
+
+
+def choose_gpus(args: argparse.Namespace) -> list[str]:
+    """Choose the GPUs of each run that goes on at a time.
+
+    Raises:
+        SystemExit: they are not there, or do not suffice.
+    """
+    import torch
+
+    there = torch.cuda.device_count()
+    given = map(str, range(there)) if args.gpus == "auto" else args.gpus.split(",")
+    gpus = [gpu for gpu in given if gpu]
+    if any(not gpu.isdigit() or int(gpu) >= there for gpu in gpus):
+        sys.exit(f"--gpus {args.gpus}: this machine has {there}, numbered from 0")
+    if args.precision != "fp32" and not gpus:
+        sys.exit(f"--precision {args.precision} needs a GPU, and none is here or named")
+    if args.gpus_per_run > 1 and (not gpus or len(gpus) % args.gpus_per_run):
+        sys.exit(
+            f"--gpus-per-run {args.gpus_per_run}: the GPUs to share are {len(gpus)}; give a multiple of "
+            f"{args.gpus_per_run} with --gpus"
+        )
+    devices = iter(device_names(gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    return [",".join(group) for group in zip(*[devices] * args.gpus_per_run, strict=True)]
+
+
+def device_names(gpus: list[str], visible: str) -> list[str]:
+    """Name GPUs as CUDA_VISIBLE_DEVICES does, where it is set: torch counts those that it lists."""
+    names = visible.split(",") if visible else None
+    return [names[int(gpu)] if names else gpu for gpu in gpus]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("action", choices=("run", "names", "titles"), help="names, titles: print those of the rows")
+    add("files", type=Path, nargs="+", help="the table's YAML; later files win")
+    add("--rows", default="", help="names, commas between them, or the first N (all)")
+    add("--without-numbers", action="store_true", help="titles without the paper's numbers")
+    add("--seeds", default="1", help="numbers, commas between them")
+    add("--data", type=Path, help="data directory")
+    add("-s", "--source-lang")
+    add("-t", "--target-lang")
+    add("--out", type=Path, default=Path("runs"), help="where runs go")
+    add("--subsets", default="test", help="test sets, commas between them")
+    add("--raw", type=Path, help="also translate this raw text, parsing on the fly")
+    add("--average", type=int, help="checkpoints, instead of the row's; 1: the last as it is")
+    add("--max-update", type=int, help="instead of the row's own")
+    add("--max-epoch", type=int, help="instead of the row's own")
+    add("--precision", default="fp32", choices=("fp32", "fp16", "bf16"), help="of training")
+    add("--train-flags", default="", help="more flags for fairseq-train")
+    add("--generate-flags", default="", help="more flags for fairseq-generate")
+    add("--jobs", type=int, default=1, help="runs at a time")
+    add("--gpus", default="auto", help="numbers, commas between them; auto: all; none: CPU")
+    add("--gpus-per-run", type=int, default=1, help="GPUs that train one run together")
+    add("--dry-run", action="store_true", help="print every command, run none")
+    args = parser.parse_args()
+    if args.gpus_per_run < 1:
+        parser.error(f"--gpus-per-run {args.gpus_per_run}: expected at least 1")
+    return args
+
+
+def main() -> None:
+    """Run, or name, the rows of a table."""
+    args = parse_arguments()
+    if args.action == "titles":
+        yaml.safe_dump(titles(args.files, not args.without_numbers), sys.stdout, sort_keys=False)
+        return
+    rows = load_rows(args.files)
+    names = args.rows.split(",") if args.rows else list(rows)
+    if args.rows.isdigit():
+        names = list(rows)[: int(args.rows)]
+    if missing := [name for name in names if name not in rows]:
+        sys.exit(f"no row {', '.join(missing)}: the table has {', '.join(rows)}")
+    runs = [
+        plan(args, row, rows[row], int(seed)) for seed in args.seeds.split(",") for row in names
+    ]
+    gpus = [] if args.dry_run else choose_gpus(args)
+    if args.action == "names":
+        print(",".join(names))
+    elif args.dry_run:
+        print(*(line for run in runs for line in (f"# {run}", *run.steps)), sep="\n")
+    else:
+        runner = Runner(gpus, args.jobs)
+        try:
+            runner.run(runs)
+        except KeyboardInterrupt:
+            sys.exit("\nstopped; run the same command again to go on from here")
+        for name, reason in runner.failures.items():
+            print(f"\n{name} failed: {reason}", file=sys.stderr)
+        if runner.failures:
+            sys.exit(
+                f"\n{len(runner.failures)} of {len(runs)} runs failed; the others are finished"
+            )
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    main()
