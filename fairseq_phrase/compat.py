@@ -70,8 +70,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{path} was not loaded: it holds {unsafe[1]}, which fairseq's checkpoints do not hold and "
             "which could run code"
         ) from None
-    except (RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise UserError(f"{path} is no fairseq checkpoint: {error}") from None
+    # What torch raises depends on what the file holds instead: any of a dozen kinds.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} is no fairseq checkpoint ({type(error).__name__}: {reason})"
+        ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path} is no fairseq checkpoint: it holds no model")
     return state

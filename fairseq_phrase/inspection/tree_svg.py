@@ -136,10 +136,11 @@ def picture_of(sentence: ParsedText) -> Picture:
     for place, tag in zip(places, sentence.tags, strict=False):
         elements.append(_text(place, top, tag, "tag"))
     # The tag of a word that is cut is a constituent over its subwords; so it is above them here.
-    top += 13 * bool(sentence.tags and any(map(sentence.cut, range(len(places)))))
-    for word, place in enumerate(places):
-        if sentence.cut(word):
-            elements.append(_text(place, top, sentence.cut(word), "subwords"))
+    cuts = list(map(sentence.cut, range(len(places))))
+    top += 13 * bool(sentence.tags and any(cuts))
+    for place, cut in zip(places, cuts, strict=True):
+        if cut:
+            elements.append(_text(place, top, cut, "subwords"))
     top += 7
     if sentence.heads is not None:
         depth, arcs = _arcs(sentence.heads.tolist(), sentence.deprels, places, top)
