@@ -64,7 +64,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed as the data were")
     sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
-    parser.add_argument("--subset", default="test", help="the test set's name in fairseq")
+    parser.add_argument("--subset", default="test", help="the split of --index: test, valid, …")
     parser.add_argument(
         "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
     )
