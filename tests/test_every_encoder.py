@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
 from conftest import REPOSITORY
+from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from parsed_batches import build_model, encode, make_batch, make_dictionary, random_sentence
 
@@ -16,6 +18,8 @@ import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.attention.encoder_maps import attention_picture
+from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -220,3 +224,20 @@ def test_the_states_of_every_layer_can_be_asked_for(model, dictionary, name, row
         encoded["encoder_out"][0].shape
     }
     assert torch.equal(encoded["encoder_states"][-1], encoded["encoder_out"][0])
+
+
+@every_row
+def test_its_attention_can_be_drawn(model, dictionary, name, row):
+    labels = Dictionary()
+    for number in range(30):
+        labels.add_symbol(f"label{number}")
+    task = Namespace(source_dictionary=dictionary, label_dictionary=lambda field: labels)
+    inputs = make_batch(dictionary, [5], extra=1)
+    picture = attention_picture(model, SourceSentence.of_batch(inputs, task))
+    assert picture.num_tokens == int(inputs["src_tokens"].ne(dictionary.pad()).sum())
+    for panel in picture.panels:
+        assert panel.values.shape == (len(picture.labels),) * 2
+        if panel.is_attention:
+            torch.testing.assert_close(
+                torch.from_numpy(panel.values.sum(1)), torch.ones(len(picture.labels))
+            )

@@ -144,8 +144,8 @@ def _nodes(
 
 def _positions(structure: Any) -> dict[str, Tensor]:
     """Find the relative positions of nodes, by kind, if the structure has any."""
-    relative: RelativePositions | None = getattr(structure, "relative", None)
-    return {} if relative is None else relative.by_kind()
+    relative = getattr(structure, "relative", None)
+    return relative.by_kind() if isinstance(relative, RelativePositions) else {}
 
 
 def choose(weights: Tensor, which: Choice, what: str) -> Tensor:
