@@ -54,12 +54,14 @@ def losses(log: str) -> dict[int, float]:
     return {int(update): float(loss) for loss, update in found}
 
 
-def run_script(name: str, *arguments: object, expect: int = 0, **environment: str) -> str:
+def run_script(
+    name: str, *arguments: object, expect: int = 0, cwd: Path = REPOSITORY, **environment: str
+) -> str:
     """Run a script in an environment that is ready; return what it printed."""
     commands = Path(sys.executable).parent
     finished = subprocess.run(
         ["bash", f"scripts/{name}.sh", *map(str, arguments)],
-        cwd=REPOSITORY,
+        cwd=cwd,
         env={
             **os.environ,
             "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",

@@ -35,6 +35,20 @@ def empty_environment(tmp_path):
     return folder
 
 
+@pytest.fixture
+def bare_python(empty_environment, tmp_path):
+    """An interpreter that stands in for a system's Python without packages."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "python3").write_text(
+        f"#!/bin/bash\n"
+        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo {bare}; exit; fi\n'
+        f'exec {empty_environment}/bin/python3 "$@"\n'
+    )
+    (bare / "python3").chmod(0o755)
+    return bare / "python3"
+
+
 def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
@@ -62,21 +76,13 @@ def run(
 
 @pytest.mark.parametrize("script", ["quickstart", "multi30k_table1", "wmt14_table2"])
 def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
-    script, clone, empty_environment, tmp_path
+    script, clone, bare_python, tmp_path
 ):
-    bare = tmp_path / "bare"  # stands in for a system's Python that has no packages
-    bare.mkdir()
-    (bare / "python3").write_text(
-        f"#!/bin/bash\n"
-        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo {bare}; exit; fi\n'
-        f'exec {empty_environment}/bin/python3 "$@"\n'
-    )
-    (bare / "python3").chmod(0o755)
     before = files(tmp_path)
-    output = run(clone, script, "--dry-run", PYTHON=str(bare / "python3"))
+    output = run(clone, script, "--dry-run", PYTHON=str(bare_python))
     assert files(tmp_path) == before
     for command in (
-        f"{bare}/python3 -m venv .venv",
+        f"{bare_python} -m venv .venv",
         ".venv/bin/python -m pip install --no-build-isolation fairseq-fixed",
         "fairseq-phrase-preprocess -s ",
         f"scripts/table.py run configs/tables/{script}.yaml",
@@ -103,13 +109,13 @@ def test_nothing_is_installed_into_an_active_environment(clone, empty_environmen
     assert files(tmp_path) == before
 
 
-def test_a_virtual_environment_that_was_not_made_here_is_not_changed(
-    clone, empty_environment, tmp_path
-):
+def test_a_virtual_environment_that_was_not_made_here_is_not_changed(clone, bare_python, tmp_path):
     """Not active, but where the scripts would make theirs."""
-    empty_environment.rename(clone / ".venv")
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(clone / ".venv")], check=True
+    )
     before = files(tmp_path)
-    output = run(clone, "test", expect=1, PYTHON=getattr(sys, "_base_executable", sys.executable))
+    output = run(clone, "test", expect=1, PYTHON=str(bare_python))
     assert "the virtual environment .venv lacks fairseq-fixed" in output
     assert files(tmp_path) == before
 

@@ -164,6 +164,31 @@ def test_data_only_makes_the_data_and_trains_nothing(table):
     assert "not trained (--data-only)" in output
 
 
+def test_the_documented_table_is_a_table(tmp_path, parse):
+    """docs/tables.md: its script and its rows, put beside the others, make a table."""
+    text = (REPOSITORY / "docs" / "tables.md").read_text()
+    rows = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1]
+    script = re.search(r"```bash\n(#!.*?)```", text, re.DOTALL)[1]
+    for name in ("scripts", "configs"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
+    (tmp_path / "configs" / "tables" / "my_table.yaml").write_text(
+        rows + "task: {_name: syntax_translation}\n"
+    )
+    (tmp_path / "scripts" / "my_table.sh").write_text(script)
+    arguments = [DRY, "--seeds", "1,2", "--data", "text"]
+    output = run_script("my_table", *arguments, cwd=tmp_path)
+    commands = printed_commands(output)
+    trained = [parse(words) for words in commands if words[0] == "fairseq-train"]
+    assert [(run.arch, run.dropout) for run in trained] == [
+        ("transformer", 0.3), ("structural_transformer", 0.1)
+    ] * 2  # fmt: skip
+    for words in commands:
+        parse(words)
+    assert "--trainpref text/train --validpref text/dev --testpref text/test" in output
+    assert "DIR/{train,dev,test}.{de,en}" in run_script("my_table", "--help", cwd=tmp_path)
+    assert "unknown option '--dat'" in run_script("my_table", "--dat", "x", expect=1, cwd=tmp_path)
+
+
 def test_help_says_which_options_there_are():
     for name in dict.fromkeys(table.split()[0] for table in TABLES):
         output = run_script(name, "--help")
