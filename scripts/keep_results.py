@@ -1,4 +1,4 @@
-"""Copy what is worth keeping of a table's folder, once its script has come to the report.
+"""Copy what is worth keeping of a table's folder, once its script has made the report.
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="where to; what is there is replaced")
     args = parser.parse_args()
     if not args.table.is_dir():
-        sys.exit(f"{args.table}: there is no such folder")
+        sys.exit(f"{args.table}: no such folder")
     if args.results.exists() and not (args.results / "settings").is_file():
         sys.exit(f"{args.results} holds something else than a table's results; name another folder")
     args.results.parent.mkdir(parents=True, exist_ok=True)

@@ -88,8 +88,9 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
+    from fairseq_phrase.report.references import read_references
     from fairseq_phrase.report.row_file import read_row_file
-    from fairseq_phrase.report.runs import find_runs, read_references
+    from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
 
     texts = read_references(args.reference, args.subset, args.source or ())

@@ -37,7 +37,8 @@ def _parser() -> argparse.ArgumentParser:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     from fairseq_phrase.report.assemble import ReportOptions, make_report
-    from fairseq_phrase.report.runs import find_runs, read_references
+    from fairseq_phrase.report.references import read_references
+    from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
 
     texts = read_references(args.reference, args.subset)

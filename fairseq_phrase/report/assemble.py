@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.compare import RunStatistics, compare_over_seeds, compare_over_sentences
 from fairseq_phrase.report.contrastive import MinimalPairs, accuracies
-from fairseq_phrase.report.metrics import TESTED, Metrics, Statistics, bleu_scores
+from fairseq_phrase.report.metrics import Metrics
 from fairseq_phrase.report.notes import table_notes
+from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.row_file import RowTitle
 from fairseq_phrase.report.rows import Report, Row
-from fairseq_phrase.report.runs import ReferenceText, Run, RunFolder, check_alike, read_run
+from fairseq_phrase.report.runs import Run, RunFolder, check_alike, read_run
 from fairseq_phrase.report.same_text import check_same_sources
-from fairseq_phrase.report.seed_significance import (
-    RESAMPLES,
-    compare_seeds,
-    holm,
-    resample_sentences,
-)
-from fairseq_phrase.report.sentence_significance import (
-    TRIALS,
-    random_seed,
-    sentence_p_value,
-    summarize,
-)
+from fairseq_phrase.report.seed_significance import RESAMPLES
+from fairseq_phrase.report.sentence_significance import TRIALS, random_seed
 
 
 @dataclass(frozen=True)
@@ -107,10 +95,12 @@ def make_report(
     statistics = _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
-        _compare_sentences(rows, baseline, statistics, metrics[0], options)
+        compare_over_sentences(
+            rows, baseline, statistics, metrics[0], options.sentence_test, options.trials
+        )
         settings = {"seed": random_seed(), options.sentence_test: options.trials or TRIALS}
     if baseline is not None and options.test in ("auto", "seeds"):
-        _compare_seeds(rows, baseline, statistics, options.trials or RESAMPLES)
+        compare_over_seeds(rows, baseline, statistics, options.trials or RESAMPLES)
     return Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,
@@ -218,7 +208,7 @@ def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
 
 def _score(
     rows: Sequence[Row], metrics: Sequence[Metrics], texts: Sequence[ReferenceText]
-) -> dict[str, list[list[dict[str, Statistics]]]]:
+) -> RunStatistics:
     """Score all runs.
 
     Returns:
@@ -241,63 +231,6 @@ def _score(
             for run in statistics[row.name]
         ]
     return statistics
-
-
-def _compare_sentences(
-    rows: Sequence[Row],
-    baseline: Row,
-    statistics: Mapping[str, list[list[dict[str, Statistics]]]],
-    metrics: Metrics,
-    options: ReportOptions,
-) -> None:
-    """Test each run against the baseline's run of the same seed."""
-    theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
-    for row in rows:
-        if row is baseline:
-            continue
-        pairs = [
-            (number, theirs[run.seed]) for number, run in enumerate(row.runs) if run.seed in theirs
-        ]
-        for metric in TESTED:
-            found = []
-            for ours, other in pairs:
-                p = sentence_p_value(
-                    [one[metric] for one in statistics[row.name][ours]],
-                    [one[metric] for one in statistics[baseline.name][other]],
-                    functools.partial(metrics.scores, metric),
-                    options.sentence_test or "ar",
-                    options.trials,
-                )
-                difference = row.run_scores(metric)[ours] - baseline.run_scores(metric)[other]
-                found.append((p, difference))
-            comparison = summarize(metric, found)
-            if comparison is not None:
-                row.by_sentences[metric] = comparison
-
-
-def _compare_seeds(
-    rows: Sequence[Row],
-    baseline: Row,
-    statistics: Mapping[str, list[list[dict[str, Statistics]]]],
-    resamples: int,
-) -> None:
-    """Test BLEU of each row that has two seeds or more against the baseline, and correct by Holm."""
-    if len(baseline.runs) < 2:
-        return
-    tested = [baseline, *(row for row in rows if row is not baseline and len(row.runs) > 1)]
-    runs = [[one["BLEU"] for one in run] for row in tested for run in statistics[row.name]]
-    ends = np.cumsum([len(row.runs) for row in tested])
-    # (runs, resamples) -> for each row (seeds, resamples)
-    resampled = np.split(resample_sentences(runs, bleu_scores, resamples), ends[:-1])
-    scores = [np.array(row.run_scores("BLEU")) for row in tested]
-    found = []
-    for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
-        comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
-        if comparison is not None:
-            found.append((row, comparison))
-    corrected = holm([comparison.p for _, comparison in found])
-    for (row, comparison), p in zip(found, corrected, strict=True):
-        row.by_seeds = dataclasses.replace(comparison, p_holm=p)
 
 
 def _count(number: int, noun: str) -> str:

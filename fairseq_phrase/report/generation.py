@@ -29,8 +29,8 @@ class Generation:
         targets: the references, as fairseq knows them; empty where it printed none.
         subset: the test set's name, ``test``, ``test1``, ``valid``; None where fairseq did not say.
         beam: the beam's size; None where fairseq did not say.
-        batch: the batches' size, ``100 sentences``; None where the log is not at hand.
-        speed: sentences per second, without parsing; None where the log is not at hand.
+        batch: the batches' size, ``100 sentences``; None without the log.
+        speed: sentences per second, without parsing; None without the log.
     """
 
     hypotheses: list[str]
@@ -57,7 +57,7 @@ def read_generation(path: Path) -> Generation:
         path: its output, made with ``--bpe`` or ``--remove-bpe``, so that ``D-`` lines are text.
 
     Raises:
-        UserError: the output is missing or not whole, is of two translations, or holds subwords.
+        UserError: the output is missing or not whole, holds two translations, or subwords.
     """
     texts: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     ends = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
-from fairseq_phrase.report.runs import ReferenceText
 from fairseq_phrase.report.seed_significance import (
     RESAMPLES,
     pooled_spread,

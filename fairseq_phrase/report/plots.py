@@ -38,7 +38,7 @@ def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[Len
     References, because they are the same text for every model whatever its subwords.
 
     Args:
-        references: the raw reference translations; words are what stands between white space.
+        references: the raw reference translations; words are separated by white space.
         count: how many buckets, of about as many sentences each; fewer where many sentences have one
             length, or the test set is small.
 

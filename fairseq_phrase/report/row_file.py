@@ -68,6 +68,6 @@ def _row_title(path: Path, name: str, entry: object) -> RowTitle:
     if unknown:
         raise UserError(
             f"{path}: row '{name}' has '{min(unknown)}'; what a row can have is title and paper (a "
-            "comma within {} must stand between quotation marks)"
+            "comma within {} needs quotation marks around the text)"
         )
     return RowTitle(entry.get("title") or name, entry.get("paper") or None)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
-from fairseq_phrase.report.runs import ReferenceText, Run, RunFolder
+from fairseq_phrase.report.references import ReferenceText
+from fairseq_phrase.report.runs import Run, RunFolder
 from fairseq_phrase.report.seed_significance import SeedComparison
 from fairseq_phrase.report.sentence_significance import SentenceComparison
 
@@ -128,7 +129,7 @@ class Report:
 
     @property
     def sources(self) -> list[str] | None:
-        """The raw sentences of all test sets, one after the other; None where some are not at hand."""
+        """The raw sentences of all test sets, one after the other; None if one was not named."""
         if any(text.sources is None for text in self.texts):
             return None
         return [line for text in self.texts for line in text.sources or ()]

@@ -11,8 +11,8 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.generation import Generation
 
-# Lines agree if this share of their pairs of letters is common, and texts if this share of the lines
-# does: what fairseq printed may hold unknown words, or escapes of a tokenizer.
+# Lines agree if they share so many of their pairs of letters, and texts if so many of the lines
+# do: what fairseq printed may hold unknown words, or escapes of a tokenizer.
 _COMMON_PAIRS = 0.5
 _COMMON_LINES = 0.8
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")

@@ -74,7 +74,7 @@ class TrainingLog:
             is not used: it starts from 0 at each resumption.
         devices: processes, each with a GPU if there were any.
         gpu: the GPUs' name; None if it trained on CPUs.
-        finished: whether the last session came to its end.
+        finished: whether the last session ended as it should.
         failure: the exception it ended with.
         validations: of the first validation set, by update.
     """
@@ -98,7 +98,7 @@ class TrainingLog:
 
 def log_line(line: str) -> LogLine | None:
     """Take a line of a log apart; None if it is no line of a log, such as a part of a traceback."""
-    line = line.rsplit("\r", 1)[-1]  # a progress bar may stand before it
+    line = line.rsplit("\r", 1)[-1]  # a progress bar may be before it
     for pattern in _LINES:
         if match := pattern.fullmatch(line):
             time = match["time"]

@@ -1,0 +1,73 @@
+"""Test sets: their reference translations and raw sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+
+
+@dataclass(frozen=True)
+class ReferenceText:
+    """A test set's reference translations.
+
+    Attributes:
+        subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
+        lines: the translations, raw.
+        sources: the sentences, raw; None where no file of them was named.
+    """
+
+    subset: str
+    lines: list[str]
+    sources: list[str] | None = None
+
+
+def read_references(
+    references: Sequence[str], subset: str, sources: Sequence[str] = ()
+) -> list[ReferenceText]:
+    """Read the test sets that the arguments name.
+
+    Args:
+        references: ``[SUBSET=]FILE``, the reference translations of a test set each.
+        subset: the test set's name in fairseq, for a FILE without one.
+        sources: ``[SUBSET=]FILE``, the sentences of such test sets.
+
+    Raises:
+        UserError: a file is missing or empty, two are of one test set, or a source has no reference of as
+            many lines.
+    """
+    read_sources = _read_texts(sources, subset, "sources")
+    found = []
+    for name, lines in _read_texts(references, subset, "references").items():
+        source = read_sources.pop(name, None)
+        if source is not None and len(source) != len(lines):
+            raise UserError(
+                f"the source of the test set '{name}' has {len(source)} lines, its reference {len(lines)}"
+            )
+        found.append(ReferenceText(name, lines, source))
+    if read_sources:
+        raise UserError(
+            f"--source names the test set '{min(read_sources)}', and --reference does not"
+        )
+    return found
+
+
+def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, list[str]]:
+    """Read ``[SUBSET=]FILE`` arguments; lines by test set, in order."""
+    found: dict[str, list[str]] = {}
+    for argument in arguments:
+        # A file with '=' in its name is no SUBSET=FILE.
+        name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
+        lines = list(read_lines(Path(file)))
+        if not lines:
+            raise UserError(f"{file} is empty")
+        if (name or subset) in found:
+            raise UserError(
+                f"two {kind} are of the test set '{name or subset}': name them, such as "
+                "test=FILE test1=FILE"
+            )
+        found[name or subset] = lines
+    return found
