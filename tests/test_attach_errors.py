@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attaching import GOLD, attach, contents, lines_of, write_lines
+from attaching import GOLD, attach, binarize, contents, lines_of, write_lines
 
 from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.parsers import LineParser
@@ -167,6 +167,28 @@ def test_splits_that_stay_must_have_been_made_alike(
     assert message in fails(attached_data, bpe_corpus, *options, splits=("test",))
 
 
+@pytest.mark.parametrize("mark", ["<s>", "</s>", "<pad>"])
+def test_text_with_fairseqs_own_marks_is_named_with_its_line(text, tmp_path, fails, mark):
+    lines = list(read_lines(text / "valid.de"))
+    lines[4] = f"{lines[4]} {mark} und"
+    write_lines(text / "valid.de", lines)
+    data = binarize(text, tmp_path / "own", splits=("train", "valid"))
+    message = fails(data, text, "--parser", "none", splits=("train", "valid"))
+    number = len(lines[4].split()) - 1
+    assert (
+        f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq takes" in message
+    )
+    assert "binarize the text again" in message
+
+
+def test_a_literal_unknown_mark_is_an_unknown_word(text, tmp_path):
+    lines = list(read_lines(text / "valid.de"))
+    write_lines(text / "valid.de", [f"<unk> {line}" for line in lines])
+    data = binarize(text, tmp_path / "own", splits=("train", "valid"))
+    attach(data, text, "--parser", "none", splits=("train", "valid"))
+    assert ParseStore(data, "valid.de-en", "de", {"words"})[0]["words"].tolist()[0] == 0
+
+
 # Lines without a parse
 
 
@@ -228,8 +250,8 @@ import os, signal, sys
 from fairseq_phrase.corpus import parsing as corpus
 from fairseq_phrase.corpus.parse_shards import ShardFolder
 write = ShardFolder.write
-def write_and_die(self, number, shard):
-    write(self, number, shard)
+def write_and_die(self, number, lines, shard):
+    write(self, number, lines, shard)
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 corpus.SHARD_LINES = 20

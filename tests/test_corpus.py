@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import engines
@@ -67,11 +69,50 @@ def test_a_shard_gives_back_what_went_in(spacy):
 
 
 def test_shards_of_another_text_or_parser_are_dropped(tmp_path):
-    folder = ShardFolder(tmp_path, {"text": "1"})
-    folder.write(0, b"")
-    assert 0 in ShardFolder(tmp_path, {"text": "1"})
-    assert 0 not in ShardFolder(tmp_path, {"text": "2"})
-    assert 0 not in ShardFolder(tmp_path, {"text": "1"})
+    lines = ["Ein Hund"]
+    ShardFolder(tmp_path, {"text": "1"}).write(0, lines, b"")
+    assert ShardFolder(tmp_path, {"text": "1"}).holds(0, lines)
+    assert not ShardFolder(tmp_path, {"text": "2"}).holds(0, lines)
+    assert not ShardFolder(tmp_path, {"text": "1"}).holds(0, lines)
+
+
+def test_a_note_of_another_run_that_is_no_text_is_replaced(tmp_path):
+    (tmp_path / "key.json").write_bytes(b"\xff")
+    ShardFolder(tmp_path, {"text": "1"}).write(0, ["a"], b"")
+    assert ShardFolder(tmp_path, {"text": "1"}).holds(0, ["a"])
+
+
+DAMAGE = {
+    "cut short": lambda shard: shard[:-9],
+    "a line less": lambda shard: b"".join(shard.splitlines(keepends=True)[:-1]),
+    "another word": lambda shard: shard.replace(b"Hund", b"Kuh"),
+    "empty": lambda shard: b"",
+    "no text": lambda shard: bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_shard_is_not_taken_for_whole(spacy, tmp_path, caplog, damage):
+    folder = ShardFolder(tmp_path, {})
+    folder.write(0, LINES, to_bytes(ParsingPipeline(spacy).parse(LINES)))
+    assert folder.holds(0, LINES)
+    (file,) = tmp_path.glob("*.jsonl")
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    assert not folder.holds(0, LINES)
+    assert f"{file} is damaged" in caplog.text
+    assert not file.exists()
+
+
+texts = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), max_size=5)
+
+
+@given(texts, texts)
+@settings(max_examples=50)
+def test_a_shard_of_other_lines_is_not_taken_for_theirs(tmp_path_factory, lines, others):
+    folder = ShardFolder(tmp_path_factory.mktemp("shards"), {})
+    folder.write(0, lines, b"")
+    assert folder.holds(0, lines)
+    assert folder.holds(0, others) == (lines == others)
 
 
 # Engines
@@ -288,6 +329,34 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     assert run.returncode == 0, messages
     assert files(out) == files(whole)
     assert not (out / ".partial").exists()
+
+
+def test_broken_shards_and_those_of_other_lines_are_parsed_again(
+    text, tmp_path, trained_pipeline, monkeypatch
+):
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
+    whole = preprocess(text, tmp_path / "whole", *options, splits=("train",))
+    monkeypatch.setattr("fairseq_phrase.corpus.preprocess.binarize", interrupted)
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit):
+        preprocess(text, out, *options, splits=("train",))
+    monkeypatch.undo()
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    shards = sorted((out / ".partial").rglob("*.jsonl"))
+    assert len(shards) == 8
+    shards[1].write_bytes(shards[1].read_bytes()[:-7])
+    shards[2].write_bytes(shards[5].read_bytes())
+    again = []
+    run = corpus_module.run_jobs
+    monkeypatch.setattr(
+        corpus_module,
+        "run_jobs",
+        lambda jobs, *rest: run((again.append(job.number) or job for job in jobs), *rest),
+    )
+    preprocess(text, out, *options, splits=("train",))
+    assert again == [1, 2]
+    assert files(out) == files(whole)
 
 
 def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, monkeypatch):

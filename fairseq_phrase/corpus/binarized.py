@@ -43,10 +43,12 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
 
     Raises:
         UserError: they differ; the message names the first line that does, what is expected there and
-            what is found. Or a file is missing or damaged.
+            what is found. Or a subword is one of fairseq's own marks, or a file is missing or
+            damaged.
     """
     binarized = IndexedReader(prefix)
     number_of, unknown, end = dictionary.indices.get, dictionary.unk(), dictionary.eos()
+    special = {dictionary.bos(), dictionary.pad(), end}
     lines = 0
     for pieces in tqdm(
         subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
@@ -63,6 +65,14 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         if found != expected:
             difference = _first_difference(pieces, found, expected, dictionary)
             raise UserError(f"{at(text, lines)}: {difference} in {prefix}.bin; {_EXPECTED}")
+        if not special.isdisjoint(found[:-1]):
+            place = next(place for place, number in enumerate(found) if number in special)
+            raise UserError(
+                f"{at(text, lines)}: subword {place + 1} is '{pieces[place]}', which fairseq takes for "
+                "the start, the end or the padding of a sentence, so it cannot have a word: expected "
+                "text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
+                "attach"
+            )
     if lines < len(binarized):
         raise UserError(
             f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}; {_EXPECTED}"

@@ -1,14 +1,17 @@
 """Parses on their way: shards of some thousand lines as bytes, and as files that are whole or not there.
 
 A shard is JSON, a line for each sentence: it is read by people and by no code of a stranger's, and
-holds any text, lone surrogates and all.
+holds any text, lone surrogates and all. As a file it has one line more, the first: fingerprints of the
+text that was parsed and of the parses, so that a damaged shard, or another's, is not taken for whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
+logger = logging.getLogger(__name__)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -70,27 +74,46 @@ class ShardFolder:
     def __init__(self, path: Path, key: dict[str, str]):
         self._path = path
         note = path / "key.json"
-        text = json.dumps(key, indent=1, sort_keys=True)
-        if not note.is_file() or note.read_text(encoding="utf-8") != text:
+        self._key = json.dumps(key, indent=1, sort_keys=True).encode("utf-8")
+        if not note.is_file() or note.read_bytes() != self._key:
             path.mkdir(parents=True, exist_ok=True)
             for shard in path.iterdir():
                 shard.unlink()
-            write_atomically(note, text.encode("utf-8"))
+            write_atomically(note, self._key)
 
     def _file(self, number: int) -> Path:
         return self._path / f"{number:07}.jsonl"
 
-    def __contains__(self, number: int) -> bool:
-        """Whether a shard is finished."""
-        return self._file(number).is_file()
+    def _heading(self, lines: Sequence[str], shard: bytes) -> bytes:
+        """Say which lines were parsed, and by what, and which parses they have."""
+        text = hashlib.blake2b(self._key, digest_size=16)
+        for line in lines:
+            text.update(line.encode("utf-8", "surrogatepass") + b"\n")
+        parses = hashlib.blake2b(shard, digest_size=16)
+        return f'{{"lines":"{text.hexdigest()}","parses":"{parses.hexdigest()}"}}\n'.encode("ascii")
 
-    def write(self, number: int, shard: bytes) -> None:
-        """Keep a shard."""
-        write_atomically(self._file(number), shard)
+    def holds(self, number: int, lines: Sequence[str]) -> bool:
+        """Tell whether a shard is finished and whole, and is that of these lines.
+
+        One that is not is dropped, with a warning.
+        """
+        file = self._file(number)
+        if not file.is_file():
+            return False
+        heading, end, shard = file.read_bytes().partition(b"\n")
+        if heading + end == self._heading(lines, shard):
+            return True
+        logger.warning("%s is damaged or of other lines: they are parsed again", file)
+        file.unlink()
+        return False
+
+    def write(self, number: int, lines: Sequence[str], shard: bytes) -> None:
+        """Keep a shard of these lines."""
+        write_atomically(self._file(number), self._heading(lines, shard) + shard)
 
     def read(self, number: int) -> Iterator[ParsedSentence | Unparsed]:
-        """Read a finished shard."""
-        return from_bytes(self._file(number).read_bytes())
+        """Read a shard that the folder holds."""
+        return from_bytes(self._file(number).read_bytes().partition(b"\n")[2])
 
 
 def write_atomically(path: Path, content: bytes) -> None:

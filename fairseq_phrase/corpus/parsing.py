@@ -104,7 +104,7 @@ def _finish(
 
     def unfinished() -> Iterator[Job]:
         for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
-            if number in shards:
+            if shards.holds(number, chunk):
                 progress.initial += len(chunk)  # so that the speed is that of this run
                 progress.update(len(chunk))
             else:
@@ -114,7 +114,7 @@ def _finish(
     some = EngineOptions(engine.name, workers, engine.ray_address)
     with progress:
         for done in run_jobs(unfinished(), pipeline.options, some):
-            shards.write(done.job.number, done.shard)
+            shards.write(done.job.number, done.job.lines, done.shard)
             progress.update(len(done.job.lines))
             if done.problem is not None and on_error == "stop":
                 raise unparsed_error(corpus, *done.problem)
