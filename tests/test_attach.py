@@ -251,9 +251,9 @@ def test_pieces_go_to_the_word_of_their_first_character(
     assert capsys.readouterr().out.count("every record is whole") == len(SPLITS)
 
 
-def task_of(data, *fields):
+def task_of(data, *fields, **options):
     """The task over a data directory, its test set loaded with parses."""
-    task = make_task(data, source_lang="de", target_lang="en")
+    task = make_task(data, source_lang="de", target_lang="en", **options)
     task.require_parses(fields)
     task.load_dataset("test")
     return task
@@ -271,12 +271,13 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
         model = ["--bpe-codes", text / "codes.de"]
     attach(data, text, "--parser", f"spacy:{trained_pipeline}", "--constituents",
            "from-dependencies", *model, splits=("test",), bpe=bpe)  # fmt: skip
-    task = task_of(data, "words", "heads", "spans")
+    parser = f"spacy:{trained_pipeline}"
+    task = task_of(data, "words", "heads", "spans", source_parser=parser)
     lines = list(read_lines(gold_corpus / "test.de"))
     if bpe == "subword_nmt":
         lines = [" ".join(sentence.words) for sentence in gold_of(gold_corpus, "test")]
     store = ParseStore(data, "test.de-en", "de", {"words", "heads", "spans"})
-    encode = encoder_of(task)
+    encode = encoder_of(task, parser)
     tokens, lengths = task.get_interactive_tokens_and_lengths(lines, encode)
     # fairseq-interactive's indices carry parses, and those of fairseq's hub lines.
     indices = [
@@ -292,9 +293,11 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
                 assert dataset[index]["parse"][name].tolist() == values.tolist()
 
 
-def encoder_of(task):
+def encoder_of(task, parser):
     """What fairseq-interactive --tokenizer syntax --bpe syntax does to a line."""
-    config = SyntaxEncoderConfig(syntax_data=task._directory, syntax_lang="de")
+    config = SyntaxEncoderConfig(
+        syntax_data=task._directory, syntax_lang="de", syntax_parser=parser
+    )
     tokenizer, bpe = SyntaxTokenizer(config), SyntaxBPE(config)
     return lambda line: bpe.encode(tokenizer.encode(line))
 
@@ -335,7 +338,9 @@ def test_training_generation_and_new_text_work_on_what_was_attached(
     generated = hypotheses(run("fairseq-generate", *common))
     lines = "".join(" ".join(sentence.words) + "\n" for sentence in gold_of(gold_corpus, "test"))
     assert len(generated) == SPLITS["test"]
-    assert hypotheses(run("fairseq-interactive", *common, *NEW_TEXT, stdin=lines)) == generated
+    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
+    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=lines)
+    assert hypotheses(new_text) == generated
 
 
 def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
@@ -349,7 +354,9 @@ def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
           "--max-update", "2")  # fmt: skip
     text = (gold_corpus / "test.de").read_text()
     common = commands(data, tmp_path / "checkpoint_last.pt")
-    assert len(hypotheses(run("fairseq-interactive", *common, *NEW_TEXT, stdin=text))) == 30
+    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
+    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=text)
+    assert len(hypotheses(new_text)) == 30
 
 
 # Some splits now, others later

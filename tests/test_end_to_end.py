@@ -111,21 +111,22 @@ def test_interactive_parses_raw_lines_as_preprocessing_did(
     lines = (synthetic_corpus / "test.de").read_text().splitlines()
     interactive = run(
         "fairseq-interactive", *common, "--tokenizer", "syntax", "--bpe", "syntax",
-        "--buffer-size", "100", "--batch-size", "8", stdin="\n".join(lines) + "\n",
+        "--buffer-size", "100", "--batch-size", "8", "--source-parser", f"spacy:{spacy_pipeline}",
+        stdin="\n".join(lines) + "\n",
     )  # fmt: skip
     pattern = re.compile(r"^([SH])-(\d+)\t(?:-?[\d.einf]+\t)?(.*)$", re.MULTILINE)
     assert len(pattern.findall(interactive)) == 200
     assert sorted(pattern.findall(interactive)) == sorted(pattern.findall(generated))
     program = (
         "import sys; from fairseq.models.transformer import TransformerModel\n"
-        "save, data = sys.argv[1:]\n"
+        "save, data, parser = sys.argv[1:]\n"
         "hub = TransformerModel.from_pretrained(save, 'checkpoint_last.pt', data, "
-        "user_dir='fairseq_phrase', tokenizer='syntax', bpe='syntax')\n"
+        "user_dir='fairseq_phrase', source_parser=parser, tokenizer='syntax', bpe='syntax')\n"
         "lines = sys.stdin.read().splitlines()\n"
         "print(*hub.translate(lines, beam=2, max_len_b=20), sep='\\n')\n"
     )
     hub = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "save", data],
+        [sys.executable, "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
         cwd=REPOSITORY, input="\n".join(lines), capture_output=True, text=True,
     )  # fmt: skip
     assert hub.returncode == 0, hub.stderr[-2000:]

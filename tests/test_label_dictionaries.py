@@ -50,13 +50,17 @@ def renumbered(synthetic_corpus, data_directory, tmp_path_factory) -> Path:
     for name in ("spm.model", "dict.de.txt", "dict.en.txt"):
         shutil.copyfile(data_directory / name, elsewhere / name)
     data = preprocess(elsewhere / "data", *text_of(elsewhere), test=synthetic_corpus / "test")
-    file = data / "dict.constituent.txt"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(reversed(lines)))
-    manifest = Manifest.load(data, "de")
-    manifest.labels["spans"] = labels_fingerprint(read_labels(file))
-    manifest.save(data)
+    reverse(data, "dict.constituent.txt")
     return data
+
+
+def reverse(data: Path, name: str) -> None:
+    """Number constituents' labels in the other order, in the manifest too."""
+    lines = (data / name).read_text().splitlines(keepends=True)
+    (data / name).write_text("".join(reversed(lines)))
+    manifest = Manifest.load(data, "de")
+    manifest.labels["spans"] = labels_fingerprint(read_labels(data / name))
+    manifest.save(data)
 
 
 @pytest.fixture(scope="module")
@@ -335,3 +339,14 @@ def test_training_on_directories_with_different_labels_is_refused_before_the_fir
     )
     assert "numbers constituent labels otherwise" in printed
     assert "num_updates" not in printed
+
+
+def test_training_is_not_resumed_when_labels_have_other_numbers(
+    data_directory, checkpoint, tmp_path
+):
+    data = Path(shutil.copytree(data_directory, tmp_path / "data"))
+    reverse(data, "dict.constituent.txt")
+    save = Path(shutil.copytree(checkpoint.parent, tmp_path / "save"))
+    printed = train(data, save, *TREE, "--max-update", "4", expect=1)
+    assert "constituent labels are numbered differently in dict.constituent.txt" in printed
+    assert "num_updates=4" not in printed

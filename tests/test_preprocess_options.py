@@ -241,8 +241,10 @@ def test_the_parser_sees_what_the_escapes_stand_for(moses, spacy_pipeline, bpe_d
         assert store[index]["heads"].tolist() == expected
 
 
-def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses):
-    config = SyntaxEncoderConfig(syntax_data=str(bpe_data), syntax_lang="de")
+def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
+    config = SyntaxEncoderConfig(
+        syntax_data=str(bpe_data), syntax_lang="de", syntax_parser=f"spacy:{spacy_pipeline}"
+    )
     tokenizer, bpe = SyntaxTokenizer(config), SyntaxBPE(config)
     lines = [line for line in read_lines(moses / "train.de") if line.strip()]
     for line, pieces in islice(zip(lines, texts(bpe_data, "de"), strict=True), 50):

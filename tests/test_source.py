@@ -1,5 +1,7 @@
 """Words first: every subword's word is known by construction, and nothing of the text is lost."""
 
+import re
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.corpus.encoding import encode_sentence
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import load_parser, names_path
+from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -157,3 +162,89 @@ def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
     with pytest.raises(UserError, match="--source-parser spacy:MODEL"):
         SourceEncoder.of_data(data_directory, "de")
+
+
+@pytest.fixture
+def parsed_by(data_directory, trained_pipeline, tmp_path, monkeypatch):
+    """Make a data directory whose manifest names a parser, and say what of it was loaded."""
+    loaded = []
+    original = spacy_module.SpacyParser.__init__
+    monkeypatch.setattr(
+        spacy_module.SpacyParser,
+        "__init__",
+        lambda self, model: (loaded.append(model), original(self, model))[1],
+    )
+
+    def make(parser, version=None):
+        data = tmp_path / "data"
+        shutil.copytree(data_directory, data, dirs_exist_ok=True)
+        manifest = Manifest.load(data, "de")
+        manifest.parser = parser
+        manifest.parser_version = version or load_parser(parser).version
+        manifest.save(data)
+        loaded.clear()
+        return data, loaded
+
+    return make
+
+
+def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
+    parsed_by, trained_pipeline
+):
+    parser = f"spacy:{trained_pipeline}"
+    data, loaded = parsed_by(parser)
+    with pytest.raises(UserError, match=re.escape(f"add --source-parser {parser}")) as caught:
+        SourceEncoder.of_data(data, "de")
+    assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
+    assert loaded == []
+    assert SourceEncoder.of_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
+
+
+def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, monkeypatch):
+    data, loaded = parsed_by(f"spacy:{trained_pipeline}")
+    manifest = Manifest.load(data, "de")
+    monkeypatch.chdir(trained_pipeline.parent)
+    manifest.parser = f"spacy:{trained_pipeline.name}"
+    manifest.save(data)
+    with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
+        SourceEncoder.of_data(data, "de")
+    assert loaded == []
+
+
+def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for spec in (
+        "none",
+        "ptb",
+        "conllu:surface",
+        "spacy:de_core_news_sm",
+        "stanza:de",
+        "own:small",
+    ):
+        assert not names_path(spec)
+    for spec in (
+        "spacy:folder",
+        "spacy:/a/b",
+        "spacy:../b",
+        "stanza:de@folder",
+        "own:/a/b",
+        "own:~",
+    ):
+        assert names_path(spec)
+
+
+def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
+    parsed_by, trained_pipeline, caplog
+):
+    parser = f"spacy:{trained_pipeline}"
+    data, _ = parsed_by(parser)
+    SourceEncoder.of_data(data, "de", parser)
+    SourceEncoder.of_data(data, "de", "none")  # another parser is the user's choice
+    assert caplog.text == ""
+    data, _ = parsed_by(parser, version="de_synthetic 0.1")
+    for _ in range(2):
+        SourceEncoder.of_data(data, "de", parser)
+    assert caplog.text.count("says that de_synthetic 0.1 made its parses, and this run") == 1
+    with pytest.raises(UserError, match="install the former, or leave --strict-parser out"):
+        SourceEncoder.of_data(data, "de", parser, strict=True)

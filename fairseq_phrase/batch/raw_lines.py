@@ -11,7 +11,7 @@ from fairseq_phrase.corpus.segmented_text import CutLine
 from fairseq_phrase.corpus.segmenters import Segmenter, load_segmenter
 from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, Unparsed, load_parser
+from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -50,19 +50,33 @@ class SourceEncoder:
 
     @classmethod
     def of_data(
-        cls, directory: str | Path, language: str, parser: str | None = None
+        cls,
+        directory: str | Path,
+        language: str,
+        parser: str | None = None,
+        *,
+        strict: bool = False,
     ) -> SourceEncoder:
         """Build the encoder that made a data directory.
 
         Args:
             directory: the data directory.
             language: the source language.
-            parser: another parser than the manifest names, ``spacy:MODEL``.
+            parser: the user's own choice of a parser, ``spacy:MODEL``. Without one it is the
+                manifest's, if that is a name: a data directory may be a stranger's, and loading a
+                pipeline from a path may run what lies there.
+            strict: refuse another version of the manifest's parser.
 
         Raises:
-            UserError: there is no manifest, or what it names is not installed.
+            UserError: there is no manifest, or what it names is not installed, or is a path.
         """
         manifest = Manifest.load(directory, language)
+        if parser is None and names_path(manifest.parser):
+            raise UserError(
+                f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
+                "loaded from a path only if you name it yourself. If you trust what lies there, add "
+                f"--source-parser {manifest.parser}"
+            )
         constituents = manifest.constituents
         try:
             if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
@@ -81,6 +95,10 @@ class SourceEncoder:
                 f"{directory} was parsed from {manifest.parser_version} files, which new text does "
                 "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
                 "the model needs no tree)"
+            )
+        if parser is None or resolve(parser) == manifest.parser:
+            manifest.check_parser(
+                pipeline.parser.version, directory, strict=strict, option="--strict-parser"
             )
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)

@@ -17,9 +17,11 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
+from fairseq_phrase.batch.label_dictionaries import kept_labels
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
+from fairseq_phrase.store.fields import FIELDS
 
 # Of fairseq's own options, those that no parameter's shape shows.
 _WITHOUT_PARAMETERS = (
@@ -66,10 +68,16 @@ def differences(first: Any, second: Any) -> list[str]:
         second: another's.
 
     Returns:
-        ``--phrase-max-length 2 and 3`` for each option that both have and that differs.
+        ``--phrase-max-length 2 and 3`` for each option that both have and that differs; also the label
+        dictionaries that number labels differently.
     """
     one, other = model_options(first), model_options(second)
+    labels, others = kept_labels(first), kept_labels(second)
+    renumbered = [name for name in labels if labels[name] != others.get(name, labels[name])]
     return [
+        f"{FIELDS[name].label_meaning} are numbered differently in {FIELDS[name].label_file}"
+        for name in renumbered
+    ] + [
         f"--{name.replace('_', '-')} {one[name]} and {other[name]}"
         for name in one
         if one[name] != other.get(name, one[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -17,7 +18,7 @@ from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.store.fields import FIELDS
 
-__all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "resolve"]
+__all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "names_path", "resolve"]
 #: The group of entry points in which installed packages offer parsers.
 GROUP = "fairseq_phrase.parsers"
 
@@ -134,11 +135,25 @@ def resolve(spec: str) -> str:
 
     A folder in its argument becomes absolute.
     """
-    name, _, argument = spec.partition(":")
+    before, folder = _folder_in(spec)
+    if folder and Path(folder).is_dir():
+        return f"{before}{Path(folder).resolve()}"
+    return spec
+
+
+def names_path(spec: str) -> bool:
+    """Tell whether a parser's name holds a path, from which something would be loaded."""
+    _, folder = _folder_in(spec)
+    return bool(folder) and (
+        not {"/", os.sep}.isdisjoint(folder) or folder.startswith("~") or Path(folder).exists()
+    )
+
+
+def _folder_in(spec: str) -> tuple[str, str]:
+    """Cut a parser's name before what may be a folder; this is empty where there can be none."""
+    name, colon, argument = spec.partition(":")
     folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
     if folder_after is None:
-        return spec
+        return spec, ""
     before, mark, folder = argument.partition(folder_after) if folder_after else ("", "", argument)
-    if folder and Path(folder).is_dir():
-        return f"{name}:{before}{mark}{Path(folder).resolve()}"
-    return spec
+    return f"{name}{colon}{before}{mark}", folder

@@ -8,6 +8,7 @@ import logging
 import os
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
@@ -40,6 +41,12 @@ def fingerprint(path: str | os.PathLike) -> str:
                 stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
                 digest.update(stream.read(_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _warn_once(message: str) -> None:
+    """Warn, but not again where a tokenizer and a parser find the same."""
+    logger.warning(message)
 
 
 @dataclass
@@ -185,7 +192,7 @@ class Manifest:
         )
         if strict:
             raise UserError(f"{found}: install the former, or leave {option} out")
-        logger.warning("%s (%s refuses this)", found, option)
+        _warn_once(f"{found} ({option} refuses this)")
 
     def labels_of(self, field_name: str, directory: str | os.PathLike) -> list[str]:
         """Read the labels that number a field's, as many as these parses know.

@@ -4,7 +4,6 @@ import itertools
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -13,10 +12,9 @@ from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.batch import tokenizers as encoders
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries, keep_labels, kept_labels
 from fairseq_phrase.batch.raw_input import RawInput
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
@@ -28,8 +26,6 @@ from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
 logger = logging.getLogger(__name__)
-#: Where a model's configuration, and so its checkpoint, keeps the fingerprints of its labels.
-_LABELS = "label_fingerprints"
 
 
 @dataclass
@@ -41,7 +37,13 @@ class SyntaxTranslationConfig(TranslationConfig):
         default=None,
         metadata={
             "help": "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
-            "the one that made the data"
+            "the one that made the data, if its name is no path"
+        },
+    )
+    strict_parser: bool = field(
+        default=False,
+        metadata={
+            "help": "refuse to parse raw text with another version of the parser than made the data"
         },
     )
 
@@ -114,7 +116,7 @@ class SyntaxTranslationTask(TranslationTask):
         Raises:
             UserError: the data lack what the model needs, or number its labels otherwise.
         """
-        trained = dict(getattr(cfg, _LABELS, None) or {})
+        trained = kept_labels(cfg)
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
         found = {name: self._labels.fingerprint(name) for name in sorted(self._labels_asked_for)}
@@ -126,8 +128,7 @@ class SyntaxTranslationTask(TranslationTask):
                 "with its label dictionaries (--labeldict)",
                 self._directory,
             )
-        with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
-            setattr(cfg, _LABELS, found)
+        keep_labels(cfg, found)
         return model
 
     def load_dataset(
@@ -267,7 +268,10 @@ class SyntaxTranslationTask(TranslationTask):
     def _encoder(self) -> SourceEncoder:
         if self._source_encoder is None:
             self._source_encoder = SourceEncoder.of_data(
-                self._directory, self.cfg.source_lang, self.cfg.source_parser
+                self._directory,
+                self.cfg.source_lang,
+                self.cfg.source_parser,
+                strict=self.cfg.strict_parser,
             )
         return self._source_encoder
 
