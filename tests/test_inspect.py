@@ -8,7 +8,7 @@ import re
 import pytest
 from test_integrity import SPLIT, copied, rewrite, sign
 
-from fairseq_phrase.cli import inspect as inspect_command
+from fairseq_phrase.cli import inspect_data as inspect_command
 from fairseq_phrase.store.manifest import Manifest, fingerprint
 
 
@@ -207,6 +207,7 @@ def test_parses_of_words_alone_are_inspected(directory, capsys):
     path = directory / "syntax.de.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["fields"], content["constituents"] = ["words"], "none"
+    content["labels"] = {}
     checksums = content["splits"][SPLIT]["checksums"]
     kept = {f"{SPLIT}.de.{end}" for end in ("bin", "idx", "words.bin", "words.idx")}
     content["splits"][SPLIT]["checksums"] = {
