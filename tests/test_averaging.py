@@ -113,3 +113,11 @@ def test_a_checkpoint_without_a_model_is_named(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(UserError, match="holds no model"):
         average_checkpoints([tmp_path / "list.pt"], tmp_path / "average.pt")
+
+
+def test_a_tree_transformer_of_an_earlier_version_is_refused_by_name(tmp_path):
+    old = {"encoder.layers.0.self_attn.accumulation.leaf_weight": torch.zeros(2, 4)}
+    path = save(tmp_path / "old.pt", 1.0, **old)
+    with pytest.raises(UserError, match=r"old\.pt: this checkpoint is of an earlier version"):
+        average_checkpoints([path], tmp_path / "average.pt")
+    assert not (tmp_path / "average.pt").exists()

@@ -17,6 +17,7 @@ import fairseq_phrase.models.tree_transformer  # noqa: F401
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.model_options import differences, saved_options
+from fairseq_phrase.modules.trees.hierarchical_accumulation import refuse_projected_leaf_weights
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
@@ -53,8 +54,8 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
         out: where it goes, not one of these.
 
     Raises:
-        UserError: a checkpoint is missing or damaged or is of another model, or ``out`` cannot be
-            written or is one of them.
+        UserError: a checkpoint is missing or damaged or is of another model or of an earlier version of
+            it, or ``out`` cannot be written or is one of them.
     """
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is not there; create it first")
@@ -66,6 +67,10 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
     for path in paths:
         state = load_checkpoint(path)
         first = first or state
+        try:
+            refuse_projected_leaf_weights(state["model"])
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
         _check_same_model(first, paths[0], state, path)
         for name, value in state["model"].items():
             # In double precision, so that the order of the checkpoints does not matter.
