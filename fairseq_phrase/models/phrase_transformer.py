@@ -3,76 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import size
-from fairseq_phrase.models.position_options import (
-    PositionOptions,
-    check_positions,
-    needs_tree,
-    relative_clips,
-)
+from fairseq_phrase.models.phrase_options import PhraseOptions, check_phrases, phrase_layers
+from fairseq_phrase.models.position_options import needs_tree, relative_clips
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.first_states import FIRST_STATES, with_phrases
-from fairseq_phrase.modules.phrases.phrase_attention import ACTIVATIONS, MASKS, PhraseAttention
+from fairseq_phrase.modules.phrases.first_states import (
+    EndsOfPhrases,
+    PooledPhrases,
+    with_phrases,
+)
+from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
 from fairseq_phrase.modules.phrases.sources import SourceTokens, find_phrases, load_source
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
-
-
-@dataclass
-class PhraseOptions(PositionOptions):
-    """Options of phrases, and of positions."""
-
-    phrase_source: str = field(
-        default="ngram",
-        metadata={
-            "help": "what phrases are: spans of adjacent units (ngram); the edges and chains of the "
-            "dependency tree (dependency); the constituents of the constituency tree (constituency); "
-            "none, as a control; or a source of an installed package"
-        },
-    )
-    phrase_max_length: int = field(
-        default=2,
-        metadata={"help": "most units (words, for trees) in a phrase: the paper's k"},
-    )
-    phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
-        default="token",
-        metadata={
-            "help": "what n-grams are made of: subwords, or whole words with all their subwords"
-        },
-    )
-    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="sigmoid",
-        metadata={
-            "help": "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
-            "PhraseTransformer"
-        },
-    )
-    phrase_mask: ChoiceEnum(list(MASKS)) = field(  # type: ignore[valid-type]
-        default="subset",
-        metadata={
-            "help": "attention within phrases: others excluded, as the paper's text says; eq. 5 to the "
-            "letter, where they leak in; or A = 1, as a control"
-        },
-    )
-    phrase_init: ChoiceEnum(list(FIRST_STATES)) = field(  # type: ignore[valid-type]
-        default="zero",
-        metadata={"help": "hypernodes' first states: zero (algorithm 1) or their tokens' mean"},
-    )
 
 
 class NodeAttention(RelativeAttention):
@@ -93,7 +48,29 @@ class NodeAttention(RelativeAttention):
         return attended.transpose(0, 1), weights
 
 
-class PhraseEncoderLayer(SyntaxEncoderLayer):
+class NodeEncoderLayer(SyntaxEncoderLayer):
+    """fairseq's encoder layer over nodes, as phase 1 of a layer with phrases. Batch-first."""
+
+    time_first = False
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build phase 1, ordinary attention over all nodes (eq. 2-3)."""
+        if relative_clips(cfg):
+            return self.with_quant_noise(build_relative_attention(NodeAttention, embed_dim, cfg))
+        return self._attention(cfg, activation="identity", mask="all")
+
+    def _attention(self, cfg: TransformerConfig, **options: Any) -> nn.Module:
+        return self.with_quant_noise(
+            PhraseAttention(
+                embed_dim=self.embed_dim,
+                num_heads=cfg.encoder.attention_heads,
+                dropout=cfg.attention_dropout,
+                **options,
+            )
+        )
+
+
+class PhraseEncoderLayer(NodeEncoderLayer):
     """fairseq's encoder layer with attention within phrases between its two blocks. Batch-first.
 
     *Decision*: residual connections and layer norms are around all three blocks. Algorithm 1 shows
@@ -105,29 +82,16 @@ class PhraseEncoderLayer(SyntaxEncoderLayer):
         return_fc: see :class:`SyntaxEncoderLayer`.
     """
 
-    time_first = False
-
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
         super().__init__(cfg, return_fc)
-        self.phrase_attn = self._attention(cfg, cfg.phrase_activation, cfg.phrase_mask)
-        self.phrase_attn_layer_norm = LayerNorm(self.embed_dim, export=cfg.export)
-
-    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        """Build phase 1, ordinary attention over all nodes (eq. 2-3)."""
-        if relative_clips(cfg):
-            return self.with_quant_noise(build_relative_attention(NodeAttention, embed_dim, cfg))
-        return self._attention(cfg, activation="identity", mask="all")
-
-    def _attention(self, cfg: TransformerConfig, activation: str, mask: str) -> nn.Module:
-        return self.with_quant_noise(
-            PhraseAttention(
-                embed_dim=self.embed_dim,
-                num_heads=cfg.encoder.attention_heads,
-                dropout=cfg.attention_dropout,
-                activation=activation,
-                mask=mask,
-            )
+        self.phrase_attn = self._attention(
+            cfg,
+            activation=cfg.phrase_activation,
+            mask=cfg.phrase_mask,
+            gate=cfg.phrase_gate,
+            relative_clip=cfg.phrase_relative_clip,
         )
+        self.phrase_attn_layer_norm = LayerNorm(self.embed_dim, export=cfg.export)
 
     def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
         """Attend over all nodes (phase 1, eq. 2), then within phrases (phase 2, eq. 5)."""
@@ -137,22 +101,8 @@ class PhraseEncoderLayer(SyntaxEncoderLayer):
         ]
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
-    check_positions(cfg)
-    if cfg.phrase_max_length < 2:
-        raise UserError(
-            f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
-        )
-    if cfg.phrase_max_length > cfg.max_source_positions:
-        raise UserError(
-            f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
-            f"--max-source-positions is {cfg.max_source_positions}"
-        )
-    try:
-        needed = load_source(cfg.phrase_source).fields(cfg)
-    except ValueError as error:
-        raise UserError(f"--phrase-source: {error}") from None
-    return [*dict.fromkeys([*needed, *(["words", "heads"] if needs_tree(cfg) else [])])]
+#: What trains better than the paper's form, which starts with a constant from every phrase.
+TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
 
 
 # The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1); its optimizer, dropout and
@@ -160,8 +110,8 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
 @register_encoder(
     "phrase_transformer",
     options=PhraseOptions,
-    parse_fields=_parse_fields,
-    presets={"multi30k": size(512, 2048, 8)},
+    parse_fields=check_phrases,
+    presets={"multi30k": size(512, 2048, 8), "tuned": TUNED},
     rows={
         "phrase, k = 2": {"phrase_max_length": 2},
         "phrase, k = 3": {"phrase_max_length": 3},
@@ -174,6 +124,24 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
             "structural_absolute": True,
             "structural_relative": True,
             "sequential_relative": True,
+        },
+        "phrase, tuned": TUNED,
+        "phrase, tuned, first layer": {**TUNED, "phrase_layers": "1"},
+        "phrase, tuned, last layer, positions": {
+            **TUNED,
+            "phrase_layers": "2-2",
+            "structural_absolute": True,
+            "sequential_relative": True,
+        },
+        "phrase, attention pooled, scalar gate": {
+            "phrase_init": "attention",
+            "phrase_gate": "scalar",
+        },
+        "phrase, ends, parts, to decoder": {
+            "phrase_max_length": 3,
+            "phrase_init": "ends",
+            "phrase_relative_clip": 2,
+            "phrase_to_decoder": True,
         },
     },
 )
@@ -200,6 +168,18 @@ class PhraseEncoder(PositionedEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         self._source = load_source(cfg.phrase_source)
         self._has_positions = needs_tree(cfg) or bool(relative_clips(cfg))
+        self._layers_with_phrases = phrase_layers(cfg)
+        self.first_phrase_states: nn.Module | None = None
+        if cfg.phrase_init == "attention":
+            heads = cfg.encoder.attention_heads
+            self.first_phrase_states = PooledPhrases(embed_tokens.embedding_dim, heads)
+        elif cfg.phrase_init == "ends":
+            self.first_phrase_states = EndsOfPhrases(embed_tokens.embedding_dim)
+
+    def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
+        """Build a layer with phrases, or one over tokens alone."""
+        kind = PhraseEncoderLayer if index in phrase_layers(cfg) else NodeEncoderLayer
+        return kind(cfg, return_fc=self.return_fc)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
         """Find the phrases of a batch and, if the options ask for them, their positions.
@@ -234,7 +214,14 @@ class PhraseEncoder(PositionedEncoder):
             depths = structure.depths[:, :num_tokens]
         states, embedding = self.forward_embedding(src_tokens, token_embeddings, depths)
         states = states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0)
-        nodes = with_phrases(states, structure, self.cfg.phrase_init)
+        if self._layers_with_phrases.start == 0:
+            states = self._add_phrases(states, structure)
+        return states, embedding
+
+    def _add_phrases(self, states: Tensor, structure: PhraseBatch) -> Tensor:
+        """Append the phrases' first states to the tokens'. Shape: ``(batch, nodes, width)``."""
+        num_tokens = structure.num_tokens
+        nodes = with_phrases(states, structure, self.first_phrase_states or self.cfg.phrase_init)
         if (
             isinstance(structure, PositionedPhrases)
             and self.depth_encoding is not None
@@ -243,11 +230,46 @@ class PhraseEncoder(PositionedEncoder):
             is_padding = structure.padding_mask[:, num_tokens:, None]
             encoded = self.depth_encoding(structure.depths[:, num_tokens:], num_tokens)
             nodes = nodes + pad(encoded.masked_fill(is_padding, 0.0), (0, 0, num_tokens, 0))
-        return nodes, embedding
+        return nodes
 
-    def decoder_nodes(self, src_tokens: Tensor, structure: PhraseBatch) -> int:
-        """Let the decoder attend to the tokens: to it nothing has changed."""
-        return structure.num_tokens
+    def before_layer(
+        self, index: int, states: Tensor, structure: PhraseBatch
+    ) -> tuple[Tensor, PhraseBatch]:
+        """Let phrases enter with the first layer that has them, and leave them behind its last."""
+        num_tokens = structure.num_tokens
+        if index not in self._layers_with_phrases:
+            return states[:, :num_tokens], structure.tokens
+        if states.size(1) < structure.num_nodes:
+            states = self._add_phrases(states, structure)
+        return states, structure
+
+    def attention_maps(
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor
+    ) -> tuple[Any, list[dict[str, Tensor]]]:
+        """Compute the attention weights; in layers without phrases these keep to themselves."""
+        structure, maps = super().attention_maps(src_tokens, src_lengths, **parse)
+        extra = structure.num_nodes - structure.num_tokens
+        itself = torch.eye(structure.num_nodes, device=structure.device)
+        for index, layer in enumerate(maps):
+            if index in self._layers_with_phrases:
+                continue
+            for name in ("all nodes", "within phrases"):
+                weights = layer.get(name)
+                if weights is None:
+                    layer[name] = itself.expand_as(layer["all nodes"])
+                    continue
+                weights = pad(weights, (0, extra, 0, extra))
+                weights.diagonal(dim1=2, dim2=3)[..., structure.num_tokens :] = 1.0
+                layer[name] = weights
+        return structure, maps
+
+    def decoder_nodes(self, src_tokens: Tensor, structure: PhraseBatch) -> int | None:
+        """Let the decoder attend to the tokens, as in the paper, or to phrases as well."""
+        return None if self.cfg.phrase_to_decoder else structure.num_tokens
+
+    def node_padding_mask(self, src_tokens: Tensor, structure: PhraseBatch) -> Tensor:
+        """Tell which of the decoder's nodes are padding. Shape: ``(batch, nodes)``."""
+        return structure.padding_mask if self.cfg.phrase_to_decoder else self.padding(src_tokens)
 
     def node_members(
         self, src_tokens: Tensor, structure: PhraseBatch

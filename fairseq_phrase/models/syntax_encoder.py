@@ -159,7 +159,8 @@ class SyntaxEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
     A method overrides :meth:`structure` and, where it differs, :meth:`first_states`,
-    :meth:`build_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask` and :meth:`further_outputs`.
+    :meth:`build_layer`, :meth:`before_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask` and
+    :meth:`further_outputs`.
 
     Args:
         cfg: fairseq's options with those of the method.
@@ -216,6 +217,19 @@ class SyntaxEncoder(TransformerEncoderBase):
         """
         return self.layer_class(cfg, return_fc=self.return_fc)
 
+    def before_layer(self, index: int, states: Tensor, structure: Any) -> tuple[Tensor, Any]:
+        """Change the nodes before a layer, where not all layers have the same.
+
+        Args:
+            index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
+            states: the nodes' states, shaped as the layers take them.
+            structure: from :meth:`structure`.
+
+        Returns:
+            The states that enter the layer, and its structure.
+        """
+        return states, structure
+
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
         """Tell how many of the first nodes the decoder attends to; None for all."""
         return None
@@ -249,7 +263,9 @@ class SyntaxEncoder(TransformerEncoderBase):
         if self.is_plain(cfg):
             return super().build_encoder_layer(cfg)
         index, self._num_built = self._num_built, self._num_built + 1
-        return wrap_layer(self.build_layer(cfg, index), cfg)
+        layer = self.build_layer(cfg, index)
+        layer.index = index  # type: ignore[assignment]
+        return wrap_layer(layer, cfg)
 
     def forward(  # type: ignore[override]
         self,
@@ -290,7 +306,8 @@ class SyntaxEncoder(TransformerEncoderBase):
         last = self.layers[-1] if len(self.layers) else None
         for layer in self.layers:
             keep = kept if layer is last else None
-            states, feed_forward, _ = layer(states, structure, keep=keep)
+            states, own = self.before_layer(layer.index, states, structure)
+            states, feed_forward, _ = layer(states, own, keep=keep)
             if return_all_hiddens:
                 hidden.append(states)
                 feed_forwards.append(feed_forward)
@@ -334,7 +351,8 @@ class SyntaxEncoder(TransformerEncoderBase):
         states = states.transpose(0, 1) if self.layer_class.time_first else states
         maps = []
         for layer in self.layers:
-            states, _, weights = layer(states, structure, need_weights=True)
+            states, own = self.before_layer(layer.index, states, structure)
+            states, _, weights = layer(states, own, need_weights=True)
             maps.append(weights)
         return structure, maps
 

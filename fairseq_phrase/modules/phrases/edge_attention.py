@@ -24,7 +24,14 @@ EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
 
 
 def edge_attention(
-    query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float, *, leak: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    phrases: PhraseBatch,
+    dropout_p: float,
+    *,
+    leak: bool,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Attend along the list of adjacent pairs, with a softmax over each query's pairs.
 
@@ -35,6 +42,8 @@ def edge_attention(
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
+        bias: added to the scores of the pairs.
+            Shape: (edges, heads)
 
     Returns:
         Shape: (batch, heads, nodes, head width)
@@ -48,6 +57,8 @@ def edge_attention(
     )
     # Shape: (edges, heads)
     scores = _EdgeDot.apply(query_rows, key_rows, queries, keys) / math.sqrt(width)
+    if bias is not None:
+        scores = scores + bias
     per_node = (batch * num_nodes, heads)
     maximum = scores.new_full(per_node, -math.inf).scatter_reduce(
         0, queries[:, None].expand_as(scores), scores.detach(), "amax"

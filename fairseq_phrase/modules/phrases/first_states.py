@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.phrases.adjacent_pairs import count
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["FIRST_STATES", "with_phrases"]
+__all__ = ["FIRST_STATES", "EndsOfPhrases", "PooledPhrases", "with_phrases"]
 
-FIRST_STATES = ("zero", "mean")
+FIRST_STATES = ("zero", "mean", "attention", "ends")
 
 
-def with_phrases(states: Tensor, phrases: PhraseBatch, init: str = "zero") -> Tensor:
+def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "zero") -> Tensor:
     """Append the phrases' first states to the tokens'.
 
     Args:
         states: token states.
             Shape: (batch, tokens, width)
         phrases: the nodes.
-        init: ``"zero"``, or ``"mean"`` for the mean of the states of the phrase's tokens.
+        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or what learns
+            them, :class:`PooledPhrases` or :class:`EndsOfPhrases`.
 
     Returns:
         Shape: (batch, nodes, width)
@@ -37,6 +40,9 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str = "zero") -> Te
             f"sentences of {phrases.num_tokens} tokens"
         )
     num_phrases = phrases.num_nodes - num_tokens
+    if isinstance(init, nn.Module):
+        first = init(states, phrases).view(batch, num_phrases, width)
+        return torch.cat([states, first.to(states.dtype)], dim=1)
     if init == "zero":
         return pad(states, (0, 0, 0, num_phrases))
     if init != "mean":
@@ -48,3 +54,65 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str = "zero") -> Te
     sizes = count(phrase, batch * num_phrases).clamp(min=1)
     means = (sums / sizes[:, None]).view(batch, num_phrases, width)
     return torch.cat([states, means.to(states.dtype)], dim=1)
+
+
+class PooledPhrases(nn.Module):
+    """First states that weigh the phrases' tokens, each head its own part of the states.
+
+    A token's weight is a softmax, over the phrase's tokens, of a linear function of its state. The
+    function starts at 0, and so the first states at the tokens' mean.
+
+    Args:
+        width: model width d.
+        num_heads: number of heads, a divisor of d.
+    """
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.score = nn.Linear(width, num_heads, bias=False)
+        nn.init.zeros_(self.score.weight)
+
+    def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
+        """Pool; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
+        phrase, token = phrases.memberships
+        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
+        # (batch, tokens, width) -> (memberships, heads), (memberships, heads, head width)
+        scores = upcast(self.score(states)).flatten(0, 1).index_select(0, token)
+        tokens = upcast(states.flatten(0, 1)).index_select(0, token)
+        tokens = tokens.unflatten(1, (self.num_heads, -1))
+        maxima = scores.new_full((slots, self.num_heads), -math.inf).scatter_reduce(
+            0, phrase[:, None].expand_as(scores), scores.detach(), "amax"
+        )
+        weights = (scores - maxima[phrase]).exp()
+        sums = weights.new_zeros(slots, self.num_heads).index_add(0, phrase, weights)
+        weighed = tokens * (weights / sums[phrase])[:, :, None]
+        return weighed.new_zeros(slots, *weighed.shape[1:]).index_add(0, phrase, weighed).flatten(1)
+
+
+class EndsOfPhrases(nn.Module):
+    """First states that are a projection of the first and the last token's states together.
+
+    It starts as their mean.
+
+    Args:
+        width: model width d.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(2 * width, width, bias=False)
+        with torch.no_grad():
+            self.projection.weight.copy_(torch.eye(width).repeat(1, 2) / 2)
+
+    def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
+        """Project; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
+        phrase, token = phrases.memberships
+        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
+        empty = token.new_zeros(slots)
+        first = empty.scatter_reduce(0, phrase, token, "amin", include_self=False)
+        last = empty.scatter_reduce(0, phrase, token, "amax", include_self=False)
+        rows = states.flatten(0, 1)
+        ends = torch.cat([rows.index_select(0, first), rows.index_select(0, last)], dim=1)
+        is_phrase = count(phrase, slots) > 0
+        return self.projection(ends) * is_phrase[:, None]

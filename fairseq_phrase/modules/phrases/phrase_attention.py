@@ -16,12 +16,15 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
 from fairseq_phrase.modules.phrases.leaked_weight import for_device
+from fairseq_phrase.modules.phrases.part_positions import num_part_positions
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections
 
 __all__ = [
     "ACTIVATIONS",
+    "GATES",
     "MASKS",
     "PhraseAttention",
     "all_attention",
@@ -39,6 +42,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 MASKS = ("subset", "hadamard", "all")
+#: What the output of an attention starts with: as it is, a projection that is zero, or a factor of 0.
+GATES = ("none", "zero", "scalar")
 PATHS = ("dense", "edges")
 
 # Node pairs per adjacent pair from which the dense path is left. Measured forward and backward on
@@ -63,6 +68,7 @@ def subset_attention(
     dropout_p: float = 0.0,
     *,
     path: str | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Attend from each node to the nodes it is adjacent to (eq. 5 as its text means it, without σ).
 
@@ -73,15 +79,24 @@ def subset_attention(
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which an attention weight is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
+        bias: a number for each head and relative position of a part in its phrase
+            (:func:`~fairseq_phrase.modules.phrases.part_positions.part_positions`), added to scores.
+            Shape: (heads, positions)
 
     Returns:
         Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
     """
     path = _check_path(path or choose_path(phrases))
-    if path == "dense":
-        mask = phrases.adjacency[:, None]
-        return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
-    return edge_attention(query, key, value, phrases, dropout_p, leak=False)
+    if path == "edges":
+        by_edge = None
+        if bias is not None:
+            by_edge = bias.t().index_select(0, phrases.edge_positions(_clip(bias)))
+        return edge_attention(query, key, value, phrases, dropout_p, leak=False, bias=by_edge)
+    mask = phrases.adjacency[:, None]
+    if bias is not None:
+        positions = phrases.part_positions(_clip(bias))
+        mask = pair_bias(bias, positions).masked_fill(~mask, -math.inf)
+    return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
 
 def hadamard_attention(
@@ -140,7 +155,9 @@ def all_attention(
     return scaled_dot_product_attention(query, key, value, phrases.key_mask, dropout_p=dropout_p)
 
 
-def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str) -> Tensor:
+def attention_weights(
+    query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str, bias: Tensor | None = None
+) -> Tensor:
     """Return the attention weights themselves, N x N: the definition, and slow for long inputs.
 
     Args:
@@ -148,12 +165,16 @@ def attention_weights(query: Tensor, key: Tensor, phrases: PhraseBatch, mask: st
         key: Shape: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
+        bias: as for :func:`subset_attention`.
+            Shape: (heads, positions)
 
     Returns:
         Weights in float32 (float64 for float64 input), before dropout.
         Shape: (batch, heads, nodes, nodes)
     """
     scores = _scores(query, key)
+    if bias is not None:
+        scores = scores + pair_bias(bias, phrases.part_positions(_clip(bias)))
     if mask == "subset":
         scores = scores.masked_fill(~phrases.adjacency[:, None], -math.inf)
     elif mask == "hadamard":
@@ -181,9 +202,15 @@ class PhraseAttention(nn.Module):
         mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
             other nodes keep the score 0; ``all`` attends to all nodes.
         bias: whether the four projections have biases.
+        gate: ``none``; ``zero`` starts with an output projection of zeros; ``scalar`` multiplies the
+            output by a learned number, at first 0.
+        relative_clip: with ``subset``, the largest relative position of a part in its phrase, each of
+            which has a learned number in each head, at first 0, that is added to the scores; 0 for
+            none.
 
     Raises:
-        ValueError: if d is no multiple of h, or a name is unknown.
+        ValueError: if d is no multiple of h, a name is unknown, or relative positions are asked for
+            with another mask than ``subset``.
     """
 
     def __init__(
@@ -195,6 +222,8 @@ class PhraseAttention(nn.Module):
         activation: str = "sigmoid",
         mask: str = "subset",
         bias: bool = True,
+        gate: str = "none",
+        relative_clip: int = 0,
     ) -> None:
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads != 0:
@@ -205,20 +234,35 @@ class PhraseAttention(nn.Module):
             )
         if mask not in MASKS:
             raise ValueError(f"unknown phrase mask {mask!r}, expected one of {', '.join(MASKS)}")
+        if gate not in GATES:
+            raise ValueError(f"unknown gate {gate!r}, expected one of {', '.join(GATES)}")
+        if relative_clip and mask != "subset":
+            raise ValueError(f"mask {mask!r} has no relative positions of parts in phrases")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
+        self.gate = gate
+        self.relative_clip = relative_clip
         self.activation = activation
         self.mask = mask
         self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.factor: nn.Parameter | None = None
+        if gate == "scalar":
+            self.factor = nn.Parameter(torch.zeros(1))
+        self.part_bias: nn.Parameter | None = None
+        if relative_clip:
+            positions = num_part_positions(relative_clip)
+            self.part_bias = nn.Parameter(torch.zeros(num_heads, positions))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
         initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
+        if self.gate == "zero":
+            nn.init.zeros_(self.out_proj.weight)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -255,15 +299,21 @@ class PhraseAttention(nn.Module):
         dropout_p = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            weights = attention_weights(query, key, phrases, self.mask)
+            weights = attention_weights(query, key, phrases, self.mask, self.part_bias)
         if self.mask == "all":
             attended = all_attention(query, key, value, phrases, dropout_p)
         elif self.mask == "hadamard":
             attended = hadamard_attention(query, key, value, phrases, dropout_p)
         else:
-            attended = subset_attention(query, key, value, phrases, dropout_p)
+            attended = subset_attention(query, key, value, phrases, dropout_p, bias=self.part_bias)
         heads = ACTIVATIONS[self.activation](attended)
-        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+        output = self.out_proj(heads.transpose(1, 2).flatten(2))
+        return output if self.factor is None else self.factor * output, weights
+
+
+def _clip(bias: Tensor) -> int:
+    """Tell the largest relative position that a table of biases has a column for."""
+    return bias.size(1) // 2 - 1
 
 
 def _check_path(path: str) -> str:

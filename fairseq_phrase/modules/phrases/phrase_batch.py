@@ -7,7 +7,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.phrases.adjacent_pairs import AdjacentPairs, PhraseEdges, count
+from fairseq_phrase.modules.phrases.adjacent_pairs import (
+    AdjacentPairs,
+    NgramLevel,
+    NgramPairs,
+    PhraseEdges,
+    count,
+)
+from fairseq_phrase.modules.phrases.part_positions import number_parts
 
 __all__ = ["PhraseBatch"]
 
@@ -45,6 +52,8 @@ class PhraseBatch:
         self.padding_mask = padding_mask
         self.num_tokens = num_tokens
         self.pairs = pairs
+        self._parts: dict[int, Tensor] = {}
+        self._edge_parts: dict[int, Tensor] = {}
 
     @property
     def batch_size(self) -> int:
@@ -107,6 +116,13 @@ class PhraseBatch:
         return (~self.padding_mask | self.padding_mask.all(1, keepdim=True))[:, None, None]
 
     @cached_property
+    def tokens(self) -> PhraseBatch:
+        """The tokens alone."""
+        pairs = NgramPairs((NgramLevel(1, 0, self.num_tokens),))
+        padding_mask = self.padding_mask[:, : self.num_tokens]
+        return PhraseBatch(padding_mask=padding_mask, num_tokens=self.num_tokens, pairs=pairs)
+
+    @cached_property
     def memberships(self) -> tuple[Tensor, Tensor]:
         """The tokens of each phrase, as flat indices.
 
@@ -120,6 +136,53 @@ class PhraseBatch:
         slot = query % num_nodes - num_tokens
         phrase = query // num_nodes * (num_nodes - num_tokens) + slot
         return phrase, key // num_nodes * num_tokens + key % num_nodes
+
+    @cached_property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The first token of each node, and how many it has; 0 and 0 at slots without a phrase.
+
+        Shape of each: (batch, nodes), int64
+        """
+        batch, num_tokens = self.batch_size, self.num_tokens
+        slots = batch * (self.num_nodes - num_tokens)
+        phrase, token = self.memberships
+        first = torch.zeros(slots, dtype=torch.int64, device=self.device).scatter_reduce(
+            0, phrase, token % max(num_tokens, 1), "amin", include_self=False
+        )
+        own = torch.arange(num_tokens, device=self.device).expand(batch, -1)
+        sizes = count(phrase, slots)
+        return (
+            torch.cat([own, first.view(batch, -1)], 1),
+            torch.cat([torch.ones_like(own), sizes.view(batch, -1)], 1),
+        )
+
+    def part_positions(self, clip: int) -> Tensor:
+        """Number where adjacent nodes are in one another; of no meaning where they are not adjacent.
+
+        Args:
+            clip: as for :func:`~fairseq_phrase.modules.phrases.part_positions.number_parts`.
+
+        Returns:
+            Shape: (batch, nodes, nodes), int64
+        """
+        if clip not in self._parts:
+            starts, sizes = self.places
+            queries, keys = (
+                (starts[:, :, None], sizes[:, :, None]),
+                (starts[:, None], sizes[:, None]),
+            )
+            self._parts[clip] = number_parts(queries, keys, clip)
+        return self._parts[clip]
+
+    def edge_positions(self, clip: int) -> Tensor:
+        """Number the same for the listed pairs. Shape: (edges,), int64."""
+        if clip not in self._edge_parts:
+            starts, sizes = (values.view(-1) for values in self.places)
+            query, key = self.edges
+            self._edge_parts[clip] = number_parts(
+                (starts[query], sizes[query]), (starts[key], sizes[key]), clip
+            )
+        return self._edge_parts[clip]
 
     def members(self) -> list[list[tuple[int, ...]]]:
         """List the tokens of each node of each sentence.

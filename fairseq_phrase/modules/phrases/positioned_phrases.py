@@ -9,6 +9,7 @@ their highest words are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,12 +50,18 @@ class PositionedPhrases(PhraseBatch):
             num_tokens=phrases.num_tokens,
             pairs=phrases.pairs,
         )
+        self._of_tokens = depths, relative, clips
         places = self._places(depths)
         self.depths = depths.gather(1, places).masked_fill(self.padding_mask, 0)
         self.relative: RelativePositions | None = None
         if clips:
             between = {kind: _between(places, position) for kind, position in relative.items()}
             self.relative = RelativePositions.of(between, clips, self.padding_mask)
+
+    @cached_property
+    def tokens(self) -> PositionedPhrases:  # type: ignore[override]
+        """The tokens alone, with their positions."""
+        return PositionedPhrases(super().tokens, *self._of_tokens)
 
     def _places(self, depths: Tensor) -> Tensor:
         """Find the token at whose place each node stands. Shape: (batch, nodes), int64."""

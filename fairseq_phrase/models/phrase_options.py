@@ -1,0 +1,147 @@
+"""The options of phrases, and what they mean together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.position_options import PositionOptions, check_positions, needs_tree
+from fairseq_phrase.modules.phrases.first_states import FIRST_STATES
+from fairseq_phrase.modules.phrases.phrase_attention import ACTIVATIONS, GATES, MASKS
+from fairseq_phrase.modules.phrases.sources import load_source
+
+__all__ = ["PhraseOptions", "check_phrases", "phrase_layers"]
+
+
+@dataclass
+class PhraseOptions(PositionOptions):
+    """Options of phrases, and of positions."""
+
+    phrase_source: str = field(
+        default="ngram",
+        metadata={
+            "help": "what phrases are: spans of adjacent units (ngram); the edges and chains of the "
+            "dependency tree (dependency); the constituents of the constituency tree (constituency); "
+            "none, as a control; or a source of an installed package"
+        },
+    )
+    phrase_max_length: int = field(
+        default=2,
+        metadata={"help": "most units (words, for trees) in a phrase: the paper's k"},
+    )
+    phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
+        default="token",
+        metadata={
+            "help": "what n-grams are made of: subwords, or whole words with all their subwords"
+        },
+    )
+    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
+        default="sigmoid",
+        metadata={
+            "help": "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
+            "PhraseTransformer"
+        },
+    )
+    phrase_mask: ChoiceEnum(list(MASKS)) = field(  # type: ignore[valid-type]
+        default="subset",
+        metadata={
+            "help": "attention within phrases: others excluded, as the paper's text says; eq. 5 to the "
+            "letter, where they leak in; or A = 1, as a control"
+        },
+    )
+    phrase_init: ChoiceEnum(list(FIRST_STATES)) = field(  # type: ignore[valid-type]
+        default="zero",
+        metadata={
+            "help": "hypernodes' first states: zero (algorithm 1); their tokens' mean; a learned "
+            "weighing of their tokens (attention); a learned projection of the first and the last "
+            "(ends)"
+        },
+    )
+    phrase_gate: ChoiceEnum(list(GATES)) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "how attention within phrases starts: as the paper has it (none); at nothing, its "
+            "output projection being zero (zero); or times a learned number, at first 0 (scalar)"
+        },
+    )
+    phrase_relative_clip: int = field(
+        default=0,
+        metadata={
+            "help": "largest relative position of a part in its phrase, which has a learned number in "
+            "each head of the attention within phrases; those beyond are clipped; 0 for none"
+        },
+    )
+    phrase_layers: str = field(
+        default="all",
+        metadata={
+            "help": "the encoder layers with phrases, from 1: 'all', 2-4, or 2 for the first two; "
+            "the others see tokens alone"
+        },
+    )
+    phrase_to_decoder: bool = field(
+        default=False, metadata={"help": "the decoder attends to phrases as it does to tokens"}
+    )
+
+
+def phrase_layers(cfg: Any) -> range:
+    """Read ``--phrase-layers``: the layers with phrases, from 0.
+
+    Raises:
+        UserError: it is no range of the encoder's layers.
+    """
+    layers = cfg.encoder.layers
+    text = str(cfg.phrase_layers).strip()
+    if text == "all":
+        return range(layers)
+    first, dash, last = text.partition("-")
+    try:
+        chosen = range(int(first) - 1, int(last)) if dash else range(int(first))
+    except ValueError:
+        chosen = range(0)
+    if not chosen or chosen.start < 0 or chosen.stop > layers:
+        raise UserError(
+            f"--phrase-layers {cfg.phrase_layers}: expected 'all', a number of layers from the first, or "
+            f"a range such as 1-2, within the encoder's {layers} layers"
+        )
+    return chosen
+
+
+def check_phrases(cfg: Any) -> list[str]:
+    """Check the options, and name the parse fields that they need.
+
+    Raises:
+        UserError: the options make no sense together.
+    """
+    check_positions(cfg)
+    if cfg.phrase_max_length < 2:
+        raise UserError(
+            f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
+        )
+    if cfg.phrase_max_length > cfg.max_source_positions:
+        raise UserError(
+            f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
+            f"--max-source-positions is {cfg.max_source_positions}"
+        )
+    if cfg.phrase_relative_clip < 0:
+        raise UserError(f"--phrase-relative-clip {cfg.phrase_relative_clip}: expected 0 or more")
+    if cfg.phrase_relative_clip and cfg.phrase_mask != "subset":
+        raise UserError(
+            "--phrase-relative-clip needs --phrase-mask subset: nodes that are not part of one another "
+            "have no relative position"
+        )
+    chosen = phrase_layers(cfg)
+    if cfg.phrase_to_decoder and (
+        chosen.stop < cfg.encoder.layers or (chosen.start and cfg.encoder.layerdrop)
+    ):
+        raise UserError(
+            f"--phrase-to-decoder needs phrases in the last layer, but --phrase-layers is "
+            f"{cfg.phrase_layers}"
+        )
+    try:
+        needed = load_source(cfg.phrase_source).fields(cfg)
+    except ValueError as error:
+        raise UserError(f"--phrase-source: {error}") from None
+    return [*dict.fromkeys([*needed, *(["words", "heads"] if needs_tree(cfg) else [])])]
