@@ -1,13 +1,51 @@
-"""The projections of multi-head self-attention, as fairseq initializes them."""
+"""The projections of multi-head self-attention: applied as one, initialized as fairseq's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
-__all__ = ["initialize_projections"]
+__all__ = ["initialize_projections", "project_heads"]
+
+
+def project_heads(
+    states: Tensor, projections: Sequence[nn.Linear], num_heads: int
+) -> tuple[Tensor, ...]:
+    """Apply several projections to the same states as one product, and split it into heads.
+
+    The projections keep their own parameters. A product of all costs a third of the launches of a
+    product of each, forward and backward, and no more arithmetic.
+
+    Args:
+        states: Shape: (..., width)
+        projections: of equal sizes; such as those of queries, keys and values.
+        num_heads: number of heads h.
+
+    Returns:
+        For each projection its heads, views of one tensor.
+        Shape of each: (..., heads, head width)
+
+    Example:
+        >>> import torch
+        >>> query, key = (torch.nn.Linear(6, 6) for _ in range(2))
+        >>> [heads.shape for heads in project_heads(torch.zeros(2, 5, 6), (query, key), num_heads=3)]
+        [torch.Size([2, 5, 3, 2]), torch.Size([2, 5, 3, 2])]
+    """
+    if any(projection._forward_pre_hooks for projection in projections):
+        # Quantization noise is a hook on each.
+        outputs = [projection(states) for projection in projections]
+        return tuple(output.unflatten(-1, (num_heads, -1)) for output in outputs)
+    weight = torch.cat([projection.weight for projection in projections])
+    bias = None
+    if projections[0].bias is not None:
+        bias = torch.cat([projection.bias for projection in projections])
+    # (..., projections * width) -> (..., projections, heads, head width)
+    heads = linear(states, weight, bias).unflatten(-1, (len(projections), num_heads, -1))
+    return heads.unbind(-3)
 
 
 def initialize_projections(inputs: Iterable[nn.Linear], output: nn.Linear) -> None:

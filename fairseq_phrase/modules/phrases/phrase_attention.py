@@ -20,7 +20,7 @@ from fairseq_phrase.modules.phrases.part_positions import num_part_positions
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.precision import upcast
-from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.projections import initialize_projections, project_heads
 
 __all__ = [
     "ACTIVATIONS",
@@ -292,9 +292,11 @@ class PhraseAttention(nn.Module):
                 f"(batch, nodes) {tuple(phrases.padding_mask.shape)}"
             )
         query, key, value = (
-            # (batch, nodes, width) -> (batch, heads, nodes, head width)
-            projection(states).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
+            # (batch, nodes, heads, head width) -> (batch, heads, nodes, head width)
+            heads.transpose(1, 2)
+            for heads in project_heads(
+                states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
+            )
         )
         dropout_p = self.dropout if self.training else 0.0
         weights = None

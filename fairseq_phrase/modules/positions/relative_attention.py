@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, linear, scaled_dot_product_attention
 
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions, collect, spread
-from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.projections import initialize_projections, project_heads
 
 __all__ = ["RelativeAttention", "relative_attention"]
 
@@ -65,12 +65,14 @@ def relative_attention(
     query = query / math.sqrt(width)
     # (tokens, batch, heads, R) for a moment: of a time-first query no copy is made.
     per_row = linear(query.permute(2, 0, 1, 3), keys).permute(1, 2, 0, 3)
-    bias = spread(per_row, positions, masked=True)
+    # (batch * heads, tokens, tokens), and no view: the product is added in place.
+    bias = spread(per_row, positions, masked=True, flat=True)
     if values is None and not need_weights:
+        bias = bias.unflatten(0, (batch, heads))
         return scaled_dot_product_attention(query, key, value, bias, dropout_p, scale=1.0), None
     # (batch, heads, ...) -> (batch * heads, ...)
     query, key, value = (states.flatten(0, 1) for states in (query, key, value))
-    weights = bias.flatten(0, 1).baddbmm_(query, key.transpose(1, 2)).softmax(-1)
+    weights = bias.baddbmm_(query, key.transpose(1, 2)).softmax(-1)
     kept = dropout(weights, dropout_p)
     attended = kept.to(value.dtype) @ value
     if values is not None:
@@ -159,22 +161,27 @@ class RelativeAttention(nn.Module):
         Raises:
             ValueError: if the positions are of other tables.
         """
-        keys = torch.cat([*self.relative_keys.values()])
-        values = None
-        if self.relative_values is not None:
-            values = torch.cat([*self.relative_values.values()])
+        keys = _joined(self.relative_keys)
+        values = None if self.relative_values is None else _joined(self.relative_values)
         if positions.num_rows != len(keys):
             raise ValueError(
                 f"positions of {positions.num_rows} table rows do not fit tables of {len(keys)}, "
                 f"for clips {self.clips}"
             )
         query, key, value = (
-            # (tokens, batch, width) -> (batch, heads, tokens, head width)
-            projection(states).unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
+            # (tokens, batch, heads, head width) -> (batch, heads, tokens, head width)
+            heads.permute(1, 2, 0, 3)
+            for heads in project_heads(
+                states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
+            )
         )
         dropout_p = self.dropout if self.training else 0.0
         attended, weights = relative_attention(
             query, key, value, positions, keys, values, dropout_p, need_weights
         )
         return self.out_proj(attended.permute(2, 0, 1, 3).flatten(2)), weights
+
+
+def _joined(tables: nn.ParameterDict) -> Tensor:
+    """Put the tables of all kinds below one another. Shape: (R, head width)."""
+    return next(iter(tables.values())) if len(tables) == 1 else torch.cat([*tables.values()])

@@ -120,20 +120,28 @@ class RelativePositions:
 
 class _Spread(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, per_row: Tensor, positions: RelativePositions, masked: bool) -> Tensor:
-        ctx.positions = positions
+    def forward(
+        ctx: Any, per_row: Tensor, positions: RelativePositions, masked: bool, flat: bool
+    ) -> Tensor:
+        ctx.positions, ctx.heads = positions, per_row.shape[:2]
         first, *others = positions.of_heads(per_row)
-        pairs = per_row.gather(-1, first)
+        # What is returned must be no view, or nothing could be added to it in place.
+        joined = per_row.new_empty(
+            (first.size(0) * first.size(1), *first.shape[2:]) if flat else first.shape
+        )
+        pairs = joined.view(first.shape)
+        torch.gather(per_row, -1, first, out=pairs)
         for index in others:
             pairs += per_row.gather(-1, index)
         if masked and positions.masked_keys is not None:
             pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
-        return pairs
+        return joined
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
         # The softmax of a mask has left no gradient at masked keys.
-        return collect(gradients[0], ctx.positions), None, None
+        pairs = gradients[0].view(*ctx.heads, *gradients[0].shape[-2:])
+        return collect(pairs, ctx.positions), None, None, None
 
 
 class _Collect(torch.autograd.Function):
@@ -151,7 +159,9 @@ class _Collect(torch.autograd.Function):
         return spread(gradients[0], ctx.positions), None
 
 
-def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
+def spread(
+    per_row: Tensor, positions: RelativePositions, *, masked: bool = False, flat: bool = False
+) -> Tensor:
     """Give every pair the sum of its table rows' values.
 
     Args:
@@ -159,11 +169,12 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
             Shape: (batch, heads, queries, R)
         positions: the pairs' rows.
         masked: put -inf at masked keys: a bias for a softmax, and nothing else.
+        flat: join batch and heads.
 
     Returns:
-        Shape: (batch, heads, queries, keys)
+        Shape: (batch, heads, queries, keys), or (batch * heads, queries, keys)
     """
-    return _Spread.apply(per_row, positions, masked)
+    return _Spread.apply(per_row, positions, masked, flat)
 
 
 def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
