@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from fairseq_phrase.models.position_options import needs_tree, relative_clips
@@ -109,10 +110,7 @@ class PositionedEncoder(SyntaxEncoder):
         embedded = self.embed_scale * token_embedding
         places = encodings = None
         if self.embed_positions is not None:
-            # PE(seq) of all places that there are, by a sentence that fills the batch's length.
-            longest = min(src_tokens.size(1), self.embed_positions.max_positions)
-            filled = src_tokens.new_full((1, longest), self.padding_idx + 1)
-            encodings = self.embed_positions(filled)[0]
+            encodings = self._position_encodings(src_tokens)
             places = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
         states = embedded + self.depth_encoding(depths, depths.size(1), places, encodings)
         if self.layernorm_embedding is not None:
@@ -121,3 +119,17 @@ class PositionedEncoder(SyntaxEncoder):
         if self.quant_noise is not None:
             states = self.quant_noise(states)
         return states, embedded
+
+    def _position_encodings(self, src_tokens: Tensor) -> Tensor:
+        """Return PE(seq) of all positions that the batch has. Shape: ``(positions, width)``."""
+        positions = self.embed_positions
+        longest = min(src_tokens.size(1), positions.max_positions)
+        is_learned = isinstance(positions, LearnedPositionalEmbedding)
+        table = positions.weight if is_learned else positions.weights
+        # fairseq counts positions from one past the padding index.
+        first = self.padding_idx + 1
+        if first + longest > len(table):
+            # Its sinusoids are made for more positions when they are asked for.
+            filled = src_tokens.new_full((1, longest), first)
+            return positions(filled)[0]
+        return table[first : first + longest]

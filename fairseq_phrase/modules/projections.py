@@ -39,6 +39,7 @@ def project_heads(
         # Quantization noise is a hook on each.
         outputs = [projection(states) for projection in projections]
         return tuple(output.unflatten(-1, (num_heads, -1)) for output in outputs)
+    # Whole projections one after the other: their gradients are contiguous then, and not copied.
     weight = torch.cat([projection.weight for projection in projections])
     bias = None
     if projections[0].bias is not None:

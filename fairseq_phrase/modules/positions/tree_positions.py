@@ -7,6 +7,7 @@ for the words of one sentence is done here for the subwords of many.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,26 +68,33 @@ class TreePositions:
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if not heads.is_cuda:
             self._check_trees(heads)
-        depths, ancestors = (self.heads != own_index).long(), self.heads
+        # Depth so far and ancestor of each word. Shape: (2, batch, words)
+        climbed = torch.stack([(self.heads != own_index).long(), self.heads])
         # Doubling the step ceil(log2 W) times carries every word to its root.
         for _ in range((heads.size(1) - 1).bit_length()):
-            depths = depths + depths.gather(1, ancestors)
-            ancestors = ancestors.gather(1, ancestors)
-        if not heads.is_cuda and not bool((self.heads.gather(1, ancestors) == ancestors).all()):
-            raise ValueError("no dependency trees: heads run in a circle")
+            depths_so_far = climbed[0]
+            climbed = climbed.gather(2, climbed[1].expand_as(climbed))
+            climbed[0].add_(depths_so_far)
+        depths, ancestors = climbed.unbind()
+        if not heads.is_cuda:
+            roots = ancestors.numpy()
+            if (np.take_along_axis(self.heads.numpy(), roots, 1) != roots).any():
+                raise ValueError("no dependency trees: heads run in a circle")
         self.word_depths = depths
         below_all = depths.masked_fill(heads < 0, -1).amax(1, keepdim=True) + 1
         of_word = depths.gather(1, self.word)
         self.depths = torch.where(self.is_word, of_word, below_all).masked_fill(padding_mask, 0)
 
     def _check_trees(self, heads: Tensor) -> None:
-        count = (heads >= 0).sum(1, keepdim=True)
+        # By NumPy: no kernel is launched for what a GPU never does.
+        own = heads.numpy()
+        count = (own >= 0).sum(1, keepdims=True)
         faults = {
-            "a head lies outside its sentence": heads >= count,
-            "a token's word has no head": self.words >= count,
+            "a head lies outside its sentence": own >= count,
+            "a token's word has no head": self.words.numpy() >= count,
         }
         for message, fault in faults.items():
-            if bool(fault.any()):
+            if fault.any():
                 raise ValueError(f"no dependency trees: {message} (indices are 0-based)")
 
     def relative(self, relation: str = "edge") -> Tensor:
