@@ -1,4 +1,4 @@
-"""Kernels that a training step launches, counted on the CPU: on a GPU small batches cost what they launch.
+"""Kernels that a training step launches, counted on the CPU: on a GPU small batches cost their launches.
 
 A dispatch mode counts the operations of forward and backward that reach a device: not the views, which
 change shapes alone, nor the allocation of memory. What an operation does within itself (a fused
@@ -22,7 +22,6 @@ import warnings
 from collections import Counter
 from typing import Any
 
-import torch
 from machine import describe_machine
 from models import Built, add_arguments, build_models, load_dataset
 from torch.utils._python_dispatch import TorchDispatchMode
