@@ -109,7 +109,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
 class RelationEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with learned biases for the relations of words.
 
-    Source: ``spec/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
+    Source: ``docs/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
     relation_transformer`` and its presets. All numbers start at 0: training starts from fairseq's
     Transformer, and with ``--relation-bias none`` it is that one.
 

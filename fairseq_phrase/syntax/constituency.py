@@ -214,7 +214,7 @@ class ConstituencyTree:
 
         Where a word's subtree is not contiguous, the tree is first made projective by lifting
         (:func:`fairseq_phrase.syntax.projectivity.projected_bounds`). Source:
-        ``spec/tree_attention.md``, "Trees".
+        ``docs/tree_attention.md``, "Trees".
 
         Args:
             tree: the dependency tree.

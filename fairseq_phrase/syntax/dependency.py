@@ -15,7 +15,7 @@ class DependencyTree:
     """The dependency tree of one sentence, validated.
 
     A parser may take a line for several sentences and give it several roots: those after the first
-    hang off the first (``spec/structural_positions.md``), so that a line always has one tree.
+    hang off the first (``docs/structural_positions.md``), so that a line always has one tree.
 
     Args:
         heads: the head of every word. Shape: ``(words,)``, word indices from 0; a root is its own
@@ -122,7 +122,7 @@ class DependencyTree:
         """Number the words as seen from each other, in O(n²).
 
         Source: *Self-Attention with Structural Position Representations*, section 3.1, eq. 6;
-        ``spec/structural_positions.md``. With ``f`` the sign of ``i - j``:
+        ``docs/structural_positions.md``. With ``f`` the sign of ``i - j``:
 
         - ``edge``: the difference of depths for two words of one edge, else ``f`` times their sum,
           which is the length of the path through the root (eq. 6 to the letter);

@@ -48,7 +48,7 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
 
     Unary chains of constituents are collapsed, and a word of several subwords becomes a constituent
     of its own, labelled with its part of speech, below those that are over it alone
-    (``spec/tree_attention.md``, "Trees"). Words of which the subword model leaves nothing (a
+    (``docs/tree_attention.md``, "Trees"). Words of which the subword model leaves nothing (a
     zero-width space alone) leave the trees, so that every word has a subword.
 
     Args:

@@ -1,7 +1,7 @@
 """Absolute positions of tokens in their tree, alone or with those in the sentence (eq. 3, 5, 7).
 
 Source: *Self-Attention with Structural Position Representations*, section 3;
-``spec/structural_positions.md``.
+``docs/structural_positions.md``.
 """
 
 from __future__ import annotations

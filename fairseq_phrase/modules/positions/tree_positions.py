@@ -1,7 +1,7 @@
 """Where the tokens of a padded batch stand in their dependency trees, computed on the device.
 
 Source: *Self-Attention with Structural Position Representations*, section 3.1;
-``spec/structural_positions.md``. What :class:`~fairseq_phrase.syntax.dependency.DependencyTree` does
+``docs/structural_positions.md``. What :class:`~fairseq_phrase.syntax.dependency.DependencyTree` does
 for the words of one sentence is done here for the subwords of many.
 """
 

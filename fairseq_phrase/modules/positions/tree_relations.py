@@ -1,6 +1,6 @@
 """The relations of all pairs of a batch's tokens in their trees and sentences, as small integers.
 
-Source: ``spec/tree_relations.md``; after McDonald and Chiang (2021), who give masks, and the relative
+Source: ``docs/tree_relations.md``; after McDonald and Chiang (2021), who give masks, and the relative
 biases of T5 (Raffel et al. 2020).
 """
 

@@ -174,7 +174,7 @@ class HierarchicalAccumulation(nn.Module):
         # A·L, of all heads in one product: w goes with the leaves.
         weighted = (leaves * weights.unsqueeze(-1)).flatten(2)
         from_leaves = branches(tree, self.indices.from_root, values.dtype) @ weighted
-        # (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k)
+        # (A·M^T) ∘ Sub, C^v and C^h (docs/tree_attention.md), of shape (batch, heads, nonterminals, k)
         weights = upcast(weights)
         form = coefficients_of(tree, self.indices, weights.dtype)
         node, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
