@@ -42,7 +42,7 @@ QUALITY = (
 
 
 def sentence_trials(
-    texts: Sequence[list[str]], references: list[str], trials: int
+    texts: Sequence[list[str]], references: list[str], trials: int, resamples: int
 ) -> dict[str, list[float]]:
     """Test pairs of runs whose sentences were exchanged at random.
 
@@ -50,6 +50,7 @@ def sentence_trials(
         texts: translations of the runs.
         references: the reference translations.
         trials: how many pairs.
+        resamples: exchanges and resamples of a test; sacrebleu's has its own 1,000.
 
     Returns:
         The p-values by test.
@@ -70,8 +71,8 @@ def sentence_trials(
         one = np.where(exchanged, statistics[second], statistics[first])
         other = np.where(exchanged, statistics[first], statistics[second])
         p_values = (
-            sentence_p_value([one], [other], bleu_scores, "ar"),
-            sentence_p_value([one], [other], bleu_scores, "bs"),
+            sentence_p_value([one], [other], bleu_scores, "ar", resamples),
+            sentence_p_value([one], [other], bleu_scores, "bs", resamples),
             sacrebleus.p_value(one, other),
         )
         for name, p in zip(found, p_values, strict=True):
@@ -193,25 +194,33 @@ def main() -> None:
     )
     parser.add_argument("--reference", type=Path, required=True, help="raw text, .gz accepted")
     parser.add_argument("--subset", default="test", help="the test set's name in fairseq (test)")
-    parser.add_argument("--trials", type=int, default=1000, help="of each test (1000)")
-    parser.add_argument("--resamples", type=int, default=2000, help="of a test over seeds (2000)")
+    parser.add_argument("--trials", type=int, default=1000, help="over sentences (1000)")
+    parser.add_argument("--seed-trials", type=int, default=300, help="over seeds (300)")
+    parser.add_argument("--resamples", type=int, default=2000, help="of each test (2000)")
     args = parser.parse_args()
     references = list(read_lines(args.reference))
     paths = sorted(args.runs.glob(f"*/*/generate-{args.subset}.txt"))
     if len(paths) < 2:
         sys.exit(f"{args.runs} holds fewer than two runs with generate-{args.subset}.txt")
     texts = [read_generation(path).hypotheses for path in paths]
-    print(f"{len(texts)} runs, {len(references)} sentences, {args.trials} trials\n")
-    found = sentence_trials(texts, references, args.trials)
+    print(
+        f"{len(texts)} runs, {len(references)} sentences; {args.trials} trials over sentences, "
+        f"{args.seed_trials} over seeds\n"
+    )
+    found = sentence_trials(texts, references, args.trials, args.resamples)
     lines = [[name, rejected(p_values)] for name, p_values in found.items()]
-    print(markdown_table(["test over sentences", "p < 0.05 where nothing differs"], lines), "\n")
+    print(
+        markdown_table(["test over sentences", "p < 0.05 where nothing differs"], lines),
+        "\n",
+        flush=True,
+    )
 
     metric = bleu_metric(references)
     statistics = [sentence_statistics(metric, text) for text in texts]
     ranked = sorted(statistics, key=lambda one: float(bleu_scores(one.sum(0))))
     lines = []
     for seeds in (2, 3, 5):
-        found, spread = seed_trials(ranked[-1], ranked[0], seeds, args.trials, args.resamples)
+        found, spread = seed_trials(ranked[-1], ranked[0], seeds, args.seed_trials, args.resamples)
         lines += [
             [name, str(seeds), f"{spread:.2f}", rejected(p_values)]
             for name, p_values in found.items()

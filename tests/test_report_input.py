@@ -218,9 +218,9 @@ def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
 
 def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
     reference = str(table / "test.en")
-    said = refusal(table, capsys, "--reference", reference, reference)
+    said = refusal(table, capsys, "--reference", reference)
     assert "two references are of the test set 'test'" in said
-    said = refusal(table, capsys, "--reference", f"test={reference}", f"test1={reference}")
+    said = refusal(table, capsys, "--reference", f"test1={reference}")
     assert "has no translations: no generate-test1.txt" in said
 
 

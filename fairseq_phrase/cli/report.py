@@ -27,11 +27,12 @@ def _parser() -> argparse.ArgumentParser:
         "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
     )
     parser.add_argument(
-        "--reference", nargs="+", required=True, metavar="[SUBSET=]FILE",
-        help="raw text, .gz accepted; several test sets: test=FILE test1=FILE, by fairseq's names",
+        "--reference", action="append", required=True, metavar="[SUBSET=]FILE",
+        help="raw text, .gz accepted; for several test sets once each: --reference test=FILE "
+        "--reference test1=FILE, by fairseq's names of them",
     )  # fmt: skip
     parser.add_argument(
-        "--source", nargs="+", metavar="[SUBSET=]FILE",
+        "--source", action="append", metavar="[SUBSET=]FILE",
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
     )  # fmt: skip
     parser.add_argument(

@@ -23,8 +23,9 @@ def _parser() -> argparse.ArgumentParser:
         help="runs, rows of runs, folders of rows, or files of translations",
     )  # fmt: skip
     parser.add_argument(
-        "--reference", nargs="+", required=True, metavar="[SUBSET=]FILE",
-        help="raw text, .gz accepted; several test sets: test=FILE test1=FILE, by fairseq's names",
+        "--reference", action="append", required=True, metavar="[SUBSET=]FILE",
+        help="raw text, .gz accepted; for several test sets once each: --reference test=FILE "
+        "--reference test1=FILE, by fairseq's names of them",
     )  # fmt: skip
     parser.add_argument(
         "--subset", default="test",

@@ -67,7 +67,7 @@ def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, l
         if (name or subset) in found:
             raise UserError(
                 f"two {kind} are of the test set '{name or subset}': name them, such as "
-                "test=FILE test1=FILE"
+                "--reference test=FILE --reference test1=FILE"
             )
         found[name or subset] = lines
     return found
