@@ -25,11 +25,11 @@ from attaching import (
 )
 from commands import PHRASE, SIZES, run, train
 from conftest import shared_data
+from data_tasks import make_task
 from fairseq.data import Dictionary
 from hostile import SNIPPETS
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
-from test_syntax_translation import make_task
 
 from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
 from fairseq_phrase.cli.inspect_data import main as inspect

@@ -8,25 +8,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from data_tasks import batches, make_task
 from fairseq.data import Dictionary
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
-
-
-def make_task(data, **options) -> SyntaxTranslationTask:
-    defaults = {"train_subset": "train", "dataset_impl": "mmap", "required_seq_len_multiple": 1}
-    cfg = SyntaxTranslationConfig(data=str(data), **{**defaults, **options})
-    return SyntaxTranslationTask.setup_task(cfg)
-
-
-def batches(task, split: str, **options):
-    iterator = task.get_batch_iterator(
-        task.dataset(split), max_tokens=500, max_positions=task.max_positions(), **options
-    )
-    return list(iterator.next_epoch_itr(shuffle=False))
 
 
 def test_batches_carry_no_parse_until_a_model_asks_for_one(data_directory):

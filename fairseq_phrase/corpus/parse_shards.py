@@ -43,7 +43,7 @@ def _record(parse: ParsedSentence | Unparsed) -> list:
     constituents = parse.constituents
     spans = None if constituents is None else constituents.spans.tolist()
     labels = [] if constituents is None else constituents.labels
-    return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels]
+    return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features]
 
 
 def _parse(record: list) -> ParsedSentence | Unparsed:
@@ -52,7 +52,7 @@ def _parse(record: list) -> ParsedSentence | Unparsed:
         words = _parse(sentence)
         assert isinstance(words, ParsedSentence)
         return Unparsed(reason, words)
-    words, spaces, heads, deprels, tags, spans, labels = record
+    words, spaces, heads, deprels, tags, spans, labels, features = record
     return ParsedSentence(
         words,
         [space == " " for space in spaces],
@@ -60,6 +60,7 @@ def _parse(record: list) -> ParsedSentence | Unparsed:
         deprels,
         tags,
         None if spans is None else ConstituencyTree(spans, labels, len(words)),
+        features,
     )
 
 

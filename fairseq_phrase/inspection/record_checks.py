@@ -78,7 +78,7 @@ class RecordChecker:
             whole = _whole_items(arrays[name], row.columns)
             if name in _STRUCTURES:
                 yield _STRUCTURES[name](whole, counts)
-            if row.labels is not None:
+            if row.label_file is not None:
                 yield self._labels(row, whole)
 
     def _text(self, text: Ragged) -> Iterator[_Fault]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 __all__ = ["ParseBatch"]
-
-_PREFIX = "src_"
 
 
 class ParseBatch:
@@ -21,21 +20,41 @@ class ParseBatch:
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
-            Shape: ``(batch, subwords)``, ``(batch, words)`` or ``(batch, constituents, columns)``, as
+            Shape: ``(batch, tokens)``, ``(batch, words)`` or ``(batch, constituents, columns)``, as
             the field counts.
 
     Raises:
-        ValueError: a field is unknown, or a tensor is not an integer tensor.
+        ValueError: a field is unknown, or a tensor has another type or shape than its field or than the
+            other tensors.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        sizes: dict[str, tuple[str, int]] = {}
         for name, tensor in tensors.items():
             if name not in FIELDS:
                 raise ValueError(
                     f"unknown parse field {name!r}: expected one of {', '.join(FIELDS)}"
                 )
-            if tensor.is_floating_point():
-                raise ValueError(f"{_PREFIX}{name} must hold integers, got {tensor.dtype}")
+            row = FIELDS[name]
+            items = "tokens" if row.per == "subword" else f"{row.per}s"
+            axes = ["batch", items, *([str(row.columns)] if row.columns > 1 else [])]
+            shape = f"({', '.join(axes)})"
+            if tensor.dtype != torch.int64 or tensor.dim() != len(axes):
+                raise ValueError(
+                    f"{PREFIX}{name}: expected int64 of shape {shape}, got {tensor.dtype} of shape "
+                    f"{tuple(tensor.shape)}"
+                )
+            if row.columns > 1 and tensor.size(-1) != row.columns:
+                raise ValueError(
+                    f"{PREFIX}{name}: expected shape {shape}, got {tuple(tensor.shape)}"
+                )
+            # Fields agree in the batch, and those that count the same things in their number.
+            for axis, size in zip(axes[:2], tensor.shape, strict=False):
+                other, expected = sizes.setdefault(axis, (name, size))
+                if size != expected:
+                    raise ValueError(
+                        f"{PREFIX}{name} has {axis} of size {size}, and {PREFIX}{other} {expected}"
+                    )
         self._tensors = dict(tensors)
 
     @classmethod
@@ -47,7 +66,7 @@ class ParseBatch:
         """
         return cls(
             {
-                name.removeprefix(_PREFIX): tensor
+                name.removeprefix(PREFIX): tensor
                 for name, tensor in net_input.items()
                 if tensor is not None
             }
@@ -66,6 +85,6 @@ class ParseBatch:
         if field not in self._tensors:
             raise ValueError(
                 f"the batch carries no {field}: use --task syntax_translation, or pass "
-                f"{_PREFIX}{field}"
+                f"{PREFIX}{field}"
             )
         return self._tensors[field]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -111,7 +112,7 @@ def cut_at_white_space(line: str) -> ParsedSentence:
 
 def without_trees(sentence: ParsedSentence) -> ParsedSentence:
     """Return a sentence's words alone."""
-    return replace(sentence, tree=None, deprels=[], tags=[], constituents=None)
+    return replace(sentence, tree=None, deprels=[], tags=[], constituents=None, features={})
 
 
 def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
@@ -131,4 +132,5 @@ def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
         deprels=(["root"] + ["dep"] * count)[:count] if "deprels" in fields else [],
         tags=[NO_TAG] * count if "tags" in fields else [],
         constituents=ConstituencyTree.flat(count) if "spans" in fields else None,
+        features={name: [NO_TAG] * count for name in fields if FIELDS[name].is_feature},
     )

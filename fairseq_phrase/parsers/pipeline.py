@@ -11,6 +11,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -167,10 +168,10 @@ def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
         sentence: the parse.
         fields: what its parser says its parses hold.
     """
-    everything = [*sentence.words, *sentence.deprels, *sentence.tags]
+    labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
+    everything = list(itertools.chain(sentence.words, *labels.values()))
     if " ".join(everything).split() != everything:
-        for name in ("words", "deprels", "tags"):
-            values = getattr(sentence, name)
+        for name, values in {"words": sentence.words, **labels}.items():
             if " ".join(values).split() != values:
                 return f"one of its {name} is empty or holds white space: {values}"
     count = len(sentence.words)
@@ -178,6 +179,7 @@ def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
     counts = {
         "space_before": len(sentence.space_before),
         "heads": 0 if tree is None else len(tree),
+        **{name: len(labels.get(name, ())) for name in fields if FIELDS[name].is_feature},
         "deprels": len(sentence.deprels),
         "tags": len(sentence.tags),
         "spans": 0 if constituents is None else constituents.num_words,

@@ -1,7 +1,8 @@
 """The one table of a parse's fields: writer, reader, checks, collater, task and messages read it.
 
 A new field is a new row of :data:`FIELDS`. It then has files, a label dictionary, checks and a tensor in
-the batch; a parser that makes it names it in its ``fields``.
+the batch. A parser that makes it names it in its ``fields``; labels of words that no attribute of
+``ParsedSentence`` holds are among its ``features``, by the field's name.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ class ParseField:
         per: what it has one item for.
         meaning: what it is, in the plural, for messages.
         made_by: who makes it, for messages.
-        numbers: reads its numbers from a sentence, of which they are an item each (shape ``(items,)``
-            or ``(items, columns)``); returns None where the sentence has none. None where all that the
+        numbers: reads an item's numbers other than its label from a sentence (shape ``(items,)`` or
+            ``(items, columns)``); returns None where the sentence has none. None where all that the
             field holds is labels.
-        labels: reads its labels, one for each item; they become numbers in the last column.
+        labels: reads its labels, one for each item; they become numbers in the last column. Where the
+            field has a ``label_file``, they are the sentence's ``features`` by default.
         label_file: the dictionary of these labels.
         label_meaning: what they are, in the plural, for messages.
         columns: how many numbers an item has, its label included.
@@ -69,10 +71,17 @@ class ParseField:
 
     def __post_init__(self) -> None:
         """Check that the row is whole."""
-        if (self.labels is None) != (self.label_file is None):
-            raise ValueError(f"{self.name}: labels and label_file go together")
+        if self.label_file is None and (self.labels is not None or self.numbers is None):
+            raise ValueError(f"{self.name}: expected numbers, or labels and their label_file")
+        if self.is_feature and self.per != "word":
+            raise ValueError(f"{self.name}: features are labels of words, not of {self.per}s")
         if self.per == "constituent" and self.cut is _first_words:
             raise ValueError(f"{self.name}: say with cut how constituents are cut short")
+
+    @property
+    def is_feature(self) -> bool:
+        """Whether its labels are among the ``features`` of a sentence."""
+        return self.label_file is not None and self.labels is None
 
     def values(
         self,
@@ -95,8 +104,11 @@ class ParseField:
             if numbers is None:
                 return None
             columns.append(numbers)
-        if self.labels is not None:
-            labels = self.labels(sentence)
+        if self.label_file is not None:
+            if self.labels is None:
+                labels: Sequence[str] = sentence.features.get(self.name, ())
+            else:
+                labels = self.labels(sentence)
             if self.per == "word" and len(labels) != sentence.num_words:
                 return None
             assert number_labels is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class EncodedSentence:
         spans: the words of each constituent, children before parents; None without constituents.
             Shape: ``(constituents, 2)``, half-open, word indices from 0.
         span_labels: the constituents' labels.
+        features: further labels of each word, by the name of their field.
     """
 
     pieces: list[str]
@@ -36,6 +37,7 @@ class EncodedSentence:
     tags: list[str]
     spans: np.ndarray | None
     span_labels: list[str]
+    features: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def num_words(self) -> int:
@@ -69,6 +71,7 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
         sentence.tags,
         None if constituents is None else constituents.spans,
         [] if constituents is None else constituents.labels,
+        sentence.features,
     )
 
 

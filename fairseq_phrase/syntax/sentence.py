@@ -22,6 +22,7 @@ class ParsedSentence:
         deprels: the relation of each word to its head; empty where there is no dependency tree.
         tags: the part of speech of each word; empty where there is none.
         constituents: the constituency tree over the words; None where there is none.
+        features: further labels of each word, by the name of their field.
     """
 
     words: list[str]
@@ -30,6 +31,7 @@ class ParsedSentence:
     deprels: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     constituents: ConstituencyTree | None = None
+    features: dict[str, list[str]] = field(default_factory=dict)
 
     def marked_words(self) -> list[str]:
         """Return the words with ``▁`` in front of those that white space precedes."""
@@ -52,6 +54,7 @@ class ParsedSentence:
             [self.deprels[i] for i in indices] if self.deprels else [],
             [self.tags[i] for i in indices] if self.tags else [],
             None if self.constituents is None else self.constituents.restricted_to(keep),
+            {name: [labels[i] for i in indices] for name, labels in self.features.items()},
         )
 
 
