@@ -1,6 +1,6 @@
 """What attaching syntax to a corpus costs, beside the parser itself.
 
-Four tables, each of one run:
+Five tables, each of one run (``--tables`` chooses among them):
 
 - ``parsing``: a bare ``nlp.pipe``, the corpus driver in this process, and in two, over the same
   lines in turns, each from loading the pipeline to the last parse (for the driver: the last shard on
@@ -10,6 +10,9 @@ Four tables, each of one run:
 - ``loading``: one sentence's parse from disk, and opening a data directory of 4.5 million sentences
   (made up for this). Target: under 20 µs; under a second and 200 MB.
 - ``disk``: bytes per subword. Target: 6 for words, heads, relations and tags; 12 with constituents.
+- ``memory``: the peak memory of the whole command against the size of the corpus, which is ``--text``
+  several times, each time with another word at the end of its lines. Target: no growth beyond
+  SentencePiece's sample.
 
 Example:
     python benchmarks/parse_corpus.py --text multi30k/train.de --other multi30k/train.en \\
@@ -29,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -221,8 +224,48 @@ def disk_table(data: Path) -> None:
     print(f"| and constituents | {sum(sizes.values()) / subwords:.2f} |")
 
 
+def memory_table(
+    text: Path, other: Path, pipeline: str, sizes: Sequence[int], sample: int, vocabulary: int
+) -> None:
+    """Print the peak memory of the whole command on corpora of several sizes."""
+    print(
+        f"\n| sentence pairs (SentencePiece trained on {sample:,} lines) | peak memory | minutes |"
+    )
+    print("|--:|--:|--:|")
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for path, language in ((text, "xx"), (other, "yy")):
+                with open(folder / f"train.{language}", "w", encoding="utf-8") as out:
+                    out.writelines(islice(varied(path), size))
+            command = [
+                sys.executable, "-m", "fairseq_phrase.cli.preprocess", "-s", "xx", "-t", "yy",
+                "--trainpref", str(folder / "train"), "--destdir", str(folder / "data"),
+                "--parser", f"spacy:{pipeline}", "--constituents", "from-dependencies",
+                "--on-error", "flat", "--joined-dictionary", "--vocab-size", str(vocabulary),
+                "--sentencepiece-lines", str(sample),
+            ]  # fmt: skip
+            begin = time.perf_counter()
+            run = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+            )
+            _, status, usage = os.wait4(run.pid, 0)
+            minutes = (time.perf_counter() - begin) / 60
+        if status:
+            sys.exit(f"the command failed on {size:,} pairs: {' '.join(command)}")
+        print(f"| {size:,} | {usage.ru_maxrss / 1024:,.0f} MB | {minutes:.1f} |", flush=True)
+
+
+def varied(path: Path) -> Iterator[str]:
+    """Yield a text's lines for ever, each round with another word at their ends."""
+    for number in itertools.count():
+        for line in read_lines(path):
+            yield f"{line} {number}\n" if number else f"{line}\n"
+
+
 def main() -> None:
-    """Run all four."""
+    """Run the tables."""
+    tables = ("parsing", "rest", "loading", "disk", "memory")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, required=True, help="text to parse (.gz too)")
     parser.add_argument("--other", type=Path, required=True, help="its other side")
@@ -232,6 +275,14 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=4000)
+    parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
+    parser.add_argument(
+        "--memory-pairs", type=int, nargs="+", default=[25_000, 100_000, 400_000],
+        help="sizes of the corpora of the table of memory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sentencepiece-lines", type=int, default=50_000, help="SentencePiece's sample there"
+    )
     parser.add_argument("--large", type=int, default=4_500_000, help="sentences to open")
     options = parser.parse_args()
     logging.disable(logging.INFO)
@@ -243,10 +294,18 @@ def main() -> None:
             lines = islice(itertools.cycle(read_lines(path)), options.lines)
             texts[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         print(f"{describe_machine('cpu')}, {options.lines:,} lines of {options.text.name}\n")
-        parsing_table(texts[0], options.pipeline, options.rounds)
-        data = rest_table(*texts, options.pipeline, options.rounds, options.vocab_size)
-        loading_table(data, options.large)
-        disk_table(data)
+        tables = set(options.tables)
+        if "parsing" in tables:
+            parsing_table(texts[0], options.pipeline, options.rounds)
+        if tables & {"rest", "loading", "disk"}:
+            data = rest_table(*texts, options.pipeline, options.rounds, options.vocab_size)
+            loading_table(data, options.large)
+            disk_table(data)
+        if "memory" in tables:
+            memory_table(
+                *texts, options.pipeline, options.memory_pairs, options.sentencepiece_lines,
+                options.vocab_size,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

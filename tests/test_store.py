@@ -16,6 +16,7 @@ from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.store.remedy import rerun
 from fairseq_phrase.syntax.alignment import words_of_subwords
 
 SPLIT = "train.de-en"
@@ -267,3 +268,22 @@ def test_a_preprocessed_directory_can_be_moved(data_directory, tmp_path):
         for index in range(100)
         for name in FIELDS
     )
+
+
+def test_damaged_parses_name_the_command_that_made_them(attached_data, data_directory, tmp_path):
+    for made, command in ((attached_data, "attach"), (data_directory, "preprocess")):
+        folder = tmp_path / command
+        shutil.copytree(made, folder)
+        (folder / "train.de-en.de.heads.bin").unlink()
+        with pytest.raises(UserError, match=f"run fairseq-phrase-{command} again"):
+            ParseStore(folder, "train.de-en", "de", {"words", "heads"})
+        (folder / "dict.de.txt").write_text("a 1\n")
+        with pytest.raises(UserError, match=f"or run fairseq-phrase-{command} again"):
+            ParseStore(folder, "train.de-en", "de", {"words"})
+        with pytest.raises(UserError, match=f"run fairseq-phrase-{command} for it"):
+            ParseStore(folder, "test9.de-en", "de", {"words"})
+
+
+def test_a_damaged_manifest_is_no_obstacle_to_advice(tmp_path):
+    (tmp_path / "syntax.de.json").write_text("[half")
+    assert rerun(tmp_path) == "run fairseq-phrase-preprocess again"

@@ -14,10 +14,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.labels import labels_fingerprint
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.remedy import rerun
 
 # Where a model's configuration, and so its checkpoint, keeps the fingerprints of its labels.
 _KEPT = "label_fingerprints"
-_TO_REUSE = "run fairseq-phrase-preprocess again with --labeldict {folder}"
 
 
 def kept_labels(cfg: Any) -> dict[str, str]:
@@ -66,7 +66,7 @@ class LabelDictionaries:
                     raise UserError(
                         f"{other / file} numbers {FIELDS[field_name].label_meaning} "
                         f"otherwise than {first / file}, so a model would learn both: "
-                        f"{_TO_REUSE.format(folder=first)} --destdir {other}"
+                        f"{rerun(other)} with --labeldict {first}, for {other}"
                     )
             dictionary = Dictionary()
             for label in labels:
@@ -95,8 +95,7 @@ class LabelDictionaries:
                     f"{directory / with_labels([name])[name]} numbers "
                     f"{FIELDS[name].label_meaning} otherwise than the data that this model was trained "
                     "with, so each label would have another's embedding: "
-                    + _TO_REUSE.format(folder="TRAINING_DATA")
-                    + f" --destdir {directory}"
+                    f"{rerun(directory)} with --labeldict TRAINING_DATA, for {directory}"
                 )
 
     def _labels(self, directory: Path, field_name: str) -> list[str]:

@@ -184,7 +184,7 @@ def _check_lengths(subwords: Sequence[int], parses: Sequence[Parse]) -> None:
         if found != len(parse["words"]):
             raise ValueError(
                 f"a source of {found} subwords has a parse of {len(parse['words'])}: the text "
-                "was changed after it was parsed; run fairseq-phrase-preprocess again"
+                "was changed after it was parsed; run fairseq-phrase-preprocess, or -attach, again"
             )
 
 

@@ -109,7 +109,7 @@ def _manifests(directory: Path, language: str | None) -> list[Manifest]:
     if not names:
         raise UserError(
             f"{directory} holds no parses (no syntax.LANG.json): make them with "
-            "fairseq-phrase-preprocess"
+            "fairseq-phrase-preprocess, or fairseq-phrase-attach for text that is binarized already"
         )
     return [Manifest.load(directory, ".".join(name[1:-1])) for name in names]
 

@@ -29,6 +29,7 @@ from fairseq_phrase.parsers import FileParser, resolve
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.store.remedy import ATTACH
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
 from fairseq_phrase.text import find_text
 
@@ -210,6 +211,7 @@ def _manifest(options: AttachOptions, pipeline: ParsingPipeline) -> Manifest:
         bpe_model="",
         dictionary=fingerprint(options.dictionary),
         whole_lines=options.bpe == "sentencepiece",
+        made_by=ATTACH,
     )
 
 

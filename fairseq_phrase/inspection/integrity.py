@@ -18,8 +18,7 @@ from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-
-_RERUN = "run fairseq-phrase-preprocess again"
+from fairseq_phrase.store.remedy import rerun
 
 
 def load_dictionary(path: Path) -> Any:
@@ -34,9 +33,9 @@ def load_dictionary(path: Path) -> Any:
     try:
         return Dictionary.load(str(path))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing: {_RERUN}") from None
+        raise UserError(f"{path} is missing: {rerun(path.parent)}") from None
     except Exception as error:  # fairseq raises a bare Exception where a file is not UTF-8
-        raise UserError(f"{path} is damaged ({error}): {_RERUN}") from None
+        raise UserError(f"{path} is damaged ({error}): {rerun(path.parent)}") from None
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def verify_split(
         if count != getattr(record, what):
             raise UserError(
                 f"{Manifest.path(directory, manifest.language)} expects {getattr(record, what)} "
-                f"{what} in {split}, found {count}: {_RERUN}"
+                f"{what} in {split}, found {count}: {rerun(directory)}"
             )
     ParseStore(directory, split, manifest.language, set())  # compares all fingerprints
     return Verified(split, files.sentences, words, subwords, len(record.checksums))
@@ -126,5 +125,6 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
         if found != expected:
             raise UserError(
                 f"{at(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
-                f"{Manifest.path(directory, manifest.language).name} says, found {found}; {_RERUN}"
+                f"{Manifest.path(directory, manifest.language).name} says, found {found}; "
+                f"{rerun(directory)}"
             )

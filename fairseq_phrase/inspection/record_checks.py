@@ -15,6 +15,7 @@ import numpy as np
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
 from fairseq_phrase.store.fields import FIELDS, ParseField
+from fairseq_phrase.store.remedy import rerun
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 
@@ -61,7 +62,7 @@ class RecordChecker:
             first = min(faults, key=lambda fault: fault.sentence)
             path = f"{self._files.path_of(first.name)}.bin"
             place = at(path, block.first + first.sentence + 1)
-            raise UserError(f"{place}: {first.problem}; run fairseq-phrase-preprocess again")
+            raise UserError(f"{place}: {first.problem}; {rerun(self._files.prefix.parent)}")
 
     def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
         text, arrays = block.arrays["text"], block.arrays

@@ -12,6 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.remedy import rerun
 
 #: Values of text and parses that a block holds, if its first sentence has no more.
 BLOCK_VALUES = 1 << 18
@@ -130,8 +131,8 @@ class SplitFiles:
                 name = next(name for name, gap in gaps.items() if gap == damaged)
                 raise UserError(
                     f"{self.path_of(name)}.idx, line {damaged + 1}: expected its values right "
-                    "between those of the lines before and after, found another start or size; run "
-                    "fairseq-phrase-preprocess again"
+                    "between those of the lines before and after, found another start or size; "
+                    f"{rerun(self.path_of(name).parent)}"
                 )
             first = stop
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.remedy import rerun
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, number of arrays
@@ -145,7 +146,7 @@ class IndexedReader:
         index_path, data_path = Path(f"{index or prefix}.idx"), Path(f"{prefix}.bin")
         for path in (index_path, data_path):
             if not path.is_file():
-                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
+                raise UserError(f"{path} is missing: {rerun(path.parent)}")
         with open(index_path, "rb") as stream:
             header = stream.read(_HEADER.size)
         if len(header) < _HEADER.size or header[:9] != _MAGIC:
@@ -153,7 +154,7 @@ class IndexedReader:
         _, version, code, count = _HEADER.unpack(header)
         size = index_path.stat().st_size
         if version != 1 or code not in _DTYPES or size != _HEADER.size + 12 * count:
-            raise UserError(f"{index_path} is damaged: run fairseq-phrase-preprocess again")
+            raise UserError(f"{index_path} is damaged: {rerun(index_path.parent)}")
         self._dtype = np.dtype(_DTYPES[code])
         self._index_width = self._dtype.itemsize  # the index counts bytes of its own arrays
         mapped = _mapped(index_path)
@@ -175,7 +176,7 @@ class IndexedReader:
         if found != expected or expected % self._dtype.itemsize:
             raise UserError(
                 f"{data_path} has {found} bytes where its index expects "
-                f"{expected}: run fairseq-phrase-preprocess again"
+                f"{expected}: {rerun(data_path.parent)}"
             )
         # A file of no bytes cannot be mapped.
         data = _mapped(data_path) if expected else np.zeros(0, dtype=np.uint8)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.store.remedy import rerun
 
 #: fairseq's dictionaries number these first: ``<s>``, ``<pad>``, ``</s>``, ``<unk>``.
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -30,7 +31,7 @@ def read_labels(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except FileNotFoundError:
-        raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again") from None
+        raise UserError(f"{path} is missing: {rerun(path.parent)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
     labels = []

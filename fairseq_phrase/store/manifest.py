@@ -19,6 +19,7 @@ from fairseq_phrase.store.labels import (
     number_of_labels,
     read_labels,
 )
+from fairseq_phrase.store.remedy import PREPROCESS, rerun
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
@@ -92,6 +93,7 @@ class Manifest:
             (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty where an earlier version
             wrote the manifest.
         splits: the splits, by names such as ``train.de-en``.
+        made_by: the command that made the parses.
         format: the version of this format.
     """
 
@@ -107,6 +109,7 @@ class Manifest:
     whole_lines: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     splits: dict[str, SplitRecord] = field(default_factory=dict)
+    made_by: str = PREPROCESS
     format: int = FORMAT_VERSION
 
     @staticmethod
@@ -132,7 +135,7 @@ class Manifest:
             if content["format"] != FORMAT_VERSION:
                 raise UserError(
                     f"{path} is of format {content['format']}, this version reads "
-                    f"{FORMAT_VERSION}: run fairseq-phrase-preprocess again"
+                    f"{FORMAT_VERSION}: {rerun(directory)}"
                 )
             splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
             manifest = cls(**{**content, "splits": splits})
@@ -152,9 +155,7 @@ class Manifest:
                 "fairseq-phrase-attach (see their --help)"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{path} is damaged ({error}): run fairseq-phrase-preprocess again"
-            ) from None
+            raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
 
     def require(self, fields: set[str], directory: str | os.PathLike) -> None:
         """Check that the parses hold what a model needs.
@@ -166,8 +167,8 @@ class Manifest:
         if missing:
             raise UserError(
                 f"{directory} was made with --parser {self.parser} and has no "
-                f"{', '.join(missing)} for '{self.language}', which this model needs: run "
-                f"fairseq-phrase-preprocess again with {FIELDS[missing[0]].made_by}"
+                f"{', '.join(missing)} for '{self.language}', which this model needs: "
+                f"{rerun(directory)} with {FIELDS[missing[0]].made_by}"
             )
 
     def check_parser(
@@ -208,7 +209,7 @@ class Manifest:
         if not begins_with(labels, expected):
             raise UserError(
                 f"{path} is not the dictionary that the {field_name} of '{self.language}' were "
-                "numbered by: put the old one back, or run fairseq-phrase-preprocess again"
+                f"numbered by: put the old one back, or {rerun(directory)}"
             )
         return labels[: number_of_labels(expected)]
 

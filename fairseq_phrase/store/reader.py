@@ -18,6 +18,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest, fingerprint
+from fairseq_phrase.store.remedy import maker_of, rerun
 
 
 class ParseStore:
@@ -40,7 +41,7 @@ class ParseStore:
         if split not in manifest.splits:
             raise UserError(
                 f"{Manifest.path(directory, language)} knows no split {split}: run "
-                "fairseq-phrase-preprocess or fairseq-phrase-attach for it"
+                f"{maker_of(directory)} for it"
             )
         self._check(manifest)
         prefix = f"{split}.{language}"
@@ -56,23 +57,22 @@ class ParseStore:
     def _check(self, manifest: Manifest) -> None:
         dictionary = self.directory / f"dict.{self.language}.txt"
         if not dictionary.is_file():
-            raise UserError(f"{dictionary} is missing: run fairseq-phrase-preprocess again")
+            raise UserError(f"{dictionary} is missing: {rerun(self.directory)}")
         if fingerprint(dictionary) != manifest.dictionary:
             raise UserError(
                 f"{dictionary} is not the dictionary that {self.split} was made with: put the old "
-                "one back, or run fairseq-phrase-preprocess again"
+                f"one back, or {rerun(self.directory)}"
             )
         for name in manifest.labels:
             manifest.labels_of(name, self.directory)
         for name, expected in manifest.splits[self.split].checksums.items():
             path = self.directory / name
             if not path.is_file():
-                raise UserError(f"{path} is missing: run fairseq-phrase-preprocess again")
+                raise UserError(f"{path} is missing: {rerun(self.directory)}")
             if fingerprint(path) != expected:
                 raise UserError(
                     f"{path}{self._first_difference()} has changed since the parses were made, so "
-                    "they may not belong to it: run fairseq-phrase-preprocess again (or "
-                    "fairseq-phrase-attach, if it made them)"
+                    f"they may not belong to it: {rerun(self.directory)}"
                 )
 
     def _first_difference(self) -> str:
