@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,9 @@ class RecordChecker:
         faults = [fault for check in self._checks(block) for fault in check]
         if faults:
             first = min(faults, key=lambda fault: fault.sentence)
-            path = f"{self._files.path_of(first.name)}.bin"
+            path = Path(f"{self._files.path_of(first.name)}.bin")
             place = at(path, block.first + first.sentence + 1)
-            raise UserError(f"{place}: {first.problem}; {rerun(self._files.prefix.parent)}")
+            raise UserError(f"{place}: {first.problem}; {rerun(path.parent)}")
 
     def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
         text, arrays = block.arrays["text"], block.arrays
