@@ -1,8 +1,8 @@
 """What the tests share: corpora, a preprocessed data directory, a spaCy pipeline.
 
 Nothing here needs a download. Real treebanks, texts and pipelines are used where they are at hand
-(see :func:`shared_data`); otherwise the synthetic corpus and a pipeline trained on it stand in, and
-pytest's header says so.
+(see :mod:`tests.support.repository`). Otherwise the synthetic corpus and a pipeline trained on it
+replace them, and pytest's header says so.
 """
 
 from __future__ import annotations
@@ -19,32 +19,13 @@ from hypothesis import settings
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
+from tests.support import attaching
+from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
 # come every time.
 settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("project")
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-_SHARED = REPOSITORY.parent / "shared"
-
-
-def shared_data(folder: str) -> Path | None:
-    """Find a folder of real data, ``multi30k`` or ``treebanks``.
-
-    Returns:
-        ``$FAIRSEQ_PHRASE_DATA/FOLDER``, else ``../shared/data/FOLDER`` beside the repository; None
-        where there is neither.
-    """
-    roots = [os.environ.get("FAIRSEQ_PHRASE_DATA"), _SHARED / "data"]
-    found = (Path(root) / folder for root in roots if root)
-    return next((path for path in found if path.is_dir()), None)
-
-
-def shared_pipeline(name: str = "de_ud_sm") -> Path | None:
-    """Find a spaCy pipeline in ``../shared/parsers``; None where there is none."""
-    path = _SHARED / "parsers" / name
-    return path if (path / "meta.json").is_file() else None
 
 
 def pytest_report_header() -> list[str]:
@@ -127,8 +108,6 @@ def spacy_pipeline(request) -> Path:
 @pytest.fixture(scope="session")
 def gold_corpus(synthetic_corpus, tmp_path_factory) -> Path:
     """The first lines of the synthetic corpus: 200, 20, 30 pairs, with .conllu and .ptb."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("gold")
     attaching.shorten(synthetic_corpus, folder)
     return folder
@@ -137,8 +116,6 @@ def gold_corpus(synthetic_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def bpe_corpus(gold_corpus, tmp_path_factory) -> Path:
     """Its tokens, cut by subword-nmt."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("bpe")
     attaching.cut_tokens(gold_corpus, folder)
     return folder
@@ -147,8 +124,6 @@ def bpe_corpus(gold_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def stock_bpe_data(bpe_corpus, tmp_path_factory) -> Path:
     """Those in fairseq's format; rare subwords are unknown."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("stock_bpe") / "data"
     return attaching.binarize(bpe_corpus, folder, "--joined-dictionary", "--thresholdsrc", "4")
 
@@ -156,8 +131,6 @@ def stock_bpe_data(bpe_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def attached_data(stock_bpe_data, bpe_corpus, tmp_path_factory) -> Path:
     """And with their gold trees."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("attached") / "data"
     shutil.copytree(stock_bpe_data, folder)
     codes = bpe_corpus / "codes.de"
@@ -167,8 +140,6 @@ def attached_data(stock_bpe_data, bpe_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def sp_corpus(gold_corpus, tmp_path_factory) -> Path:
     """Its raw lines, cut by SentencePiece."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("sp")
     attaching.cut_lines(gold_corpus, folder)
     return folder
@@ -177,8 +148,6 @@ def sp_corpus(gold_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def stock_sp_data(sp_corpus, tmp_path_factory) -> Path:
     """Those in fairseq's format."""
-    import attaching
-
     folder = tmp_path_factory.mktemp("stock_sp") / "data"
     return attaching.binarize(sp_corpus, folder, "--joined-dictionary")
 

@@ -1,0 +1,438 @@
+"""Parses for text that fairseq binarized: stock commands make the data, attach adds to them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from fairseq.data import Dictionary
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
+from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.alignment import check_words
+from fairseq_phrase.text import read_lines
+from tests.support.attaching import (
+    GOLD,
+    SPLITS,
+    attach,
+    binarize,
+    contents,
+    gold_of,
+    lines_of,
+    subwords_of,
+    write_lines,
+)
+from tests.support.commands import PHRASE, SIZES, run, train
+from tests.support.data_tasks import make_task
+from tests.support.hostile import SNIPPETS
+from tests.support.repository import shared_data
+
+
+@pytest.fixture
+def data(stock_bpe_data, tmp_path):
+    """Stock fairseq's data, to be changed."""
+    return Path(shutil.copytree(stock_bpe_data, tmp_path / "data"))
+
+
+@pytest.fixture
+def text(bpe_corpus, tmp_path):
+    """The text of its subwords, to be changed."""
+    return Path(shutil.copytree(bpe_corpus, tmp_path / "text"))
+
+
+# What comes to lie beside the text
+
+
+def test_nothing_that_was_there_is_touched(attached_data, stock_bpe_data):
+    before, after = contents(stock_bpe_data), contents(attached_data)
+    assert {name: after[name] for name in before} == before
+    parses = {f"{split}.de-en.de.{field}" for split in SPLITS for field in FIELDS}
+    added = {f"{name}.{end}" for name in parses for end in ("bin", "idx")}
+    added -= {f"{name}.idx" for name in parses if name.endswith(("deprels", "tags"))}
+    added |= {f"dict.{name}.txt" for name in ("deprel", "tag", "constituent")}
+    assert set(after) - set(before) == added | {"syntax.de.json", "bpe.codes"}
+
+
+def test_the_parses_are_those_of_the_treebank(attached_data, gold_corpus):
+    relations, tags, labels = (
+        Dictionary.load(str(attached_data / f"dict.{name}.txt"))
+        for name in ("deprel", "tag", "constituent")
+    )
+    projective = 0
+    for split, size in SPLITS.items():
+        store = ParseStore(attached_data, f"{split}.de-en", "de", set(FIELDS))
+        gold = gold_of(gold_corpus, split)
+        assert len(store) == len(gold) == size
+        for index, sentence in enumerate(gold):
+            parse = store[index]
+            assert parse["heads"].tolist() == sentence.tree.heads.tolist()
+            assert [relations[number] for number in parse["deprels"]] == sentence.deprels
+            assert [tags[number] for number in parse["tags"]] == sentence.tags
+            # A constituent of every head and its dependents, counted out here, and of split words.
+            below = [{word} for word in range(len(sentence.words))]
+            for _ in below:
+                for word, head in enumerate(sentence.tree.heads):
+                    below[head] |= below[word]
+            whole = [(min(s), max(s) + 1, sentence.tags[w]) for w, s in enumerate(below) if s - {w}]
+            split_words = np.flatnonzero(np.bincount(parse["words"]) > 1)
+            whole += [(word, word + 1, sentence.tags[word]) for word in split_words]
+            if all(max(words) - min(words) < len(words) for words in below):
+                found = [(start, end, labels[label]) for start, end, label in parse["spans"]]
+                assert sorted(found) == sorted(whole)
+                projective += 1
+    assert projective > 0.8 * sum(SPLITS.values())
+
+
+def test_the_subwords_of_a_word_are_those_that_at_signs_join(attached_data, bpe_corpus):
+    for split in SPLITS:
+        store = ParseStore(attached_data, f"{split}.de-en", "de", {"words"})
+        for index, line in enumerate(read_lines(bpe_corpus / f"{split}.de")):
+            words = re.findall(r"(?:\S+@@ )*\S+", line)
+            expected = [number for number, word in enumerate(words) for _ in word.split()]
+            assert store[index]["words"].tolist() == expected
+
+
+def test_the_manifest_says_what_was_done(attached_data, bpe_corpus):
+    manifest = Manifest.load(attached_data, "de")
+    assert (manifest.parser, manifest.fields) == ("conllu", list(FIELDS))
+    assert (manifest.tokenized, manifest.whole_lines) == (True, False)
+    assert (manifest.bpe, manifest.bpe_model) == ("subword_nmt", "bpe.codes")
+    assert set(manifest.splits) == {f"{split}.de-en" for split in SPLITS}
+    lines = list(read_lines(bpe_corpus / "test.de"))
+    record = manifest.splits["test.de-en"]
+    assert record.sentences == len(lines)
+    assert record.subwords == sum(len(line.split()) for line in lines)
+    assert record.words == sum(len(line.replace("@@ ", "").split()) for line in lines)
+    assert (attached_data / "bpe.codes").read_bytes() == (bpe_corpus / "codes.de").read_bytes()
+
+
+def test_the_target_can_be_parsed_beside_the_source(
+    attached_data, gold_corpus, bpe_corpus, tmp_path
+):
+    both = Path(shutil.copytree(attached_data, tmp_path / "data"))
+    before = contents(both)
+    attach(both, bpe_corpus, "--lang", "en", *GOLD)
+    after = contents(both)
+    # What came before keeps its numbers; new labels come after it.
+    names = {f"dict.{name}.txt" for name in ("deprel", "tag", "constituent")}
+    assert {name for name in before if after[name] != before[name]} <= names
+    assert all(after[name].startswith(before[name]) for name in names)
+    relations = Dictionary.load(str(both / "dict.deprel.txt"))
+    store = ParseStore(both, "test.de-en", "en", set(FIELDS))
+    for index, sentence in enumerate(gold_of(gold_corpus, "test", "en")):
+        assert store[index]["heads"].tolist() == sentence.tree.heads.tolist()
+        assert [relations[number] for number in store[index]["deprels"]] == sentence.deprels
+
+
+def test_compressed_text_and_trees_give_the_same_files(attached_data, data, bpe_corpus, tmp_path):
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in bpe_corpus.iterdir():
+        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    attach(data, packed, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
+    assert contents(data) == contents(attached_data)
+
+
+def test_a_folder_of_links_to_anothers_data_will_do(
+    attached_data, stock_bpe_data, bpe_corpus, tmp_path
+):
+    (data := tmp_path / "data").mkdir()
+    for path in stock_bpe_data.iterdir():
+        (data / path.name).symlink_to(path)
+    before = contents(stock_bpe_data)
+    attach(data, bpe_corpus, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
+    assert contents(data) == contents(attached_data)
+    assert contents(stock_bpe_data) == before
+
+
+@pytest.mark.parametrize("bpe", ["subword_nmt", "sentencepiece"])
+def test_text_of_any_characters_gets_a_word_for_each_subword(bpe_corpus, sp_corpus, tmp_path, bpe):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    # fairseq takes a carriage return for the end of a line.
+    lines = [f"der {text} Hund" for text in SNIPPETS if "\r" not in text] + ["", "▁", "▁ ▁", "@@"]
+    segment = BPE(io.StringIO((bpe_corpus / "codes.de").read_text())).process_line
+    if bpe == "sentencepiece":
+        model = sentencepiece.SentencePieceProcessor(model_file=str(sp_corpus / "de.model"))
+        segment = lambda line: " ".join(model.encode(line, out_type=str))  # noqa: E731
+    for language in ("de", "en"):
+        write_lines(folder / f"train.{language}", map(segment, lines))
+    data = binarize(folder, tmp_path / "data", splits=("train",))
+    attach(data, folder, splits=("train",), bpe=bpe)
+    store = ParseStore(data, "train.de-en", "de", {"words"})
+    text = subwords_of(data, "train")
+    assert len(store) == len(text) == len(lines)
+    for index, line in enumerate(text):
+        words = store[index]["words"]
+        assert len(words) == len(line)
+        check_words(words)
+        if lines[index].startswith("der"):
+            assert words[0] == 0
+            assert words[-1] > 0
+    assert store[len(lines) - 4]["words"].tolist() == []
+
+
+def test_escapes_in_the_text_are_spelled_for_files_of_parses(gold_corpus, tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    write_lines(folder / "train.en", ["a", "b"])
+    write_lines(
+        folder / "train.de", ["sag@@ &a@@ pos@@ ;s M@@ c@@ Do &amp; Co", "Ab@@ c @-@ D&q@@ uot;"]
+    )
+    trees = ["(S (V sag's) (NP (N McDo) (C &) (N Co)))", '(NP (N Abc) (: -) (N D) (X "))']
+    write_lines(folder / "train.de.ptb", trees)
+    data = binarize(folder, tmp_path / "data", splits=("train",))
+    attach(data, folder, "--parser", "ptb", splits=("train",))
+    store = ParseStore(data, "train.de-en", "de", {"words"})
+    assert store[0]["words"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 3]
+    # The last subword is the end of an escape that begins in the one before it.
+    assert store[1]["words"].tolist() == [0, 0, 1, 2, 3]
+
+
+# SentencePiece
+
+
+def lifted(heads, kept):
+    """Heads of the words that stay: the nearest above that stays; later roots hang off the first."""
+    above = []
+    for word in kept:
+        head = heads[word]
+        while head not in kept and heads[head] != head:
+            head = heads[head]
+        above.append(kept.index(head) if head in kept else len(above))
+    roots = [word for word, head in enumerate(above) if word == head]
+    return [roots[0] if word in roots else head for word, head in enumerate(above)]
+
+
+def test_pieces_go_to_the_word_of_their_first_character(
+    gold_corpus, sp_corpus, stock_sp_data, tmp_path, capsys
+):
+    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
+    attach(data, sp_corpus, "--parser", "conllu", bpe="sentencepiece")
+    relations = Dictionary.load(str(data / "dict.deprel.txt"))
+    swallowed = 0
+    for split in SPLITS:
+        store = ParseStore(data, f"{split}.de-en", "de", {"words", "heads", "deprels"})
+        gold = gold_of(gold_corpus, split)
+        lines = lines_of(sp_corpus, split)
+        for index, (sentence, line) in enumerate(zip(gold, lines, strict=True)):
+            # The word of each character, and of the one that each piece begins with.
+            word_of = [number for number, word in enumerate(sentence.words) for _ in word]
+            place, words = 0, []
+            for piece in line:
+                words.append(word_of[place])
+                place += len(piece.replace("▁", ""))
+            kept = sorted(set(words))
+            swallowed += len(sentence.words) - len(kept)
+            parse = store[index]
+            assert parse["words"].tolist() == [kept.index(word) for word in words]
+            assert parse["heads"].tolist() == lifted(sentence.tree.heads.tolist(), kept)
+            found = [relations[number] for number in parse["deprels"]]
+            assert found == [sentence.deprels[word] for word in kept]
+    assert swallowed > 0
+    reported = map(int, re.findall(r"(\d+) words left out", capsys.readouterr().out))
+    assert sum(reported) == swallowed
+    inspect([str(data), "--check"])  # exits where something is broken
+    assert capsys.readouterr().out.count("every record is whole") == len(SPLITS)
+
+
+def task_of(data, *fields, **options):
+    """The task over a data directory, its test set loaded with parses."""
+    task = make_task(data, source_lang="de", target_lang="en", **options)
+    task.require_parses(fields)
+    task.load_dataset("test")
+    return task
+
+
+@pytest.mark.parametrize("bpe", ["subword_nmt", "sentencepiece"])
+def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
+    request, gold_corpus, bpe_corpus, trained_pipeline, tmp_path, bpe
+):
+    text = request.getfixturevalue("sp_corpus" if bpe == "sentencepiece" else "bpe_corpus")
+    made = request.getfixturevalue("stock_sp_data" if bpe == "sentencepiece" else "stock_bpe_data")
+    data = Path(shutil.copytree(made, tmp_path / "data"))
+    model = ["--sentencepiece-model", text / "de.model"]
+    if bpe == "subword_nmt":
+        model = ["--bpe-codes", text / "codes.de"]
+    attach(data, text, "--parser", f"spacy:{trained_pipeline}", "--constituents",
+           "from-dependencies", *model, splits=("test",), bpe=bpe)  # fmt: skip
+    parser = f"spacy:{trained_pipeline}"
+    task = task_of(data, "words", "heads", "spans", source_parser=parser)
+    lines = list(read_lines(gold_corpus / "test.de"))
+    if bpe == "subword_nmt":
+        lines = [" ".join(sentence.words) for sentence in gold_of(gold_corpus, "test")]
+    store = ParseStore(data, "test.de-en", "de", {"words", "heads", "spans"})
+    encode = encoder_of(task, parser)
+    tokens, lengths = task.get_interactive_tokens_and_lengths(lines, encode)
+    # fairseq-interactive's indices carry parses, and those of fairseq's hub lines.
+    indices = [
+        task.source_dictionary.encode_line(encode(line), add_if_not_exist=False) for line in lines
+    ]
+    for given in (tokens, indices):
+        dataset = task.build_dataset_for_inference(given, lengths)
+        for index in range(len(lines)):
+            assert (
+                dataset[index]["source"].tolist() == task.dataset("test")[index]["source"].tolist()
+            )
+            for name, values in store[index].items():
+                assert dataset[index]["parse"][name].tolist() == values.tolist()
+
+
+def encoder_of(task, parser):
+    """What fairseq-interactive --tokenizer syntax --bpe syntax does to a line."""
+    config = SyntaxEncoderConfig(
+        syntax_data=task._directory, syntax_lang="de", syntax_parser=parser
+    )
+    tokenizer, bpe = SyntaxTokenizer(config), SyntaxBPE(config)
+    return lambda line: bpe.encode(tokenizer.encode(line))
+
+
+def test_without_the_model_new_lines_are_refused(data, bpe_corpus):
+    attach(data, bpe_corpus, "--parser", "none")
+    assert Manifest.load(data, "de").bpe_model == ""
+    with pytest.raises(UserError, match=r"attach again with --bpe-codes or --sentencepiece-model"):
+        task_of(data, "words").encode_lines(["ein Hund"])
+
+
+# The real commands
+
+
+def commands(data, checkpoint):
+    """What fairseq-generate and fairseq-interactive are given."""
+    return [
+        data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path", checkpoint,
+        "--beam", "2", "--max-len-b", "20", "--cpu",
+    ]  # fmt: skip
+
+
+def hypotheses(printed):
+    return sorted(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+
+
+NEW_TEXT = ("--tokenizer", "syntax", "--bpe", "syntax", "--buffer-size", "100", "--batch-size", "8")
+
+
+def test_training_generation_and_new_text_work_on_what_was_attached(
+    bpe_corpus, trained_pipeline, data, gold_corpus, tmp_path
+):
+    attach(data, bpe_corpus, "--parser", f"spacy:{trained_pipeline}", "--bpe-codes",
+           bpe_corpus / "codes.de")  # fmt: skip
+    phrases = [*PHRASE, "--phrase-source", "dependency", "--phrase-max-length", "3"]
+    train(data, tmp_path / "save", *phrases, "--max-update", "6")
+    common = commands(data, tmp_path / "save" / "checkpoint_last.pt")
+    generated = hypotheses(run("fairseq-generate", *common))
+    lines = "".join(" ".join(sentence.words) + "\n" for sentence in gold_of(gold_corpus, "test"))
+    assert len(generated) == SPLITS["test"]
+    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
+    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=lines)
+    assert hypotheses(new_text) == generated
+
+
+def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
+    sp_corpus, stock_sp_data, trained_pipeline, gold_corpus, tmp_path
+):
+    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
+    attach(data, sp_corpus, "--parser", f"spacy:{trained_pipeline}", "--constituents",
+           "from-dependencies", "--sentencepiece-model", sp_corpus / "de.model",
+           bpe="sentencepiece")  # fmt: skip
+    train(data, tmp_path, "--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000",
+          "--max-update", "2")  # fmt: skip
+    text = (gold_corpus / "test.de").read_text()
+    common = commands(data, tmp_path / "checkpoint_last.pt")
+    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
+    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=text)
+    assert len(hypotheses(new_text)) == 30
+
+
+# Some splits now, others later
+
+
+def test_a_later_split_keeps_the_numbers_of_labels(data, bpe_corpus, text, gold_corpus, capsys):
+    attach(data, bpe_corpus, *GOLD, "--bpe-codes", bpe_corpus / "codes.de", splits=("train",))
+    assert "without parses: test, valid" in capsys.readouterr().out
+    labels = Dictionary.load(str(data / "dict.deprel.txt"))
+    before = contents(data)
+    trees = (text / "test.de.conllu").read_text()
+    (text / "test.de.conllu").write_text(trees.replace("\tnsubj\t", "\tnsubj:rare\t", 1))
+    attach(data, text, *GOLD, splits=("valid", "test"))
+    after = contents(data)
+    assert "deprels that other splits do not have, unknown here: nsubj:rare" in (
+        capsys.readouterr().out
+    )
+    assert {name for name in before if after[name] != before[name]} == {"syntax.de.json"}
+    assert Manifest.load(data, "de").bpe_model == "bpe.codes"
+    store = ParseStore(data, "test.de-en", "de", {"deprels"})
+    numbers = np.concatenate([store[index]["deprels"] for index in range(len(store))])
+    relations = [r for sentence in gold_of(gold_corpus, "test") for r in sentence.deprels]
+    expected = [labels.index(relation) for relation in relations]
+    expected[relations.index("nsubj")] = labels.unk()
+    assert numbers.tolist() == expected
+
+
+def test_all_splits_can_be_made_anew_otherwise(attached_data, bpe_corpus, gold_corpus, tmp_path):
+    data = Path(shutil.copytree(attached_data, tmp_path / "data"))
+    attach(data, bpe_corpus, "--parser", "ptb")
+    manifest = Manifest.load(data, "de")
+    assert (manifest.parser, manifest.bpe_model) == ("ptb", "bpe.codes")
+    trees = gold_of(gold_corpus, "test", parser=BracketFiles())
+    store = ParseStore(data, "test.de-en", "de", {"tags"})
+    assert [len(store[index]["tags"]) for index in range(len(store))] == [
+        len(tree.words) for tree in trees
+    ]
+
+
+# Real text
+
+
+def test_real_moses_text_is_parsed_as_its_words_unescaped(tmp_path, trained_pipeline):
+    """WMT's escapes where the text is at hand, else some made up."""
+    import spacy
+
+    wmt = shared_data("wmt")
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for language in ("de", "en"):
+        lines = ["Das ist Peter &apos;s Haus @-@ Boot &amp; &quot; mehr &quot; ."] * 50
+        if wmt is not None:
+            lines = list(islice(read_lines(wmt / f"slice10k.{language}.gz"), 300))
+        codes = io.StringIO()
+        learn_bpe(io.StringIO("\n".join(lines)), codes, 200)
+        bpe = BPE(io.StringIO(codes.getvalue()))
+        write_lines(folder / f"train.{language}", map(bpe.process_line, lines))
+        write_lines(folder / f"tokens.{language}", lines)
+    data = binarize(folder, tmp_path / "data", splits=("train",))
+    attach(data, folder, "--parser", f"spacy:{trained_pipeline}", splits=("train",))
+    store = ParseStore(data, "train.de-en", "de", {"words", "heads"})
+    pipeline = spacy.load(trained_pipeline)
+    escapes = 0
+    for index, line in enumerate(read_lines(folder / "tokens.de")):
+        tokens = line.split()
+        parse = store[index]
+        assert len(parse["heads"]) == len(tokens)
+        spelled = [""] * len(tokens)
+        for word, piece in zip(parse["words"], lines_of(folder, "train")[index], strict=True):
+            spelled[word] += piece.removesuffix("@@")
+        assert spelled == tokens
+        plain = [unescape_moses(token) for token in tokens]
+        if plain != tokens and (escapes := escapes + 1) <= 20:
+            document = pipeline(spacy.tokens.Doc(pipeline.vocab, words=plain))
+            heads = [token.head.i for token in document]
+            roots = [word for word, head in enumerate(heads) if word == head]
+            expected = [roots[0] if word in roots else head for word, head in enumerate(heads)]
+            assert parse["heads"].tolist() == expected
+    assert escapes > 5

@@ -1,0 +1,288 @@
+"""What fairseq-phrase-attach refuses, and that a run that fails or is killed changes nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.text import read_lines
+from tests.support.attaching import GOLD, attach, binarize, contents, lines_of, write_lines
+
+
+@pytest.fixture
+def data(stock_bpe_data, tmp_path):
+    """Stock fairseq's data, to be changed."""
+    return Path(shutil.copytree(stock_bpe_data, tmp_path / "data"))
+
+
+@pytest.fixture
+def text(bpe_corpus, tmp_path):
+    """The text of its subwords, to be changed."""
+    return Path(shutil.copytree(bpe_corpus, tmp_path / "text"))
+
+
+@pytest.fixture
+def fails(capsys):
+    """Attach and return the one message; check that nothing has changed."""
+
+    def attempt(data, text, *options, **more):
+        before = contents(data)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            attach(data, text, *options, **more)
+        captured = capsys.readouterr()
+        assert stopped.value.code == 2
+        assert captured.out == ""
+        assert contents(data) == before
+        (message,) = re.findall(r"fairseq-phrase-attach: error: (.*)", captured.err)
+        return message
+
+    return attempt
+
+
+def changed(lines, how):
+    if how == "another subword":
+        words = lines[7].split()
+        lines[7] = " ".join([*words[:3], "Zebra", *words[4:]])
+    elif how == "a subword less":
+        lines[7] = " ".join(lines[7].split()[:-1])
+    elif how == "a subword more":
+        lines[7] += " und"
+    elif how == "a line less":
+        del lines[7]
+    elif how == "the last line less":
+        del lines[-1]
+    elif how == "a line more":
+        lines.append("und")
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            "another subword",
+            r"line 8: subword 4 is 'Zebra', which the dictionary lacks, here and '",
+        ),
+        ("a subword less", r"line 8: the line ends after \d+ subwords here and '\.' in"),
+        ("a subword more", r"line 8: subword \d+ is 'und' here and the end of the line in"),
+        ("a line less", r"line 8: subword \d+ is '.*' here and '.*' in"),
+        ("the last line less", r"valid.de has 19 lines, and .*valid.de-en.de.bin has 20"),
+        ("a line more", r"line 21: .*valid.de-en.de.bin ends before this line, after 20"),
+    ],
+)
+def test_text_that_was_not_binarized_is_named_with_its_line(data, text, fails, how, message):
+    write_lines(text / "valid.de", changed(list(read_lines(text / "valid.de")), how))
+    assert re.search(message, found := fails(data, text, *GOLD)), found
+    assert str(text / "valid.de") in found
+    assert str(data / "valid.de-en.de.bin") in found
+
+
+def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
+    entries = (data / "dict.de.txt").read_text().splitlines(keepends=True)
+    (data / "dict.de.txt").write_text("".join([entries[1], entries[0], *entries[2:]]))
+    assert re.search(
+        r"train.de, line \d+: subword \d+ is '.*' here and '", fails(data, bpe_corpus, *GOLD)
+    )
+    (data / "dict.de.txt").write_text("".join(entries[:5]))
+    found = fails(data, bpe_corpus, *GOLD)
+    assert re.search(r"which the dictionary lacks, here and number \d+, which no entry", found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--testpref", "{bpe_corpus}/none"), "none.de nor "),
+        (
+            ("--testpref", "{bpe_corpus}/test,{bpe_corpus}/test"),
+            "has no test1.de-en.de.idx: it has test.de-en.de",
+        ),
+        (
+            ("-s", "en", "-t", "de", "--testpref", "{bpe_corpus}/test"),
+            "has no test.en-de.en.idx: it has",
+        ),
+        (("--lang", "fr", "--testpref", "{bpe_corpus}/test"), "--lang fr is neither"),
+        ((), "nothing to do"),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--sentencepiece-model", "x"),
+            "goes with --bpe sentencepiece",
+        ),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--bpe-codes", "{bpe_corpus}/none"),
+            "none are not there",
+        ),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--bpe-codes", "{bpe_corpus}/test.de"),
+            "no BPE codes",
+        ),
+        (("--testpref", "{bpe_corpus}/test", "--parser", "nobody"), "unknown parser 'nobody'"),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--bpe", "sentencepiece", "--parser", "ptb"),
+            "line 1",
+        ),
+    ],
+)
+def test_bad_options_are_named(data, bpe_corpus, fails, options, message):
+    options = [option.format(bpe_corpus=bpe_corpus) for option in options]
+    assert message in fails(data, bpe_corpus, *options, splits=())
+
+
+def test_a_folder_without_binarized_text_is_refused_and_not_made(bpe_corpus, tmp_path, fails):
+    assert "is no data directory of fairseq" in fails(tmp_path / "nowhere", bpe_corpus, *GOLD)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_of_the_users_is_not_overwritten_by_the_codes(data, bpe_corpus, fails):
+    (data / "bpe.codes").write_text("mine")
+    message = fails(data, bpe_corpus, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
+    assert "bpe.codes is there already and is another file" in message
+    shutil.copyfile(bpe_corpus / "codes.de", data / "bpe.codes")
+    attach(data, bpe_corpus, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
+    assert Manifest.load(data, "de").bpe_model == "bpe.codes"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--parser", "ptb"), "made with parser conllu, and this run has ptb"),
+        (("--parser", "conllu"), "constituents"),
+    ],
+)
+def test_splits_that_stay_must_have_been_made_alike(
+    attached_data, bpe_corpus, fails, options, message
+):
+    assert message in fails(attached_data, bpe_corpus, *options, splits=("test",))
+
+
+@pytest.mark.parametrize("mark", ["<s>", "</s>", "<pad>"])
+def test_text_with_fairseqs_own_marks_is_named_with_its_line(text, tmp_path, fails, mark):
+    lines = list(read_lines(text / "valid.de"))
+    lines[4] = f"{lines[4]} {mark} und"
+    write_lines(text / "valid.de", lines)
+    data = binarize(text, tmp_path / "own", splits=("train", "valid"))
+    message = fails(data, text, "--parser", "none", splits=("train", "valid"))
+    number = len(lines[4].split()) - 1
+    assert (
+        f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq takes" in message
+    )
+    assert "binarize the text again" in message
+
+
+def test_a_literal_unknown_mark_is_an_unknown_word(text, tmp_path):
+    lines = list(read_lines(text / "valid.de"))
+    write_lines(text / "valid.de", [f"<unk> {line}" for line in lines])
+    data = binarize(text, tmp_path / "own", splits=("train", "valid"))
+    attach(data, text, "--parser", "none", splits=("train", "valid"))
+    assert ParseStore(data, "valid.de-en", "de", {"words"})[0]["words"].tolist()[0] == 0
+
+
+# Lines without a parse
+
+
+def test_a_line_without_a_parse_stops_the_run_or_gets_a_flat_tree(data, text, fails, capsys):
+    trees = list(read_lines(text / "valid.de.ptb"))
+    trees[4] = "(S (X Zebra))"
+    write_lines(text / "valid.de.ptb", trees)
+    message = fails(data, text, "--parser", "ptb")
+    assert "valid.de, line 5: " in message
+    assert "word 1 is 'Zebra'" in message
+    assert message.endswith("(--on-error flat gives them flat trees)")
+    attach(data, text, "--parser", "ptb", "--on-error", "flat")
+    assert re.search(r"^valid: .*; 1 flat trees for lines", capsys.readouterr().out, re.MULTILINE)
+    assert Manifest.load(data, "de").splits["valid.de-en"].unparsed_flat == 1
+    store = ParseStore(data, "valid.de-en", "de", {"words", "spans"})
+    words = int(store[4]["words"][-1]) + 1
+    assert [0, words] in store[4]["spans"][:, :2].tolist()
+    assert len(store[4]["spans"]) == 1 + (np.bincount(store[4]["words"]) > 1).sum()
+
+
+class Splitter(LineParser):
+    """A parser whose words are not those of the text: it takes contractions apart."""
+
+    version, fields = "splitter 1", ("words", "heads")
+
+    def parse(self, lines):
+        sentences = [re.sub(r"\bzum\b", "zu dem", line).split() for line in lines]
+        return [
+            ParsedSentence(words, [True] * len(words), DependencyTree([0] * len(words)))
+            for words in sentences
+        ]
+
+
+def test_a_parse_with_other_words_than_the_text_is_none(
+    sp_corpus, stock_sp_data, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Splitter())
+    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
+    lines = ["".join(line).replace("▁", " ").split() for line in lines_of(sp_corpus, "train")]
+    contracted = [number for number, words in enumerate(lines, start=1) if "zum" in words]
+    options = ("--parser", "splitter")
+    before = {path.name for path in data.iterdir()}
+    with pytest.raises(SystemExit) as stopped:
+        attach(data, sp_corpus, *options, bpe="sentencepiece")
+    message = capsys.readouterr().err
+    assert f"train.de, line {contracted[0]}: its parse is not one of this text: word " in message
+    assert "is 'dem', and the text has 'm " in message
+    assert stopped.value.code == 2
+    assert {path.name for path in data.iterdir()} == before | {".partial"}
+    attach(data, sp_corpus, *options, "--on-error", "flat", bpe="sentencepiece")
+    assert f"{len(contracted)} flat trees" in capsys.readouterr().out.splitlines()[0]
+
+
+# Interrupted runs
+
+
+KILLED = """
+import os, signal, sys
+from fairseq_phrase.corpus import parsing as corpus
+from fairseq_phrase.corpus.parse_shards import ShardFolder
+write = ShardFolder.write
+def write_and_die(self, number, lines, shard):
+    write(self, number, lines, shard)
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+corpus.SHARD_LINES = 20
+ShardFolder.write = write_and_die
+from fairseq_phrase.cli.attach import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
+    data, stock_bpe_data, bpe_corpus, tmp_path, trained_pipeline, monkeypatch
+):
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 20)
+    options = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
+    whole = attach(Path(shutil.copytree(stock_bpe_data, tmp_path / "whole")), bpe_corpus, *options,
+                   splits=("train",))  # fmt: skip
+    arguments = [str(data), "-s", "de", "-t", "en", "--trainpref", str(bpe_corpus / "train"), "--bpe",
+                 "subword_nmt", *options]  # fmt: skip
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(list((data / ".partial").rglob("*.jsonl"))) == 4
+    assert {n: x for n, x in contents(data).items() if (stock_bpe_data / n).exists()} == (
+        contents(stock_bpe_data)
+    )
+    jobs = []
+    run_jobs = corpus_module.run_jobs
+    monkeypatch.setattr(
+        corpus_module,
+        "run_jobs",
+        lambda some, *rest: run_jobs((jobs.append(job.number) or job for job in some), *rest),
+    )
+    attach(data, bpe_corpus, *options, splits=("train",))
+    assert jobs == list(range(4, 10))
+    assert contents(data) == contents(whole)

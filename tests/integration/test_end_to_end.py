@@ -1,0 +1,254 @@
+"""The real commands, one after the other, on the synthetic corpus, as a user types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, train
+from tests.support.repository import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def trained(data_directory, tmp_path_factory) -> tuple[Path, str]:
+    """A PhraseTransformer over dependency phrases, trained for two epochs."""
+    save = tmp_path_factory.mktemp("trained")
+    log = train(
+        data_directory, save, *PHRASE, "--phrase-source", "dependency", "--phrase-max-length", "3",
+        "--max-epoch", "2",
+    )  # fmt: skip
+    return save, log
+
+
+def test_training_brings_the_loss_down(trained):
+    after = losses(trained[1])
+    assert len(after) > 20
+    assert after[max(after)] < 0.8 * after[1]
+
+
+def test_the_checkpoint_loads_with_weights_only(trained):
+    import fairseq_phrase.tasks  # noqa: F401 - registers the safe classes
+
+    state = torch.load(trained[0] / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["model"]["phrase_source"] == "dependency"
+
+
+def test_training_resumed_in_the_middle_of_an_epoch_goes_on_as_if_uninterrupted(
+    data_directory, tmp_path
+):
+    whole = losses(train(data_directory, tmp_path / "whole", *PHRASE, "--max-update", "12"))
+    train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "7")
+    rest = losses(train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "12"))
+    assert sorted(rest) == [8, 9, 10, 11, 12]
+    assert rest == {update: whole[update] for update in rest}
+
+
+def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
+    trained, data_directory, synthetic_corpus, tmp_path
+):
+    average = tmp_path / "average.pt"
+    run("fairseq-phrase-average", trained[0], "--last", "2", "--out", average)
+    arguments = [
+        data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
+        average, "--beam", "3", "--max-len-b", "40", "--cpu",
+    ]  # fmt: skip
+    output = run("fairseq-generate", *arguments, "--batch-size", "33", "--remove-bpe",
+                 "sentencepiece", "--scoring", "sacrebleu")  # fmt: skip
+    assert "BLEU" in output
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "generate.txt").write_text(output)
+    (folder / "train.log").write_text(trained[1])
+    table = run(
+        "fairseq-phrase-score", f"k=3={folder}", "--reference", synthetic_corpus / "test.en"
+    )
+    assert re.search(r"\| k=3 +\| \d+\.\d\d +\| \d+\.\d\d +\| [\d,]+", table)
+    assert "tok:13a" in table
+    one_by_one = run("fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe",
+                     "sentencepiece")  # fmt: skip
+
+    def translations(printed: str) -> dict[str, str]:
+        return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+
+    assert len(translations(output)) == 100
+    assert translations(output) == translations(one_by_one)
+
+
+def test_validation_repeats_the_loss_of_training(trained, data_directory):
+    output = run(
+        "fairseq-validate", data_directory, "--user-dir", "fairseq_phrase", "--task",
+        "syntax_translation", "--path", trained[0] / "checkpoint_last.pt", "--max-tokens", "2000",
+        "--cpu",
+    )  # fmt: skip
+    (found,) = re.findall(r"\| valid \|? ?(?:.*)\| loss ([\d.]+)", output)[:1]
+    logged = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", trained[1])[-1]
+    assert float(found) == pytest.approx(float(logged), abs=2e-3)
+
+
+def test_interactive_parses_raw_lines_as_preprocessing_did(
+    data_directory, spacy_pipeline, synthetic_corpus, tmp_path
+):
+    # Parsed by spaCy, so that raw text and the test set go through the same parser.
+    data = tmp_path / "spacy"
+    run(
+        "fairseq-phrase-preprocess", "-s", "de", "-t", "en", "--testpref",
+        synthetic_corpus / "test", "--trainpref", synthetic_corpus / "valid", "--validpref",
+        synthetic_corpus / "valid", "--parser", f"spacy:{spacy_pipeline}", "--destdir", data,
+        "--sentencepiece-model", data_directory / "spm.model", "--joined-dictionary",
+    )  # fmt: skip
+    train(data, tmp_path / "save", *PHRASE, "--phrase-source", "dependency", "--max-update", "10")
+    common = [
+        data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
+        tmp_path / "save" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "20", "--cpu",
+    ]  # fmt: skip
+    generated = run("fairseq-generate", *common)
+    lines = (synthetic_corpus / "test.de").read_text().splitlines()
+    interactive = run(
+        "fairseq-interactive", *common, "--tokenizer", "syntax", "--bpe", "syntax",
+        "--buffer-size", "100", "--batch-size", "8", "--source-parser", f"spacy:{spacy_pipeline}",
+        stdin="\n".join(lines) + "\n",
+    )  # fmt: skip
+    pattern = re.compile(r"^([SH])-(\d+)\t(?:-?[\d.einf]+\t)?(.*)$", re.MULTILINE)
+    assert len(pattern.findall(interactive)) == 200
+    assert sorted(pattern.findall(interactive)) == sorted(pattern.findall(generated))
+    program = (
+        "import sys; from fairseq.models.transformer import TransformerModel\n"
+        "save, data, parser = sys.argv[1:]\n"
+        "hub = TransformerModel.from_pretrained(save, 'checkpoint_last.pt', data, "
+        "user_dir='fairseq_phrase', source_parser=parser, tokenizer='syntax', bpe='syntax')\n"
+        "lines = sys.stdin.read().splitlines()\n"
+        "print(*hub.translate(lines, beam=2, max_len_b=20), sep='\\n')\n"
+    )
+    hub = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
+        cwd=REPOSITORY, input="\n".join(lines), capture_output=True, text=True,
+    )  # fmt: skip
+    assert hub.returncode == 0, hub.stderr[-2000:]
+    subwords = {int(n): text for kind, n, text in pattern.findall(generated) if kind == "H"}
+    expected = [subwords[n].replace(" ", "").replace("▁", " ").strip() for n in sorted(subwords)]
+    assert hub.stdout.splitlines() == expected
+
+
+def test_interactive_with_ngram_phrases_needs_no_parse(data_directory, tmp_path):
+    train(data_directory, tmp_path, *PHRASE, "--max-update", "2")
+    output = run(
+        "fairseq-interactive", data_directory, "--user-dir", "fairseq_phrase", "--task",
+        "syntax_translation", "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--tokenizer",
+        "syntax", "--bpe", "syntax", "--source-parser", "none", "--max-len-b", "20",
+        stdin="Der Hund schläft.\n\n",
+    )  # fmt: skip
+    assert re.search(r"^D-0\t", output, re.MULTILINE)
+    assert re.search(r"^D-1\t", output, re.MULTILINE)
+
+
+def test_two_processes_train_as_one_with_the_doubled_batch(data_directory, tmp_path):
+    arguments = [*PHRASE, "--dropout", "0", "--max-update", "5", "--max-tokens", "1000"]
+    one = losses(train(data_directory, tmp_path / "one", *arguments, "--update-freq", "2"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [
+        sys.executable, str(Path(sys.executable).parent / "fairseq-train"), str(data_directory),
+        "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, *arguments,
+        "--save-dir", str(tmp_path / "two"), "--distributed-world-size", "2",
+        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-init-method",
+        f"tcp://127.0.0.1:{port}", "--distributed-no-spawn", "--distributed-rank",
+    ]  # fmt: skip
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [*command, rank],
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][-4000:]
+    two = losses(outputs[0])
+    assert sorted(two) == [1, 2, 3, 4, 5]
+    assert two == pytest.approx(one, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--phrase-unit", "word", "--phrase-mask", "hadamard", "--checkpoint-activations"],
+        ["--phrase-activation", "identity", "--phrase-init", "mean", "--update-freq", "2"],
+        ["--phrase-source", "none", "--phrase-mask", "all", "--encoder-normalize-before"],
+    ],
+    ids=["words-hadamard-checkpointed", "linear-mean", "no-phrases-all"],
+)
+def test_every_option_trains(data_directory, tmp_path, options):
+    after = losses(train(data_directory, tmp_path, *PHRASE, *options, "--max-update", "3"))
+    assert sorted(after) == [1, 2, 3]
+
+
+def test_ngram_phrases_train_from_a_plain_fairseq_data_directory(data_directory, tmp_path):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for path in data_directory.glob("*"):
+        if re.search(r"(^dict\.(de|en)\.txt|\.(de|en)\.(bin|idx))$", path.name):
+            (plain / path.name).symlink_to(path)
+    for task in ("translation", "syntax_translation"):
+        log = run(
+            "fairseq-train", plain, "--user-dir", "fairseq_phrase", "--task", task, *TRAINING,
+            "--save-dir", tmp_path / task, *PHRASE, "--max-update", "2",
+        )  # fmt: skip
+        assert sorted(losses(log)) == [1, 2]
+    message = train(plain, tmp_path / "tree", *PHRASE, "--phrase-source", "dependency", expect=1)
+    assert "syntax.de.json is missing" in message
+    assert "fairseq-phrase-preprocess" in message
+    assert "Traceback" not in message
+
+
+def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
+    data_directory, tmp_path
+):
+    log = run(
+        "fairseq-train", f"{data_directory}:{data_directory}", "--user-dir", "fairseq_phrase",
+        "--task", "syntax_translation", *TRAINING, "--save-dir", tmp_path, *PHRASE, "--phrase-source",
+        "dependency", "--max-epoch", "2", "--truncate-source", "--max-source-positions", "12",
+        "--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece", "--eval-bleu-args",
+        '{"beam": 1, "max_len_b": 10}', "--skip-invalid-size-inputs-valid-test",
+    )  # fmt: skip
+    assert "epoch 002 | valid on 'valid' subset" in log
+    assert re.search(r"valid on 'valid' subset .* bleu [\d.]+", log)
+
+
+@pytest.mark.parametrize("config", ["phrase_tiny", "phrase_multi30k"])
+def test_hydra_trains_from_every_configuration_file(data_directory, tmp_path, config):
+    sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
+    run(
+        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config,
+        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
+        f"task.data={data_directory}", "common.log_interval=1",
+        *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
+        "optimization.max_update=2", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",
+        f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["model"]["_name"] == config.replace("phrase", "phrase_transformer")
+    assert state["cfg"]["model"]["phrase_max_length"] == 3
+    assert state["model"]["encoder.layers.1.phrase_attn.q_proj.weight"].shape == (32, 32)
+
+
+def test_the_plot_command_draws_a_test_sentence(trained, data_directory, tmp_path):
+    picture = tmp_path / "attention.png"
+    run(
+        "fairseq-phrase-plot", "attention", data_directory, "--path",
+        trained[0] / "checkpoint_last.pt", "--index", "3", "--layer", "1", "--head", "2", "--out",
+        picture,
+    )  # fmt: skip
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 10_000

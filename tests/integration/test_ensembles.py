@@ -1,0 +1,56 @@
+"""Ensembles of models that take different inputs, by fairseq's commands."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fairseq_cli import generate
+from fairseq_cli import train as fairseq_train
+
+from fairseq_phrase.models import (  # noqa: F401 - registers the models
+    phrase_transformer,
+    structural_transformer,
+    tree_transformer,
+)
+from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
+from tests.support.commands import SIZES, TRAINING
+
+MODELS = {
+    "transformer": ["--arch", "transformer"],
+    "ngram": ["--arch", "phrase_transformer_tiny"],
+    "dependency": ["--arch", "phrase_transformer_tiny", "--phrase-source", "dependency"],
+    "structural": ["--arch", "structural_transformer_tiny", "--structural-relative"],
+    "tree": ["--arch", "tree_transformer_tiny"],
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_directory, tmp_path_factory):
+    """A checkpoint of each model, after one update."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, options in MODELS.items():
+        arguments = [
+            data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-update", "1",
+            "--max-tokens", "200", "--disable-validation",
+        ]  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+            fairseq_train.cli_main()
+    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+
+
+@pytest.mark.parametrize(
+    "names", ["transformer:dependency", "tree:transformer", "ngram:dependency:structural:tree"]
+)
+@pytest.mark.parametrize("mode", ["--beam=2", "--score-reference"])
+def test_each_model_of_an_ensemble_gets_what_it_takes(
+    data_directory, checkpoints, command, names, mode
+):
+    path = ":".join(str(checkpoints[name]) for name in names.split(":"))
+    printed = command(
+        generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", path, mode, "--max-len-b", "5", "--batch-size", "50", "--cpu",
+    )  # fmt: skip
+    assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100

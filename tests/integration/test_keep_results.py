@@ -1,0 +1,132 @@
+"""What is kept of a table: enough to make its report again, no test set, no path of this machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from fairseq_phrase.report.kept_logs import log_lines
+from tests.support.report_table import report, write_table
+from tests.support.repository import REPOSITORY
+from tests.support.run_folders import write_interactive
+
+
+def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
+    """Run a script of the repository; return what it printed."""
+    finished = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == expect, finished.stderr
+    return finished.stdout + finished.stderr
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A folder as a table's script leaves it."""
+    folder = write_table(tmp_path / "table")
+    (folder / "runs").rename(folder / "rows")
+    (folder / "settings").write_text("setting=tuned\n")
+    (folder / "provenance.txt").write_text("commit: abc\n")
+    (folder / "configs").mkdir()
+    (folder / "configs" / "k2.yaml").write_text("model: {}\n")
+    (folder / "data-bin").mkdir()
+    (folder / "data-bin" / "syntax.de.json").write_text(f'{{"parser": "spacy:{tmp_path}/de"}}\n')
+    (folder / "data-bin" / "train.de-en.de.bin").write_bytes(b"0")
+    run = folder / "rows" / "k2" / "seed1"
+    write_interactive(run / "interactive-test.txt", 60, 4.0)
+    (run / "commands.sh").write_text("fairseq-train DATA\n")
+    (run / "checkpoint_last.pt").write_bytes(b"0")
+    with open(run / "train.log", "a") as log:
+        log.write(
+            f"2026-11-20 22:45:00 | INFO | x | Saved checkpoint {tmp_path}/table/rows/k2/x.pt\n"
+        )
+    return folder
+
+
+ARGUMENTS = ("--baseline", "baseline", "--trials", "50")
+
+
+def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
+    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    kept = tmp_path / "results" / "mine"
+    assert f"wrote {kept}" in script("keep_results", table, kept, cwd=tmp_path)
+    after = report(table, *ARGUMENTS, runs=("../results/mine/runs",), out="again")
+    assert after == before
+    for name in ("report.csv", "report.tex", "curves.png"):
+        assert (table / "again" / name).read_bytes() == (kept / "report" / name).read_bytes()
+    text = (kept / "README.md").read_text()
+    assert "commit: abc" in text
+    assert before.strip() in text
+    shown = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert shown == ["report/curves.png", "report/lengths.png"]
+    assert all((kept / name).is_file() for name in shown)
+    files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+    assert {"settings", "configs/k2.yaml", "data-bin/syntax.de.json", "report/curves.png"} <= files
+    assert {path for path in files if path.startswith("runs/k2/seed1")} == {
+        f"runs/k2/seed1/{name}" for name in ("commands.sh", "generate-test.txt")
+    }
+    with tarfile.open(kept / "logs.tar.xz") as archive:
+        assert {name for name in archive.getnames() if name.startswith("runs/k2/seed1")} == {
+            f"runs/k2/seed1/{name}"
+            for name in (
+                "train.log", "generate-test.log", "interactive-test.txt", "interactive-test.log"
+            )
+        }  # fmt: skip
+    assert "with parsing" in before
+    assert not [path for path in files if path.endswith((".pt", ".bin"))]
+
+
+def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    script("keep_results", table, tmp_path / "kept", cwd=tmp_path)
+    manifest = tmp_path / "kept" / "data-bin" / "syntax.de.json"
+    assert manifest.read_text() == '{"parser": "spacy:de"}\n'
+    run = tmp_path / "kept" / "runs" / "k2" / "seed1"
+    logged = {
+        name: "\n".join(log_lines(run / name)) for name in ("train.log", "interactive-test.txt")
+    }
+    kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
+    assert kinds == {"D-", "Ge"}
+    spoken = logged["interactive-test.txt"].splitlines()
+    assert spoken == [f"S-{number}\t" for number in range(60)]
+    assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]
+    script("keep_results", table, tmp_path / "kept", cwd=table)
+    assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
+
+
+def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    kept = tmp_path / "kept"
+    script("keep_results", table, kept)
+    (kept / "stale").touch()
+    script("keep_results", table, kept)
+    assert not (kept / "stale").exists()
+    (kept / "settings").unlink()
+    assert "holds something else than a table's results" in script(
+        "keep_results", table, kept, expect=1
+    )
+    assert (kept / "README.md").is_file()
+    assert [path.name for path in tmp_path.glob(".results-*")] == []
+
+
+def test_a_table_without_a_report_is_named(table, tmp_path):
+    assert "has no report of runs" in script("keep_results", table, tmp_path / "kept", expect=1)
+    assert not (tmp_path / "kept").exists()
+    assert "no such folder" in script("keep_results", table / "no", tmp_path, expect=1)
+
+
+def test_provenance_names_command_commit_machine_and_versions(tmp_path):
+    text = script("provenance", "bash", "a script.sh", "--seeds", "1,2")
+    facts = dict(line.split(": ", 1) for line in text.splitlines() if line)
+    assert list(facts) == ["date", "command", "commit", "machine", "software", "environment"]
+    assert facts["command"] == "bash 'a script.sh' --seeds 1,2"
+    assert len(facts["commit"].split()[0]) == 40
+    assert "fairseq-fixed 0.12.3.1" in facts["software"]
+    assert "commit: unknown (no git repository)" in script("provenance", cwd=tmp_path)

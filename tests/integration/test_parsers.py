@@ -1,0 +1,293 @@
+"""Parsers: spaCy on real pipelines and hostile text, and words at white space."""
+
+import json
+import shutil
+import sys
+
+import pytest
+import spacy
+from hypothesis import given, settings
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser, resolve
+from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.spacy import SpacyParser, _unused
+from fairseq_phrase.syntax.sentence import join_white_space
+from tests.support.hostile import SNIPPETS, lines
+
+
+@pytest.fixture(scope="module")
+def parser(spacy_pipeline):
+    """The shared pipeline, or the one trained here."""
+    return SpacyParser(str(spacy_pipeline))
+
+
+@pytest.fixture(scope="module")
+def small_parser(trained_pipeline):
+    """The pipeline trained here, which sees sentences everywhere."""
+    return SpacyParser(str(trained_pipeline))
+
+
+def assert_well_formed(sentence, fields):
+    count = len(sentence.words)
+    assert len(sentence.space_before) == count
+    assert all(word and not any(map(str.isspace, word)) for word in sentence.words)
+    if "heads" in fields:
+        assert len(sentence.tree) == len(sentence.deprels) == len(sentence.tags) == count
+        assert all(sentence.deprels)
+        assert all(sentence.tags)
+
+
+def spelled(sentence):
+    """A sentence's words with the spaces that were between them."""
+    return "".join(sentence.marked_words()).replace("▁", " ").split()
+
+
+@pytest.mark.parametrize("name", ["parser", "small_parser"])
+def test_spacy_gives_one_tree_over_the_words_of_any_line(name, request):
+    adapter = request.getfixturevalue(name)
+
+    @given(lines())
+    @settings(max_examples=100, deadline=None)
+    def holds(line):
+        (sentence,) = adapter.parse([line])
+        assert_well_formed(sentence, adapter.fields)
+        assert spelled(sentence) == line.replace("▁", " ").split()
+        (tokenized,) = adapter.tokenize([line])
+        assert tokenized.words == sentence.words
+        assert tokenized.space_before == sentence.space_before
+        assert tokenized.tree is None
+
+    holds()
+
+
+def test_spacys_heads_and_labels_stand_as_spacy_gives_them(parser, spacy_pipeline):
+    line = "Ein Mann mit Hut kauft das alte Haus, weil es ihm gefällt."
+    (sentence,) = parser.parse([line])
+    document = spacy.load(spacy_pipeline)(line)
+    roots = [token.i for token in document if token.head.i == token.i]
+    expected = [roots[0] if token.i in roots else token.head.i for token in document]
+    assert sentence.words == [token.text for token in document]
+    assert sentence.tree.heads.tolist() == expected
+    assert sentence.deprels == [token.dep_ for token in document]
+    assert sentence.tags == [token.pos_ or "X" for token in document]
+
+
+def test_a_line_of_several_sentences_has_one_root(parser):
+    line = "Der Hund schläft. Die Katze wacht. Wo ist die Maus? Niemand weiß es."
+    document = parser._loaded(exclude=[])(line)
+    assert len(list(document.sents)) > 1, "the pipeline sees one sentence: choose another line"
+    (sentence,) = parser.parse([line])
+    heads = sentence.tree.heads.tolist()
+    assert [word for word, head in enumerate(heads) if word == head] == [sentence.tree.root]
+
+
+def test_white_space_tokens_leave_the_tree_and_spaces_are_remembered(parser):
+    (sentence,) = parser.parse(["  Der \t Hund\u00a0 bellt  (laut)."])
+    assert sentence.words == ["Der", "Hund", "bellt", "(", "laut", ")", "."]
+    assert sentence.space_before == [True, True, True, True, False, False, False]
+    assert_well_formed(sentence, parser.fields)
+
+
+@pytest.mark.parametrize("line", ["", " ", "\t", "\u2028 \u3000"])
+def test_a_line_without_text_has_no_words(parser, line):
+    (sentence,) = parser.parse([line])
+    assert (sentence.words, len(sentence.tree)) == ([], 0)
+
+
+def test_a_line_of_ten_thousand_words_has_a_tree(small_parser):
+    line = " ".join(["Die Katze schläft"] * 3333 + ["."])
+    (sentence,) = small_parser.parse([line])
+    assert len(sentence.words) == 10_000
+    assert sentence.tree.depths.max() > 0
+
+
+def test_lines_together_and_alone_have_the_same_trees(small_parser):
+    texts = ["Der Hund schläft.", "", *SNIPPETS, "Die Katze sieht den Hund im Haus."]
+    alone = [small_parser.parse([text])[0] for text in texts]
+    together = small_parser.parse(texts)
+    assert [sentence.words for sentence in together] == [sentence.words for sentence in alone]
+    assert [s.tree.heads.tolist() for s in together] == [s.tree.heads.tolist() for s in alone]
+
+
+def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
+    adapter = SpacyParser(str(trained_pipeline))
+    adapter.parse([])
+    adapter.tokenize([])
+    adapter._pipeline.max_length = adapter._tokenizer.max_length = 20
+    long = "Der Hund schläft, und sie wacht."
+    expected = Unparsed(
+        "the line has 32 characters, and this spaCy pipeline parses at most 20",
+        cut_at_white_space(long),
+    )
+    before, unparsed, after = adapter.parse(["Der Hund schläft.", long, "Ja"])
+    assert unparsed == expected
+    assert (len(before.tree), len(after.tree)) == (4, 1)
+    before, unparsed, after = adapter.parse_words([["Der", "Hund"], long.split(), ["Ja"]])
+    assert unparsed == expected
+    assert (len(before.tree), len(after.tree)) == (2, 1)
+    assert adapter.tokenize([long]) == [expected.sentence]
+
+
+def test_given_words_are_kept_exactly(parser):
+    words = [
+        "don't",
+        "A.B.",
+        "a,b",
+        "(x",
+        "👩‍👩‍👧‍👦",
+        "\u200b",
+        "\u200d",
+        "\0",
+        "שלום",
+        "▁",
+        "@-@",
+        "x" * 5000,
+    ]
+    sentence, empty, again = parser.parse_words([words, [], words])
+    assert sentence.words == again.words == words
+    assert sentence.space_before == [True] * len(words)
+    assert_well_formed(sentence, parser.fields)
+    assert (empty.words, len(empty.tree)) == ([], 0)
+
+
+@given(line=lines())
+@settings(max_examples=50)
+def test_any_words_can_be_given(parser, line):
+    (sentence,) = parser.parse_words([line.split()])
+    assert sentence.words == line.split()
+    assert_well_formed(sentence, parser.fields)
+
+
+def test_given_words_and_the_line_that_spells_them_have_the_same_tree(parser):
+    line = "Ein Mann mit Hut kauft das alte Haus"
+    (given_words,), (raw,) = parser.parse_words([line.split()]), parser.parse([line])
+    assert given_words.words == raw.words
+    assert given_words.tree.heads.tolist() == raw.tree.heads.tolist()
+    assert (given_words.deprels, given_words.tags) == (raw.deprels, raw.tags)
+
+
+def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
+    lines = ["Ein Mann kauft das Haus .", "Die Katze schläft ."]
+    parser.parse(lines)
+    whole = spacy.load(spacy_pipeline)
+    assert set(parser._pipeline.pipe_names) <= set(whole.pipe_names)
+    assert _unused(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
+    assert "tagger" not in _unused(["tok2vec", "tagger", "attribute_ruler", "parser"])
+    assert "tagger" not in _unused(["tagger", "morphologizer", "attribute_ruler", "parser"])
+    for sentence, document in zip(parser.parse(lines), whole.pipe(lines), strict=True):
+        assert sentence.tags == [token.pos_ or "X" for token in document]
+        assert sentence.deprels == [token.dep_ for token in document]
+
+
+def test_whatever_spacy_runs_into_is_not_the_users_error(parser):
+    with pytest.raises(UnicodeEncodeError):
+        parser.parse(["Hund \ud83d"])
+
+
+def test_a_pipeline_that_is_not_installed_is_named_with_its_command():
+    with pytest.raises(UserError, match="python -m spacy download de_no_such_pipeline"):
+        load_parser("spacy:de_no_such_pipeline")
+
+
+def test_spacy_that_is_not_installed_is_named_with_its_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(UserError, match="pip install spacy"):
+        load_parser("spacy:de_core_news_sm")
+
+
+def test_an_installed_package_that_is_no_pipeline_is_refused():
+    with pytest.raises(UserError, match="numpy is no spaCy pipeline"):
+        load_parser("spacy:numpy")
+
+
+def test_a_folder_that_is_no_pipeline_is_refused(tmp_path):
+    with pytest.raises(UserError, match=f"{tmp_path} is no spaCy pipeline"):
+        load_parser(f"spacy:{tmp_path}")
+
+
+def test_a_pipeline_without_a_parser_is_refused(tmp_path):
+    pipeline = spacy.blank("de")
+    pipeline.add_pipe("sentencizer")
+    pipeline.to_disk(tmp_path / "de_blank")
+    with pytest.raises(UserError, match="has no dependency parser, only sentencizer"):
+        load_parser(f"spacy:{tmp_path / 'de_blank'}")
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbled"])
+def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
+    folder = shutil.copytree(trained_pipeline, tmp_path / "de_damaged")
+    if damage == "missing":
+        (folder / "config.cfg").unlink()
+    else:
+        meta = json.loads((folder / "meta.json").read_text())
+        (folder / "config.cfg").write_text("[nlp]\nlang = \n")
+        (folder / "meta.json").write_text(json.dumps(meta))
+    adapter = SpacyParser(str(folder))
+    with pytest.raises(UserError, match=f"spaCy cannot load {folder}"):
+        adapter.parse(["Haus"])
+
+
+@pytest.mark.parametrize("spec", ["", ":", ":de", "Conllu", "None", "spacy de"])
+def test_an_unknown_parser_is_refused_with_those_there_are(spec):
+    with pytest.raises(UserError, match=r"expected spacy:MODEL, .*conllu\[:surface\], ptb or none"):
+        load_parser(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("spacy", "--parser spacy: expected spacy:MODEL"),
+        ("spacy:", "--parser spacy:: expected spacy:MODEL"),
+        ("stanza", r"--parser stanza: expected stanza:LANG\[@DIR\]"),
+        ("conllu:de", "--parser conllu:de: expected conllu:words or conllu:surface"),
+        ("ptb:x", "--parser ptb:x: expected ptb"),
+        ("none:x", "--parser none:x: expected none"),
+    ],
+)
+def test_an_argument_that_a_parser_does_not_take_is_refused(spec, message):
+    with pytest.raises(UserError, match=message):
+        load_parser(spec)
+
+
+def test_parsers_of_lines_and_of_files_are_told_apart(trained_pipeline):
+    for spec in ("none", f"spacy:{trained_pipeline}"):
+        assert isinstance(load_parser(spec), LineParser)
+    files: FileParser = load_parser("conllu")
+    assert not isinstance(files, LineParser)
+    assert files.suffix == "conllu"
+
+
+def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "de_model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("spacy:de_model") == f"spacy:{tmp_path / 'de_model'}"
+    assert resolve("spacy:de_core_news_sm") == "spacy:de_core_news_sm"
+    assert resolve("stanza:de@de_model") == f"stanza:de@{tmp_path / 'de_model'}"
+    assert resolve("stanza:de_model") == "stanza:de_model"
+    assert resolve("none") == "none"
+    assert resolve("conllu") == "conllu"
+    (tmp_path / "surface").mkdir()
+    assert resolve("conllu:surface") == "conllu:surface"
+    assert resolve("another:de_model") == f"another:{tmp_path / 'de_model'}"
+    assert resolve("another:model") == "another:model"
+    assert resolve("another") == "another"
+
+
+@given(lines())
+@settings(deadline=None)
+def test_without_a_parser_words_stand_between_white_space(line):
+    parser = load_parser("none")
+    (sentence,) = parser.parse([line])
+    assert sentence.words == line.split()
+    assert parser.tokenize([line]) == [sentence]
+    assert sentence.tree is None
+    assert_well_formed(sentence, parser.fields)
+
+
+@given(lines())
+@settings(deadline=None)
+def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
+    joined = join_white_space(text)
+    assert not any(map(str.isspace, joined))
+    assert joined.replace("▁", " ").split() == text.replace("▁", " ").split()

@@ -1,0 +1,343 @@
+"""What stands around a parser: failures, lengths, words that are kept, constituents."""
+
+import gzip
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
+from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from tests.support.hostile import SNIPPETS, lines
+from tests.support.repository import shared_data
+
+
+class Chains(LineParser):
+    """Each word depends on the one before it; it fails on lines that hold ``bad``."""
+
+    version = "chains"
+    fields: tuple[str, ...] = ("words", "heads", "deprels", "tags", "spans")
+
+    def __init__(self):
+        self.seen = []
+
+    def parse(self, lines):
+        self.seen.append(list(lines))
+        return [self.chain(line.split()) for line in lines]
+
+    def parse_words(self, sentences):
+        self.seen.append([list(words) for words in sentences])
+        return [self.chain(list(words)) for words in sentences]
+
+    def chain(self, words):
+        if "bad" in words:
+            raise KeyError("bad luck")
+        if "long" in words:
+            return Unparsed("too long", ParsedSentence(["?"], [True]))
+        count = len(words)
+        tree = DependencyTree([max(word - 1, 0) for word in range(count)])
+        labels = [f"{word}" for word in range(count)]
+        spaces = [False] * count
+        return ParsedSentence(words, spaces, tree, labels, labels, ConstituencyTree.flat(count))
+
+
+@pytest.fixture
+def around(monkeypatch):
+    """Make a pipeline around a parser."""
+
+    def make(parser, constituents="parser", tokenized=False):
+        monkeypatch.setattr(pipeline, "load_parser", lambda spec: parser)
+        return ParsingPipeline(ParsingOptions("mine", constituents, tokenized))
+
+    return make
+
+
+@given(st.lists(st.sampled_from(["", "a", "a b c", "bad", "x bad", "long", "d e"]), max_size=20))
+def test_only_the_lines_on_which_a_parser_fails_come_back_unparsed(texts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "load_parser", lambda spec: Chains())
+        parsed = ParsingPipeline(ParsingOptions("mine")).parse(texts)
+    assert len(parsed) == len(texts)
+    for sentence, text in zip(parsed, texts, strict=True):
+        if "bad" in text:
+            assert sentence == Unparsed(
+                "mine failed: KeyError: 'bad luck'", cut_at_white_space(text)
+            )
+        elif text == "long":
+            assert sentence.reason == "too long"
+        else:
+            assert sentence.words == text.split()
+
+
+def test_one_bad_line_in_a_thousand_costs_little(around):
+    parser = Chains()
+    around(parser).parse(["a b"] * 700 + ["bad"] + ["a"] * 300)
+    assert sum(map(len, parser.seen)) < 3.1 * 1001
+    assert len(parser.seen) < 25
+
+
+def test_lines_go_to_the_parser_by_length_and_come_back_in_order(around):
+    parser = Chains()
+    texts = ["a b c d", "", "x y", "z", "q q q"]
+    parsed = around(parser).parse(texts)
+    assert parser.seen == [sorted(texts, key=len)]
+    assert [sentence.words for sentence in parsed] == [text.split() for text in texts]
+
+
+@pytest.mark.parametrize("error", [UserError, MemoryError])
+def test_a_parser_that_cannot_be_used_at_all_stops_the_run(around, error):
+    class Broken(Chains):
+        def parse(self, lines):
+            raise error("no")
+
+        tokenize = parse
+
+    with pytest.raises(error):
+        around(Broken()).parse(["a", "b"])
+    with pytest.raises(error):
+        around(Broken()).tokenize("a")
+
+
+def test_a_generator_of_parses_will_do(around):
+    class Lazy(Chains):
+        def parse(self, lines):
+            yield from map(self.chain, map(str.split, lines))
+
+    parsed = around(Lazy()).parse(["a b", "bad", "c"])
+    assert [isinstance(sentence, Unparsed) for sentence in parsed] == [False, True, False]
+
+
+@pytest.mark.parametrize("change", [lambda parses: parses[1:], lambda parses: parses * 2])
+def test_fewer_or_more_parses_than_lines_are_no_parses(around, change):
+    class Miscounting(Chains):
+        def parse(self, lines):
+            return change(super().parse(lines))
+
+    parsed = around(Miscounting()).parse(["a", "b"])
+    assert all(isinstance(sentence, Unparsed) for sentence in parsed)
+    assert "parses of 1 lines came back" in parsed[0].reason
+
+
+TREE = DependencyTree([0, 0])
+FLAT = ConstituencyTree.flat(2)
+AB, TT = ["a", "b"], [True, True]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        (ParsedSentence(AB, [True], TREE, AB, AB, FLAT), "2 words, but space_before for 1"),
+        (ParsedSentence(AB, TT, None, AB, AB, FLAT), "2 words, but heads for 0"),
+        (ParsedSentence(AB, TT, DependencyTree([0]), AB, AB, FLAT), "2 words, but heads for 1"),
+        (ParsedSentence(AB, TT, TREE, ["a"], AB, FLAT), "2 words, but deprels for 1"),
+        (ParsedSentence(AB, TT, TREE, AB, [], FLAT), "2 words, but tags for 0"),
+        (ParsedSentence(AB, TT, TREE, AB, AB, None), "2 words, but spans for 0"),
+        (ParsedSentence(AB, TT, TREE, AB, AB, ConstituencyTree.flat(3)), "but spans for 3"),
+        (ParsedSentence(["a", ""], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
+        (ParsedSentence(["a", "b c"], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
+        (ParsedSentence(AB, TT, TREE, ["a", "b\u00a0c"], AB, FLAT), "its deprels is empty or"),
+        (ParsedSentence(AB, TT, TREE, AB, ["", "b"], FLAT), "its tags is empty or holds"),
+    ],
+)
+def test_a_parse_that_does_not_fit_its_words_counts_as_none(around, sentence, message):
+    class Sloppy(Chains):
+        def parse(self, lines):
+            return [sentence] * len(lines)
+
+    (unparsed,) = around(Sloppy()).parse(["a b"])
+    assert isinstance(unparsed, Unparsed)
+    assert unparsed.reason.startswith("mine gave an unusable parse: ")
+    assert message in unparsed.reason
+
+
+def test_constituents_are_the_parsers_or_from_dependencies_or_none(around):
+    parser = Chains()
+    made = {name: around(parser, name) for name in pipeline.CONSTITUENTS}
+    spans = {
+        name: [None if s.constituents is None else len(s.constituents) for s in p.parse(["a b c"])]
+        for name, p in made.items()
+    }
+    assert spans == {"parser": [1], "from-dependencies": [2], "none": [None]}
+    assert [("spans" in p.fields, p.constituents) for p in made.values()] == [
+        (True, "parser"),
+        (True, "from-dependencies"),
+        (False, "none"),
+    ]
+
+
+def test_constituents_of_dependencies_without_tags_have_a_label_all_the_same(around):
+    class Tagless(Chains):
+        fields = ("words", "heads")
+
+        def chain(self, words):
+            return ParsedSentence(words, [True] * len(words), super().chain(words).tree)
+
+    (sentence,) = around(Tagless(), "from-dependencies").parse(["a b"])
+    assert sentence.constituents == ConstituencyTree([(0, 2)], ["X"], 2)
+
+
+def test_constituents_from_dependencies_need_a_dependency_parser():
+    with pytest.raises(UserError, match="--parser ptb makes no dependency trees"):
+        ParsingPipeline(ParsingOptions("ptb", "from-dependencies"))
+
+
+@pytest.mark.parametrize("constituents", pipeline.CONSTITUENTS)
+def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents):
+    made = around(Chains(), constituents)
+    (unparsed,) = made.parse(["x bad y"])
+    sentence = made.flat(unparsed)
+    assert sentence.words == ["x", "bad", "y"]
+    assert sentence.tree.heads.tolist() == [0, 0, 0]
+    assert (sentence.deprels, sentence.tags) == (["root", "dep", "dep"], ["X", "X", "X"])
+    flat = None if constituents == "none" else ConstituencyTree.flat(3)
+    assert sentence.constituents == flat
+
+
+def test_a_line_that_cannot_be_tokenized_is_cut_as_it_is_where_it_cannot_be_parsed(around):
+    made = around(Chains())
+    assert made.tokenize("a b").words == ["a", "b"]
+    assert made.tokenize("a bad  one") == made.parse(["a bad  one"])[0].sentence
+
+
+def test_tokenized_words_are_kept_and_the_parser_sees_them_unescaped(around):
+    parser = Chains()
+    made = around(parser, tokenized=True)
+    line = "a &apos;s  well @-@ known\u00a0&#91;x&#93; &amp;amp; 👩‍👩‍👧‍👦 \0"
+    (sentence,) = made.parse([line])
+    assert parser.seen == [[["a", "'s", "well", "-", "known", "[x]", "&amp;", "👩‍👩‍👧‍👦", "\0"]]]
+    assert sentence.words == line.split() == made.tokenize(line).words
+    assert sentence.space_before == [True] * 9
+    assert sentence.tree.depths.tolist() == list(range(9))
+    (unparsed,) = made.parse(["&apos;s long"])
+    assert unparsed == Unparsed("too long", cut_at_white_space("&apos;s long"))
+
+
+def test_a_parser_that_changes_tokenized_words_has_not_parsed_them(around):
+    class Splitting(Chains):
+        def parse_words(self, sentences):
+            return [self.chain("".join(words).split("-")) for words in sentences]
+
+    same, other = around(Splitting(), tokenized=True).parse(["&lt;", "a b @-@ c"])
+    assert same.words == ["&lt;"]
+    assert other.sentence.words == ["a", "b", "@-@", "c"]
+    assert "expected word 1 to be 'a', found 'ab' (4 words in the text, 2 in the" in other.reason
+
+
+def test_a_parser_of_raw_text_alone_refuses_tokenized_text(around):
+    class RawOnly(Chains):
+        parse_words = LineParser.parse_words
+
+    with pytest.raises(UserError, match="chains cannot parse text that is already cut into words"):
+        around(RawOnly(), tokenized=True).parse(["a"])
+
+
+@given(lines(), st.booleans())
+def test_without_a_parser_every_line_keeps_its_words(line, tokenized):
+    made = ParsingPipeline(ParsingOptions("none", "parser", tokenized))
+    assert made.parse([line]) == [made.tokenize(line)] == [cut_at_white_space(line)]
+
+
+@settings(max_examples=60)
+@given(st.lists(lines(4), max_size=5))
+def test_spacy_keeps_tokenized_words_whatever_they_are(trained_pipeline, texts):
+    options = ParsingOptions(f"spacy:{trained_pipeline}", "from-dependencies", tokenized=True)
+    for sentence, text in zip(loaded(options).parse(texts), texts, strict=True):
+        assert not isinstance(sentence, Unparsed), sentence.reason
+        assert sentence.words == text.split()
+        assert len(sentence.tree) == sentence.constituents.num_words == len(sentence.words)
+
+
+_LOADED: dict = {}
+
+
+def loaded(options):
+    """A pipeline that is loaded once."""
+    if options not in _LOADED:
+        _LOADED[options] = ParsingPipeline(options)
+    return _LOADED[options]
+
+
+def test_moses_tokenized_text_keeps_its_words_under_spacy(spacy_pipeline):
+    folder = shared_data("wmt")
+    if folder is None:
+        texts = ["Es ist &quot; gut &quot; , sagt O &apos;Neill @-@ Müller &#91; 1 &#93; ."] * 5
+    else:
+        with gzip.open(folder / "slice10k.de.gz", "rt", encoding="utf-8") as stream:
+            texts = [line.rstrip("\n") for line in itertools.islice(stream, 300)]
+    made = loaded(ParsingOptions(f"spacy:{spacy_pipeline}", "from-dependencies", tokenized=True))
+    parsed = made.parse([*texts, *SNIPPETS])
+    for sentence, text in zip(parsed, [*texts, *SNIPPETS], strict=True):
+        assert sentence.words == text.split()
+    assert sum(len(sentence.constituents) for sentence in parsed) > len(texts)
+
+
+class Rows(FileParser):
+    """Parses that stand in the file as words."""
+
+    suffix = "rows"
+    version = "rows"
+    fields: tuple[str, ...] = ("words", "heads")
+
+    def read(self, path, lines):
+        for row, _line in zip(path.read_text().splitlines(), lines, strict=True):
+            words = row.split()
+            tree = DependencyTree([0] * len(words))
+            yield ParsedSentence(words, [False] * len(words), tree)
+
+
+@pytest.mark.parametrize(
+    ("parser", "line", "text", "words"),
+    [
+        ("ptb", "(S (X well) (HYPH -) (X known) (-LRB- -LRB-) (POS 's))", "well @-@ known ( &apos;s",
+         ["well", "@-@", "known", "(", "&apos;s"]),
+        ("ptb", "(S (X &) (X <))", "&amp; &lt;", ["&amp;", "&lt;"]),
+        ("conllu", "1\t's\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No", "&apos;s", ["&apos;s"]),
+        ("conllu:surface", "1-2\tzum\t_\t_\t_\t_\t_\t_\t_\t_\n1\tzu\t_\tX\t_\t_\t0\troot\t_\t_\n"
+         "2\tdem\t_\tX\t_\t_\t1\tdet\t_\t_", "zum", ["zum"]),
+    ],
+)  # fmt: skip
+def test_files_of_parses_fit_tokenized_text(tmp_path, parser, line, text, words):
+    path = tmp_path / "parses"
+    path.write_text(f"{line}\n", encoding="utf-8")
+    for tokenized in (True, False):
+        made = ParsingPipeline(ParsingOptions(parser, "parser", tokenized))
+        plain = " ".join(map(unescape_moses, text.split()))
+        (sentence,) = made.read(path, iter([text if tokenized else plain]))
+        assert not isinstance(sentence, Unparsed), sentence.reason
+        assert sentence.words == (words if tokenized else plain.split())
+
+
+def test_files_of_parses_with_other_words_than_the_tokenized_text_are_refused_line_by_line(
+    tmp_path,
+):
+    path = tmp_path / "parses"
+    row = "{}\t{}\t_\tX\t_\t_\t{}\troot\t_\t_\n"
+    path.write_text(
+        "1-2\tzum\t_\t_\t_\t_\t_\t_\t_\t_\n" + row.format(1, "zu", 0) + row.format(2, "dem", 1)
+        + "\n" + row.format(1, "ab", 0) + row.format(2, "c", 1) + "\n" + row.format(1, "ab", 0)
+    )  # fmt: skip
+    made = ParsingPipeline(ParsingOptions("conllu", "parser", tokenized=True))
+    first, second, third = made.read(path, iter(["zum", "a bc", "ab"]))
+    assert "expected word 1 to be 'zum', found 'zu' (1 words in the text, 2" in first.reason
+    assert "expected word 1 to be 'a', found 'ab' (2 words in the text, 2" in second.reason
+    assert second.sentence.words == ["a", "bc"]
+    assert third.words == ["ab"]
+
+
+def test_what_comes_out_of_files_is_finished_like_what_a_parser_makes(around, tmp_path):
+    path = tmp_path / "parses"
+    path.write_text("a b\nc\n")
+    for tokenized in (True, False):
+        made = around(Rows(), "from-dependencies", tokenized)
+        assert made.fields == ("words", "heads", "spans")
+        first, second = made.read(path, iter(["a b", "c"]))
+        assert first.constituents == ConstituencyTree([(0, 2)], ["X"], 2)
+        assert len(second.constituents) == 0
+        assert first.space_before == [tokenized] * 2

@@ -1,0 +1,300 @@
+"""Preprocessing: what it writes, that fairseq reads it, and that it does not depend on how."""
+
+import gzip
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.corpus.options import splits_of
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.alignment import check_words
+from fairseq_phrase.text import read_lines
+from tests.support.hostile import SNIPPETS
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def read_by_fairseq(directory, split, language, pair="de-en"):
+    """A split's sentences as SentencePiece text, through fairseq's own reader."""
+    dictionary = Dictionary.load(str(directory / f"dict.{language}.txt"))
+    path = str(directory / f"{split}.{pair}.{language}")
+    dataset = data_utils.load_indexed_dataset(path, dictionary, "mmap")
+    return [dictionary.string(dataset[index], "sentencepiece") for index in range(len(dataset))]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def small_corpus(synthetic_corpus, tmp_path):
+    """A copy of the corpus' valid split as train, with its test split, free to be changed."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for new, old in (("train", "valid"), ("test", "test")):
+        for suffix in ("de", "en", "de.conllu"):
+            shutil.copyfile(synthetic_corpus / f"{old}.{suffix}", folder / f"{new}.{suffix}")
+    return folder
+
+
+def with_model_of(directory):
+    """Options that reuse a data directory's subwords."""
+    files = {"--sentencepiece-model": "spm.model", "--srcdict": "dict.de.txt"}
+    files["--tgtdict"] = "dict.en.txt"
+    return [part for name, file in files.items() for part in (name, str(directory / file))]
+
+
+def preprocess(folder, destination, *options, splits=("train", "test")):
+    prefixes = [f"--{split}pref={folder / split}" for split in splits]
+    size = [] if "--sentencepiece-model" in options else ["--vocab-size", "200"]
+    main(["-s", "de", "-t", "en", *prefixes, "--destdir", str(destination), *size, *options])
+    return destination
+
+
+def test_fairseq_reads_the_text_back(data_directory, synthetic_corpus):
+    for split in ("train", "valid", "test"):
+        for language in ("de", "en"):
+            lines = list(read_lines(synthetic_corpus / f"{split}.{language}"))
+            assert read_by_fairseq(data_directory, split, language) == lines
+
+
+def test_the_joined_dictionary_is_one_for_both_languages(data_directory):
+    german, english = ((data_directory / f"dict.{name}.txt").read_bytes() for name in ("de", "en"))
+    assert german == english
+
+
+def test_the_parses_are_those_of_the_treebank(data_directory, synthetic_corpus):
+    store = ParseStore(data_directory, "test.de-en", "de", set(FIELDS))
+    relations, tags = (
+        Dictionary.load(str(data_directory / f"dict.{name}.txt")) for name in ("deprel", "tag")
+    )
+    text = synthetic_corpus / "test.de"
+    gold = list(ConlluFiles().read(synthetic_corpus / "test.de.conllu", read_lines(text)))
+    assert len(store) == len(gold)
+    for index, sentence in enumerate(gold):
+        parse = store[index]
+        assert parse["heads"].tolist() == sentence.tree.heads.tolist()
+        assert [relations[number] for number in parse["deprels"]] == sentence.deprels
+        assert [tags[number] for number in parse["tags"]] == sentence.tags
+        check_words(parse["words"])
+
+
+def test_each_subword_is_numbered_with_the_word_it_is_of(data_directory, synthetic_corpus):
+    dictionary = Dictionary.load(str(data_directory / "dict.de.txt"))
+    path = str(data_directory / "test.de-en.de")
+    dataset = data_utils.load_indexed_dataset(path, dictionary, "mmap")
+    store = ParseStore(data_directory, "test.de-en", "de", {"words"})
+    text = synthetic_corpus / "test.de"
+    gold = ConlluFiles().read(synthetic_corpus / "test.de.conllu", read_lines(text))
+    for index, sentence in enumerate(gold):
+        spelled = [""] * len(sentence.words)
+        for token, word in zip(dataset[index][:-1], store[index]["words"], strict=True):
+            spelled[word] += dictionary[token]
+        assert spelled == sentence.marked_words()
+
+
+def test_the_manifest_counts_what_was_written(data_directory):
+    manifest = Manifest.load(data_directory, "de")
+    assert (manifest.parser, manifest.fields) == ("conllu", list(FIELDS))
+    record = manifest.splits["test.de-en"]
+    store = ParseStore(data_directory, "test.de-en", "de", {"words", "heads"})
+    assert record.sentences == len(store) == 100
+    assert record.words == sum(len(store[index]["heads"]) for index in range(100))
+    assert record.subwords == sum(len(store[index]["words"]) for index in range(100))
+
+
+def test_nothing_but_the_documented_files_is_left(data_directory):
+    ends = ("bin", "idx")
+    text = {f"{s}.de-en.{lang}" for s in ("train", "valid", "test") for lang in ("de", "en")}
+    parses = {f"{s}.de-en.de.{field}" for s in ("train", "valid", "test") for field in FIELDS}
+    dictionaries = {f"dict.{name}.txt" for name in ("de", "en", "deprel", "tag", "constituent")}
+    expected = {f"{name}.{end}" for name in text | parses for end in ends} | dictionaries
+    # What holds one value per word shares one index.
+    expected -= {f"{name}.idx" for name in parses if name.endswith(("deprels", "tags"))}
+    expected |= {"spm.model", "syntax.de.json"}
+    assert {path.name for path in data_directory.iterdir()} == expected
+    assert {path.name for path in data_directory.parent.iterdir()} == {data_directory.name}
+
+
+def test_the_command_runs_as_a_module_and_reports_its_counts(small_corpus, tmp_path):
+    command = [sys.executable, "-m", "fairseq_phrase.cli.preprocess", "-s", "de", "-t", "en"]
+    command += ["--trainpref", str(small_corpus / "train"), "--destdir", str(tmp_path / "out")]
+    command += ["--vocab-size", "200", "--parser", "conllu"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "train: 100 sentence pairs" in done.stdout
+    assert "writing train" in done.stderr  # the progress bar
+    assert len(ParseStore(tmp_path / "out", "train.de-en", "de", {"heads"})) == 100
+
+
+def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
+    plain = preprocess(small_corpus, tmp_path / "plain", "--parser", "conllu")
+    for path in list(small_corpus.iterdir()):
+        (path.parent / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    compressed = preprocess(small_corpus, tmp_path / "compressed", "--parser", "conllu")
+    assert contents(compressed) == contents(plain)
+
+
+@pytest.mark.parametrize("parser", ["none", "spacy"])
+def test_the_number_of_workers_changes_nothing(
+    small_corpus, tmp_path, parser, trained_pipeline, monkeypatch
+):
+    monkeypatch.setattr(corpus_module, "LINES_PER_WORKER", 10)
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 7)
+    spec = f"spacy:{trained_pipeline}" if parser == "spacy" else parser
+    one, two = (
+        preprocess(small_corpus, tmp_path / number, "--parser", spec, "--workers", number,
+                   splits=("train",))
+        for number in "12"
+    )  # fmt: skip
+    assert contents(two) == contents(one)
+
+
+def test_the_same_run_again_gives_the_same_files(small_corpus, tmp_path):
+    first = contents(preprocess(small_corpus, tmp_path / "out", "--parser", "conllu"))
+    assert contents(preprocess(small_corpus, tmp_path / "out", "--parser", "conllu")) == first
+
+
+def test_without_a_parser_there_are_words_and_no_trees(small_corpus, tmp_path):
+    out = preprocess(small_corpus, tmp_path / "out", splits=("train",))
+    assert Manifest.load(out, "de").fields == ["words"]
+    assert not list(out.glob("*heads*"))
+    assert not (out / "dict.deprel.txt").exists()
+    words = ParseStore(out, "train.de-en", "de", {"words"})
+    lines = list(read_lines(small_corpus / "train.de"))
+    assert [words[i]["words"][-1] + 1 for i in range(len(words))] == [len(x.split()) for x in lines]
+
+
+def test_the_current_folder_can_be_the_destination(small_corpus, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    preprocess(small_corpus, ".")
+    assert (tmp_path / "here" / "syntax.de.json").is_file()
+    assert not (tmp_path / "here" / ".partial").exists()
+
+
+def test_a_pipelines_folder_is_named_so_that_it_is_found_from_elsewhere(
+    small_corpus, tmp_path, monkeypatch, trained_pipeline
+):
+    monkeypatch.chdir(trained_pipeline.parent)
+    out = preprocess(small_corpus, tmp_path / "out", "--parser", f"spacy:{trained_pipeline.name}")
+    assert Manifest.load(out, "de").parser == f"spacy:{trained_pipeline}"
+
+
+def with_gaps(folder, split):
+    """Empty a source, a target and both sides; return the lines that are left whole."""
+    sides = {lang: list(read_lines(folder / f"{split}.{lang}")) for lang in ("de", "en")}
+    sides["de"][3] = ""
+    sides["en"][5] = "  \t "
+    sides["de"][8] = sides["en"][8] = "\u2028"
+    for language, lines in sides.items():
+        write_lines(folder / f"{split}.{language}", lines)
+    return [i for i in range(len(sides["de"])) if i not in (3, 5, 8)]
+
+
+def test_training_pairs_with_an_empty_side_are_left_out_and_counted(small_corpus, tmp_path, capsys):
+    kept = with_gaps(small_corpus, "train")
+    out = preprocess(small_corpus, tmp_path / "out")
+    assert "train: 97 sentence pairs" in (printed := capsys.readouterr().out)
+    assert "left out: 3 empty" in printed
+    for language in ("de", "en"):
+        lines = list(read_lines(small_corpus / f"train.{language}"))
+        assert read_by_fairseq(out, "train", language) == [lines[index] for index in kept]
+    words = ParseStore(out, "train.de-en", "de", {"words"})
+    lines = [list(read_lines(small_corpus / "train.de"))[index] for index in kept]
+    assert [words[i]["words"][-1] + 1 for i in range(len(words))] == [len(x.split()) for x in lines]
+
+
+def test_test_sets_keep_every_line(small_corpus, tmp_path, capsys, data_directory):
+    with_gaps(small_corpus, "test")
+    limits = ("--max-length", "5", "--strict")
+    reused = with_model_of(data_directory)
+    out = preprocess(small_corpus, tmp_path / "out", *limits, *reused, splits=("test",))
+    printed = capsys.readouterr().out
+    assert "test: 100 sentence pairs" in printed
+    for language in ("de", "en"):
+        expected = [line.strip() for line in read_lines(small_corpus / f"test.{language}")]
+        assert read_by_fairseq(out, "test", language) == expected
+    words = ParseStore(out, "test.de-en", "de", {"words"})
+    assert [len(words[index]["words"]) for index in (3, 8)] == [0, 0]
+
+
+def test_a_training_line_over_the_limit_is_left_out_and_counted(small_corpus, tmp_path, capsys):
+    for language in ("de", "en"):
+        lines = list(read_lines(small_corpus / f"train.{language}"))
+        lines[4] = " ".join(["Haus"] * 10_000) if language == "en" else lines[4]
+        write_lines(small_corpus / f"train.{language}", lines)
+    out = preprocess(small_corpus, tmp_path / "out", "--parser", "conllu")
+    assert "train: 99 sentence pairs" in (printed := capsys.readouterr().out)
+    assert "left out: 1 too long" in printed
+    assert len(ParseStore(out, "train.de-en", "de", {"heads"})) == 99
+
+
+def test_a_line_too_long_for_the_parser_is_left_out_and_counted(
+    small_corpus, tmp_path, capsys, trained_pipeline, monkeypatch
+):
+    import spacy
+
+    monkeypatch.setattr(spacy.language.Language, "__init__", short_lines_only(spacy))
+    lines = list(read_lines(small_corpus / "train.de"))
+    lines[2] = "der Hund " * 1000
+    write_lines(small_corpus / "train.de", lines)
+    preprocess(small_corpus, tmp_path / "out", "--parser", f"spacy:{trained_pipeline}",
+               "--on-error", "skip", splits=("train",))  # fmt: skip
+    assert "left out: 1 too long" in capsys.readouterr().out
+
+
+def short_lines_only(spacy):
+    """A spaCy constructor whose pipelines parse no more than 2,000 characters."""
+    original = spacy.language.Language.__init__
+
+    def construct(self, *args, **kwargs):
+        original(self, *args, **{**kwargs, "max_length": 2000})
+
+    return construct
+
+
+def test_a_later_split_is_made_with_the_training_datas_model_and_dictionaries(
+    small_corpus, tmp_path, data_directory
+):
+    options = ("--parser", "conllu", *with_model_of(data_directory))
+    out = preprocess(small_corpus, tmp_path / "out", *options, splits=("test",))
+    same = [f"test.de-en.{name}" for name in ("de.bin", "en.bin", "de.words.bin", "de.heads.bin")]
+    for name in [*same, "dict.de.txt", "spm.model"]:
+        assert (out / name).read_bytes() == (data_directory / name).read_bytes()
+
+
+def test_further_valid_and_test_sets_are_numbered():
+    assert list(splits_of("a", "b,c", "d,e,f")) == [
+        ("train", "a"), ("valid", "b"), ("valid1", "c"), ("test", "d"), ("test1", "e"),
+        ("test2", "f"),
+    ]  # fmt: skip
+    assert list(splits_of(None, None, "d")) == [("test", "d")]
+
+
+def test_text_of_any_characters_stays_beside_its_parse(small_corpus, tmp_path, trained_pipeline):
+    hostile = [text for text in SNIPPETS if "\r" not in text]
+    for language in ("de", "en"):
+        write_lines(small_corpus / f"test.{language}", [f"der {text} Hund" for text in hostile])
+    out = preprocess(small_corpus, tmp_path / "out", "--parser", f"spacy:{trained_pipeline}")
+    store = ParseStore(out, "test.de-en", "de", {"words", "heads"})
+    dictionary = Dictionary.load(str(out / "dict.de.txt"))
+    text = data_utils.load_indexed_dataset(str(out / "test.de-en.de"), dictionary, "mmap")
+    assert len(store) == len(text) == len(hostile)
+    # Every line keeps its first and last word, so no line has been cut or shifted.
+    for index in range(len(text)):
+        spelled = dictionary.string(text[index], "sentencepiece").split()
+        assert (spelled[0], spelled[-1]) == ("der", "Hund")
+    assert np.array_equal(text.sizes - 1, [len(store[i]["words"]) for i in range(len(store))])

@@ -1,0 +1,318 @@
+"""Either side parsed, text that is tokenized already, other subwords, other people's corpora."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import sentencepiece
+from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+from fairseq.data import Dictionary, data_utils
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
+from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.text import read_lines
+from tests.support.repository import shared_data, shared_pipeline
+
+
+def preprocess(folder, out, *options, languages=("de", "en"), splits=("train",)):
+    prefixes = [f"--{split}pref={folder / split}" for split in splits]
+    pair = ["-s", languages[0], "-t", languages[1]]
+    main([*pair, *prefixes, "--destdir", str(out), "--vocab-size", "500", *map(str, options)])
+    return out
+
+
+def store_of(out, language, split="train.de-en", fields=FIELDS):
+    return ParseStore(out, split, language, set(fields))
+
+
+def texts(out, language, split="train.de-en"):
+    """The binarized text as subwords, end of sentence left out."""
+    dictionary = Dictionary.load(str(out / f"dict.{language}.txt"))
+    dataset = data_utils.load_indexed_dataset(str(out / f"{split}.{language}"), dictionary, "mmap")
+    return [[dictionary[index] for index in sentence[:-1]] for sentence in dataset]
+
+
+@pytest.fixture(scope="module")
+def both(synthetic_corpus, tmp_path_factory):
+    """Both sides parsed from gold constituency trees."""
+    out = tmp_path_factory.mktemp("both") / "data"
+    return preprocess(synthetic_corpus, out, "--parser", "ptb", "--parse", "both",
+                      "--joined-dictionary")  # fmt: skip
+
+
+def test_both_sides_have_the_trees_of_their_own_files(both, synthetic_corpus):
+    for language in ("de", "en"):
+        text = synthetic_corpus / f"train.{language}"
+        gold = BracketFiles().read(synthetic_corpus / f"train.{language}.ptb", read_lines(text))
+        store = store_of(both, language, fields=("words", "tags", "spans"))
+        labels = Dictionary.load(str(both / "dict.constituent.txt"))
+        for index, sentence in enumerate(islice(gold, 300)):
+            tree = sentence.constituents.collapsed()
+            expected = {
+                (start, end, label)
+                for (start, end), label in zip(tree.spans.tolist(), tree.labels, strict=True)
+            }
+            parse = store[index]
+            split_words = np.flatnonzero(np.bincount(parse["words"]) > 1)
+            expected |= {(word, word + 1, sentence.tags[word]) for word in split_words.tolist()}
+            spans = parse["spans"].tolist()
+            assert {(start, end, labels[label]) for start, end, label in spans} == expected
+            assert len(spans) == len(tree) + len(split_words)
+
+
+def test_a_split_word_stands_below_the_constituent_over_it_alone(both):
+    store = store_of(both, "en", fields=("words", "spans"))
+    tags = Dictionary.load(str(both / "dict.tag.txt"))
+    labels = Dictionary.load(str(both / "dict.constituent.txt"))
+    found = 0
+    for index in range(len(store)):
+        spans = store[index]["spans"].tolist()
+        for lower, upper in pairwise(spans):
+            if lower[:2] == upper[:2]:
+                assert labels[lower[2]] in tags.indices
+                assert labels[upper[2]] not in tags.indices
+                found += 1
+    assert found > 10
+
+
+def test_the_subwords_of_a_parsed_side_spell_its_text(both, synthetic_corpus):
+    for language in ("de", "en"):
+        lines = read_lines(synthetic_corpus / f"train.{language}")
+        for pieces, line in zip(texts(both, language), lines, strict=True):
+            assert "".join(pieces).replace("▁", " ").strip() == line
+
+
+def test_the_target_alone_can_be_parsed_for_the_other_direction(synthetic_corpus, tmp_path):
+    out = preprocess(synthetic_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "target",
+                     "--joined-dictionary")  # fmt: skip
+    assert not Manifest.path(out, "de").exists()
+    assert len(store_of(out, "en", fields=("words", "heads"))) == 2000
+
+
+def test_each_side_can_have_its_own_parser(synthetic_corpus, tmp_path):
+    out = preprocess(synthetic_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "both",
+                     "--target-parser", "ptb", "--constituents", "parser")  # fmt: skip
+    assert Manifest.load(out, "de").fields == ["words", "heads", "deprels", "tags"]
+    assert Manifest.load(out, "en").fields == ["words", "tags", "spans"]
+
+
+def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
+    synthetic_corpus, tmp_path, trained_pipeline, capsys
+):
+    german = ["--parser", f"spacy:{trained_pipeline}", "--parse", "both"]
+    with pytest.raises(SystemExit) as stopped:
+        preprocess(synthetic_corpus, tmp_path / "out", *german)
+    assert stopped.value.code == 2
+    assert "name the parser of the en side with --target-parser" in capsys.readouterr().err
+    out = preprocess(synthetic_corpus, tmp_path / "out", *german, "--target-parser", "conllu")
+    assert Manifest.load(out, "en").parser == "conllu"
+
+
+def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
+    out = preprocess(synthetic_corpus, tmp_path / "out", "--parse", "target",
+                     "--target-parser", "conllu")  # fmt: skip
+    assert Manifest.load(out, "en").parser == "conllu"
+
+
+def test_the_text_is_binarized_as_fairseq_would(both, tmp_path):
+    for language in ("de", "en"):
+        pieces = tmp_path / f"pieces.{language}"
+        lines = (" ".join(line) for line in texts(both, language))
+        pieces.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        dictionary = Dictionary.load(str(both / f"dict.{language}.txt"))
+        FileBinarizer.multiprocess_dataset(
+            str(pieces),
+            "mmap",
+            VocabularyDatasetBinarizer(dictionary, str.split),
+            str(tmp_path / f"train.{language}"),
+            vocab_size=len(dictionary),
+            num_workers=1,
+        )
+        for end in ("bin", "idx"):
+            ours = both / f"train.de-en.{language}.{end}"
+            assert ours.read_bytes() == (tmp_path / f"train.{language}.{end}").read_bytes()
+
+
+def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corpus, tmp_path):
+    dictionary = Dictionary()
+    for language in ("de", "en"):
+        pieces = tmp_path / f"pieces.{language}"
+        lines = (" ".join(line) for line in texts(both, language))
+        pieces.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        Dictionary.add_file_to_dictionary(str(pieces), dictionary, str.split, 1)
+    dictionary.finalize(padding_factor=8)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    assert (tmp_path / "dict.txt").read_bytes() == (both / "dict.de.txt").read_bytes()
+
+
+# SentencePiece
+
+
+def test_sentencepiece_is_trained_on_a_sample_of_a_large_text(both, synthetic_corpus, tmp_path):
+    """2,000 lines a side: a sample of half of them gives another model, all of them the same."""
+    models = {
+        lines: preprocess(synthetic_corpus, tmp_path / str(lines), "--sentencepiece-lines", lines)
+        for lines in (2000, 4000)
+    }
+    whole = (both / "spm.model").read_bytes()
+    assert (models[4000] / "spm.model").read_bytes() == whole
+    assert (models[2000] / "spm.model").read_bytes() != whole
+
+
+def test_the_default_vocabulary_fits_a_small_text(synthetic_corpus, tmp_path, capsys):
+    prefix = synthetic_corpus / "valid"
+    main(["-s", "de", "-t", "en", "--trainpref", str(prefix), "--destdir", str(tmp_path / "out")])
+    said = re.search(r"gives (\d+) subwords at most, not 8000", capsys.readouterr().err)
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "spm.model"))
+    assert pieces.get_piece_size() == int(said[1])
+
+
+# Moses' tokens and subword-nmt
+
+
+@pytest.fixture(scope="module")
+def moses(tmp_path_factory):
+    """Moses-tokenized text: real WMT text where it is at hand, else some made up."""
+    folder = tmp_path_factory.mktemp("moses")
+    wmt = shared_data("wmt")
+    for language in ("de", "en"):
+        if wmt is not None:
+            with gzip.open(wmt / f"slice10k.{language}.gz", "rt", encoding="utf-8") as stream:
+                # The English side of the fifth is empty, and its pair would be left out.
+                lines = list(islice(stream, 5, 400))
+        else:
+            lines = ["Das ist Peter &apos;s Haus @-@ Boot &amp; &quot; mehr &quot; .\n"] * 400
+        (folder / f"train.{language}").write_text("".join(lines), encoding="utf-8")
+    with (
+        open(folder / "train.de", encoding="utf-8") as text,
+        open(folder / "codes", "w", encoding="utf-8") as codes,
+    ):
+        learn_bpe(text, codes, 300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bpe_data(moses, spacy_pipeline, tmp_path_factory):
+    out = tmp_path_factory.mktemp("bpe") / "data"
+    return preprocess(
+        moses, out, "--source-tokenized", "--bpe", "subword_nmt", "--bpe-codes", moses / "codes",
+        "--parser", f"spacy:{spacy_pipeline}", "--constituents", "from-dependencies",
+        "--max-length", "2000",
+    )  # fmt: skip
+
+
+def test_moses_words_stay_as_they_are_and_are_cut_by_subword_nmt(bpe_data, moses):
+    with open(moses / "codes", encoding="utf-8") as codes:
+        bpe = BPE(codes)
+    lines = [line for line in read_lines(moses / "train.de") if line.strip()]
+    cut = [bpe.process_line(line).split() for line in lines]
+    assert texts(bpe_data, "de") == cut
+    store = store_of(bpe_data, "de")
+    for index, line in enumerate(lines):
+        assert len(store[index]["heads"]) == len(line.split())
+
+
+def test_the_parser_sees_what_the_escapes_stand_for(moses, spacy_pipeline, bpe_data):
+    import spacy
+
+    nlp = spacy.load(spacy_pipeline)
+    store = store_of(bpe_data, "de", fields=("heads",))
+    lines = [line for line in read_lines(moses / "train.de") if line.strip()]
+    escaped = [index for index, line in enumerate(lines) if "&" in line or "@-@" in line][:20]
+    assert escaped
+    for index in escaped:
+        words = [unescape_moses(word) for word in lines[index].split()]
+        tree = nlp(spacy.tokens.Doc(nlp.vocab, words=words))
+        roots = [token.i for token in tree if token.head.i == token.i]
+        expected = [token.head.i for token in tree]
+        for root in roots[1:]:
+            expected[root] = roots[0]
+        assert store[index]["heads"].tolist() == expected
+
+
+def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
+    config = SyntaxEncoderConfig(
+        syntax_data=str(bpe_data), syntax_lang="de", syntax_parser=f"spacy:{spacy_pipeline}"
+    )
+    tokenizer, bpe = SyntaxTokenizer(config), SyntaxBPE(config)
+    lines = [line for line in read_lines(moses / "train.de") if line.strip()]
+    for line, pieces in islice(zip(lines, texts(bpe_data, "de"), strict=True), 50):
+        assert bpe.encode(tokenizer.encode(line)).split() == pieces
+        assert bpe.decode(" ".join(pieces)) == " ".join(line.split())
+
+
+def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, capsys):
+    for options, message in (
+        (["--bpe", "subword_nmt"], "needs the codes that it learned: --bpe-codes FILE"),
+        (["--bpe-codes", moses / "codes"], "--bpe-codes goes with --bpe subword_nmt"),
+        (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "are not there"),
+        (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
+        (["--parse", "target", "--source-tokenized"], "where the source is not parsed"),
+        (["--target-parser", "ptb"], "--target-parser goes with --parse both or --parse target"),
+        (
+            ["--parse", "target", "--parser", "ptb", "--target-parser", "conllu"],
+            "--parse target: give --parser or --target-parser, not both",
+        ),
+        (["--parser", "none", "--constituents", "from-dependencies"], "makes no dependency trees"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            preprocess(moses, tmp_path / "out", *options)
+        assert stopped.value.code == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+# Real text
+
+
+def test_the_shared_pipelines_parse_a_corpus_of_real_text(
+    tmp_path, synthetic_corpus, trained_pipeline
+):
+    multi30k, pipeline = shared_data("multi30k"), shared_pipeline()
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for language in ("de", "en"):
+        if multi30k is None or pipeline is None:
+            path, parser = synthetic_corpus / f"train.{language}", trained_pipeline
+        else:
+            path, parser = multi30k / f"train.{language}.gz", pipeline
+        lines = islice(read_lines(path), 300)
+        (folder / f"train.{language}").write_text(
+            "".join(f"{x}\n" for x in lines), encoding="utf-8"
+        )
+    out = preprocess(folder, tmp_path / "out", "--parser", f"spacy:{parser}",
+                     "--constituents", "from-dependencies")  # fmt: skip
+    store = store_of(out, "de")
+    assert len(store) == 300
+    assert all(len(store[index]["spans"]) for index in range(300))
+
+
+def test_the_manifest_says_how_the_text_was_parsed(bpe_data):
+    manifest = Manifest.load(bpe_data, "de")
+    assert (manifest.tokenized, manifest.constituents) == (True, "from-dependencies")
+    assert (manifest.bpe, manifest.bpe_model) == ("subword_nmt", "bpe.codes")
+    store = store_of(bpe_data, "de")
+    words = sum(len(store[index]["heads"]) for index in range(len(store)))
+    assert manifest.splits["train.de-en"].words == words
+
+
+def test_labels_that_fairseq_gives_a_meaning_are_labels_all_the_same(tmp_path):
+    for language in ("de", "en"):
+        (tmp_path / f"train.{language}").write_text("eins zwei drei vier\n" * 3)
+    (tmp_path / "train.de.ptb").write_text("(<s> (<unk> eins) (</s> (<pad> zwei drei) vier))\n" * 3)
+    out = preprocess(tmp_path, tmp_path / "out", "--parser", "ptb", "--vocab-size", "14")
+    labels = Dictionary.load(str(out / "dict.constituent.txt"))
+    spans = store_of(out, "de", fields=("spans", "words"))[0]["spans"]
+    whole = {labels[label] for start, end, label in spans.tolist() if end - start > 1}
+    assert whole == {"<s>_", "</s>_", "<pad>_"}

@@ -1,0 +1,176 @@
+"""Files of bracketed trees beside the text: leaves are found in it, and what does not fit is named."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.syntax.brackets import format_brackets, parse_brackets, unescaped
+from fairseq_phrase.text import read_lines
+from tests.support.hostile import constituents, lines
+from tests.support.repository import REPOSITORY, shared_data
+from tests.unit.test_brackets import ptb_trees
+
+
+def read(folder, brackets, texts):
+    path = folder / "train.en.ptb"
+    path.write_bytes("".join(f"{line}\n" for line in brackets).encode())
+    return list(BracketFiles().read(path, iter(texts)))
+
+
+def test_words_tags_and_constituents_are_read(tmp_path):
+    (sentence,) = read(
+        tmp_path, ["(S (NP (DT The) (NN dog)) (VP (VBZ runs)) (. .))"], ["The dog runs."]
+    )
+    assert sentence.words == ["The", "dog", "runs", "."]
+    assert sentence.space_before == [True, True, True, False]
+    assert sentence.tags == ["DT", "NN", "VBZ", "."]
+    assert sentence.constituents.labels == ["NP", "VP", "S"]
+    assert sentence.tree is None
+    assert sentence.deprels == []
+
+
+@pytest.mark.parametrize(
+    ("leaves", "text", "words"),
+    [
+        ("-LRB- a -RRB-", "(a)", ["(", "a", ")"]),
+        ("-LRB- a -RRB-", "-LRB- a -RRB-", ["-LRB-", "a", "-RRB-"]),
+        (r"1\/2 \*", "1/2 *", ["1/2", "*"]),
+        (r"1\/2", r"1\/2", [r"1\/2"]),
+        (":-RRB- x", ":) x", [":)", "x"]),
+        ("`` Hi ''", '"Hi"', ['"', "Hi", '"']),
+        ("`` Hi ''", "„Hi“", ["„", "Hi", "“"]),
+        ("`` Hi ''", "“Hi”", ["“", "Hi", "”"]),
+        ("`` Hi ''", "`` Hi ''", ["``", "Hi", "''"]),
+        ("` Hi '", "‘Hi’", ["‘", "Hi", "’"]),
+        ("a -- b ...", "a – b…", ["a", "–", "b", "…"]),
+        ("a b", " a\u00a0\u2028 b\u3000", ["a", "b"]),
+        ("10\u00a0000 b", "10\u00a0000 b", ["10▁000", "b"]),
+        ("a\u2028b", "a\u2028b", ["a▁b"]),
+        ("👩‍👩‍👧‍👦 שלום \0", "👩‍👩‍👧‍👦שלום\0", ["👩‍👩‍👧‍👦", "שלום", "\0"]),
+    ],
+)
+def test_words_are_spelled_as_in_the_text(tmp_path, leaves, text, words):
+    brackets = "(S " + " ".join(f"(X {leaf})" for leaf in leaves.split(" ")) + ")"
+    (sentence,) = read(tmp_path, [brackets], [text])
+    assert sentence.words == words
+    assert sentence.constituents.num_words == len(words)
+
+
+@pytest.mark.parametrize(
+    ("brackets", "text", "message"),
+    [
+        ("(S (X a) (X c))", "a b", r"word 2 is 'c', and the text has 'b' there"),
+        ("(S (X a) (X b))", "a", "word 2 is 'b', and the text has no more words there"),
+        ("(S (X a))", "a b c", "the text goes on after the last of 1 words: 'b c'"),
+        ("", "a", "there is no tree for 'a'"),
+        ("(S (-NONE- *))", "a", "there is no tree for 'a'"),
+        ("(S (X a))", "", "word 1 is 'a', and the text has no more words"),
+        ("(S (X a)", "a", "column 1: this bracket is never closed"),
+        ("(S (X a)) b", "a b", "column 11: 'b' stands outside"),
+        ("(N\u00a0P (X a))", "a", "the label .* holds white space"),
+        ("(N P (X a))", "a", "word 1 is 'P', and the text has 'a' there"),
+        ("(())", "a", "column 2: an empty tree"),
+    ],
+)
+def test_a_malformed_tree_is_named_by_line_and_the_next_is_read(tmp_path, brackets, text, message):
+    good = "(S (X good))"
+    unparsed, sentence = read(tmp_path, [good, brackets, good], ["good", text, "good"])[1:]
+    assert isinstance(unparsed, Unparsed)
+    assert unparsed.reason.startswith(f"{tmp_path / 'train.en.ptb'}, line 2: ")
+    assert re.search(message, unparsed.reason)
+    assert unparsed.sentence.words == text.split()
+    assert sentence.words == ["good"]
+
+
+def test_lines_without_text_have_lines_without_brackets(tmp_path):
+    sentences = read(tmp_path, ["", "(NN a)", " "], ["", "a", "\u3000"])
+    assert [sentence.words for sentence in sentences] == [[], ["a"], []]
+    assert all(len(sentence.constituents) == 0 for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    ("trees", "texts", "message"),
+    [
+        (1, 2, r"train\.en\.ptb has fewer trees than its text has lines: none is left for line 2"),
+        (2, 1, r"train\.en\.ptb, line 2: there are more trees here than lines of text"),
+        (1, 0, "line 1: there are more trees"),
+        (0, 1, "none is left for line 1"),
+    ],
+)
+def test_more_or_fewer_trees_than_lines_are_refused(tmp_path, trees, texts, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, ["(NN a)"] * trees, ["a"] * texts)
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_a_tree(tmp_path):
+    path = tmp_path / "train.en.ptb"
+    path.write_bytes("\ufeff(NN a)\r\n(NN b)\r\n".encode())
+    sentences = list(BracketFiles().read(path, iter(["a", "b"])))
+    assert [sentence.words for sentence in sentences] == [["a"], ["b"]]
+
+
+@given(constituents(), st.data())
+def test_any_words_are_found_again_in_their_text(tmp_path_factory, tree, data):
+    texts = lines(2).map(lambda text: "".join(text.split()).replace("\\", "").replace("-LRB-", ""))
+    words = [data.draw(texts) or "x" for _ in range(tree.num_words)]
+    spaces = [True, *(data.draw(st.booleans()) for _ in words)][: len(words)]
+    text = "".join(" " * space + word for word, space in zip(words, spaces, strict=True))
+    brackets = format_brackets(words, ["X"] * len(words), tree)
+    (sentence,) = read(tmp_path_factory.getbasetemp(), [brackets], [text])
+    assert not isinstance(sentence, Unparsed), sentence.reason
+    assert sentence.words == words
+    assert sentence.space_before == spaces
+    assert sentence.constituents == parse_brackets(brackets).tree
+
+
+def test_a_line_of_a_hundred_thousand_words_takes_seconds(tmp_path):
+    start = time.process_time()
+    (sentence,) = read(tmp_path, ["(S" + " (NN dog)" * 100_000 + ")"], ["dog " * 100_000])
+    assert len(sentence.words) == sentence.constituents.num_words == 100_000
+    assert time.process_time() - start < 20
+
+
+def test_the_whole_penn_treebank_sample_is_read(tmp_path):
+    trees = list(ptb_trees())
+    texts = [" ".join(map(unescaped, parse_brackets(tree).words)) for tree in trees]
+    sentences = read(tmp_path, trees, texts)
+    assert len(sentences) == 3914
+    for sentence, text in zip(sentences, texts, strict=True):
+        assert not isinstance(sentence, Unparsed), sentence.reason
+        assert sentence.words == text.split()
+        assert len(sentence.constituents) > 0
+
+
+def test_a_treebank_becomes_text_and_trees_as_the_documentation_says(tmp_path):
+    """The commands in docs/parsers.md, run on .mrg files as the Penn Treebank has them."""
+    (tmp_path / "wsj_0001.mrg").write_text(
+        "\n( (S \n    (NP-SBJ (NNP Mr.) (NNP Vinken) )\n    (VP (VBZ is) (-LRB- -LRB-)\n"
+        "      (NP-PRD (-NONE- *)))\n    (. .) ))\n( (X (SYM Hi)))\n"
+    )
+    document = (REPOSITORY / "docs" / "parsers.md").read_text(encoding="utf-8")
+    (script,) = [part for part in document.split("```python\n") if "one_line_each" in part]
+    script = script.split("```")[0]
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    texts = list(read_lines(tmp_path / "train.en"))
+    assert texts == ["Mr. Vinken is ( .", "Hi"]
+    sentences = list(BracketFiles().read(tmp_path / "train.en.ptb", iter(texts)))
+    assert [sentence.words for sentence in sentences] == [text.split() for text in texts]
+
+
+def test_the_sentiment_treebank_is_read(tmp_path):
+    folder = shared_data("sst")
+    if folder is None:
+        pytest.skip("no Stanford Sentiment Treebank here")
+    trees = list(read_lines(folder / "test.txt.gz"))
+    texts = [" ".join(map(unescaped, parse_brackets(tree).words)) for tree in trees]
+    for sentence, text in zip(read(tmp_path, trees, texts), texts, strict=True):
+        assert not isinstance(sentence, Unparsed), sentence.reason
+        assert sentence.words == text.split()

@@ -1,0 +1,191 @@
+"""What the scripts do with the environment that they find: they change none that they did not make."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import REPOSITORY
+
+COMMANDS = Path(sys.executable).parent
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """What a fresh clone has of scripts and packaging."""
+    folder = tmp_path / "clone"
+    for name in ("scripts", "configs"):
+        shutil.copytree(
+            REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, folder)
+    return folder
+
+
+@pytest.fixture
+def empty_environment(tmp_path):
+    """A virtual environment of a user's, without any package."""
+    folder = tmp_path / "empty"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture
+def bare_python(empty_environment, tmp_path):
+    """An interpreter that stands in for a system's Python without packages."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "python3").write_text(
+        f"#!/bin/bash\n"
+        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo {bare}; exit; fi\n'
+        f'exec {empty_environment}/bin/python3 "$@"\n'
+    )
+    (bare / "python3").chmod(0o755)
+    return bare / "python3"
+
+
+def files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+def run(
+    clone: Path, script: str, *arguments: object, expect: int = 0, path: str = "", **environment
+):
+    """Run a script of a clone, with little but the system's commands in PATH."""
+    finished = subprocess.run(
+        ["bash", f"scripts/{script}.sh", *map(str, arguments)],
+        cwd=clone,
+        env={
+            "PATH": f"{path}{os.pathsep}/usr/local/bin:/usr/bin:/bin",
+            "HOME": os.environ["HOME"],
+            "FAIRSEQ_PHRASE_DATA": str(clone),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    output = finished.stdout + finished.stderr
+    assert finished.returncode == expect, output[-4000:]
+    return output
+
+
+@pytest.mark.parametrize("script", ["quickstart", "multi30k_table1", "wmt14_table2"])
+def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
+    script, clone, bare_python, tmp_path
+):
+    before = files(tmp_path)
+    output = run(clone, script, "--dry-run", PYTHON=str(bare_python))
+    assert files(tmp_path) == before
+    for command in (
+        f"{bare_python} -m venv .venv",
+        ".venv/bin/python -m pip install --no-build-isolation fairseq-fixed",
+        "fairseq-phrase-preprocess -s ",
+        f"scripts/table.py run configs/tables/{script}.yaml",
+        "fairseq-phrase-report ",
+    ):
+        assert command in output
+    # With OmegaConf, that command prints those of the rows.
+    line = next(line for line in output.splitlines() if "scripts/table.py run" in line)
+    assert line.rstrip().endswith("--dry-run")
+
+
+def test_nothing_is_installed_into_an_active_environment(clone, empty_environment, tmp_path):
+    before = files(tmp_path)
+    python = str(empty_environment / "bin" / "python3")
+    output = run(clone, "quickstart", "--fast", expect=1, PYTHON=python)
+    assert f"the virtual environment {empty_environment} lacks fairseq-fixed" in output
+    assert "nothing is installed into it" in output
+    assert f"{empty_environment}/bin/python -m pip install" in output
+    assert "FAIRSEQ_PHRASE_VENV=" in output
+    dry = run(clone, "quickstart", "--fast", "--dry-run", PYTHON=python)
+    assert f"# The virtual environment {empty_environment} lacks fairseq-fixed" in dry
+    assert "pip install" not in dry
+    assert "fairseq-phrase-preprocess -s de -t en" in dry
+    assert files(tmp_path) == before
+
+
+def test_a_virtual_environment_that_was_not_made_here_is_not_changed(clone, bare_python, tmp_path):
+    """Not active, but where the scripts would make theirs."""
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(clone / ".venv")], check=True
+    )
+    before = files(tmp_path)
+    output = run(clone, "test", expect=1, PYTHON=str(bare_python))
+    assert "the virtual environment .venv lacks fairseq-fixed" in output
+    assert files(tmp_path) == before
+
+
+def test_an_environment_that_has_all_is_used_as_it_is(clone, tmp_path):
+    before = files(tmp_path)
+    output = run(clone, "quickstart", "--fast", "--dry-run", PYTHON=sys.executable)
+    assert "lacks" not in output
+    assert "pip install" not in output
+    assert "--arch phrase_transformer" in output
+    assert files(tmp_path) == before
+
+
+def test_what_an_extra_needs_is_looked_for(tmp_path):
+    script = REPOSITORY / "scripts" / "lacking.py"
+    (tmp_path / "fairseq_phrase-1.dist-info").mkdir()
+    (tmp_path / "fairseq_phrase-1.dist-info" / "METADATA").write_text(
+        "Name: fairseq-phrase\nVersion: 1\nRequires-Dist: numpy>=2\n"
+        "Requires-Dist: no-such-picture>=3; extra == 'plot'\n"
+        "Requires-Dist: no-such-test>=3; extra == 'dev'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script, "plot"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "no-such-picture" in done.stdout
+    assert "no-such-test" not in done.stdout
+    assert "numpy" not in done.stdout
+
+
+def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
+    """It is said how to install one, and the quickstart does without."""
+    for name in ("train", "val", "test_2016_flickr"):
+        for language in ("de", "en"):
+            path = clone / "multi30k" / f"{name}.{language}.gz"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    fakes = clone / "fakes"
+    fakes.mkdir()
+    for name, text in (("python", "exit 9"), ("fairseq-phrase-preprocess", 'echo "$@"; exit 9')):
+        (fakes / name).write_text(f"#!/bin/bash\n{text}\n")
+        (fakes / name).chmod(0o755)
+    # An interpreter without any spaCy pipeline.
+    (fakes / "python3").write_text(
+        f'#!/bin/bash\n[[ $* != *import*core* ]] || exit 1\nexec {sys.executable} "$@"\n'
+    )
+    (fakes / "python3").chmod(0o755)
+    output = run(
+        clone,
+        "quickstart",
+        expect=9,
+        path=f"{fakes}{os.pathsep}{COMMANDS}",
+        FAIRSEQ_PHRASE_READY="1",
+    )
+    assert "To install one: python -m spacy download de_core_news_sm" in output
+    assert "--parser none" in output
+
+
+def test_a_script_that_is_stopped_says_how_to_go_on(clone):
+    fakes = clone / "fakes"
+    fakes.mkdir()
+    (fakes / "fairseq-phrase-synthetic").write_text("#!/bin/bash\nkill -INT $PPID\nexit 130\n")
+    (fakes / "fairseq-phrase-synthetic").chmod(0o755)
+    output = run(
+        clone, "quickstart", "--fast", "--out", "my run", expect=130,
+        path=f"{fakes}{os.pathsep}{COMMANDS}", FAIRSEQ_PHRASE_READY="1",
+    )  # fmt: skip
+    assert "Stopped. What is finished is kept; to go on from there:" in output
+    assert "bash scripts/quickstart.sh --fast --out my\\ run\n" in output

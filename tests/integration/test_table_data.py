@@ -1,0 +1,208 @@
+"""What the scripts of tables make their data with: downloads, slices, the IWSLT archive, the curve."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import threading
+from fractions import Fraction
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.support.report_table import table_lines
+from tests.support.repository import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+import curve
+import download
+import iwslt14
+
+CONTENT = bytes(range(256)) * 400
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class _Files(BaseHTTPRequestHandler):
+    """Serves CONTENT, parts of it too; /broken stops half-way, /whole knows no parts."""
+
+    def do_GET(self):
+        self.server.ranges.append(self.headers["Range"])
+        start = 0
+        if self.headers["Range"] and self.path != "/whole":
+            start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            if start >= len(CONTENT):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(CONTENT)}")
+                self.end_headers()
+                return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        self.wfile.write(CONTENT[start : len(CONTENT) // 2 if self.path == "/broken" else None])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    """A server on this machine, with a list of the ranges that it was asked for."""
+    with HTTPServer(("127.0.0.1", 0), _Files) as served:
+        served.ranges = []
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()
+
+
+def url(server, path: str) -> str:
+    return f"http://127.0.0.1:{server.server_port}/{path}"
+
+
+@pytest.mark.parametrize("rest", ["file", "whole"], ids=["resumed", "from the start"])
+def test_a_download_that_breaks_off_says_so_and_is_finished_the_next_time(server, tmp_path, rest):
+    file = tmp_path / "data" / "file.tgz"
+    with pytest.raises(SystemExit, match=r"broke off after 51,200 of 102,400 bytes; run again"):
+        download.download(url(server, "broken"), file, SHA256)
+    assert not file.exists()
+    download.download(url(server, rest), file, SHA256)
+    assert file.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=51200-"]
+    download.download(url(server, rest), file, SHA256)
+    assert len(server.ranges) == 2
+
+
+def test_a_download_that_was_stopped_after_its_last_byte_is_finished(server, tmp_path):
+    (tmp_path / "file.partial").write_bytes(CONTENT)
+    download.download(url(server, "file"), tmp_path / "file", SHA256)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_partial_download_longer_than_the_file_is_refused(server, tmp_path):
+    (tmp_path / "file.partial").write_bytes(CONTENT + b"more")
+    with pytest.raises(SystemExit, match="416"):
+        download.download(url(server, "file"), tmp_path / "file", SHA256)
+
+
+def test_a_download_of_another_checksum_is_refused(server, tmp_path):
+    with pytest.raises(SystemExit, match=f"is not what it was .sha256 {SHA256}, expected 0+"):
+        download.download(url(server, "file"), tmp_path / "file", "0" * 64)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checksum_that_nobody_knows_is_recorded_and_then_holds(server, tmp_path, capsys):
+    file = tmp_path / "file"
+    download.download(url(server, "file"), file, None)
+    assert "no checksum is known" in capsys.readouterr().out
+    assert (tmp_path / "file.sha256").read_text() == f"{SHA256}  file\n"
+    file.unlink()
+    download.download(url(server, "file"), file, None)
+    file.unlink()
+    (tmp_path / "file.sha256").write_text(f"{'1' * 64}  file\n")
+    with pytest.raises(SystemExit, match="is not what it was"):
+        download.download(url(server, "file"), file, None)
+
+
+def test_a_download_without_checksum_or_https_is_refused(tmp_path):
+    """A file that nobody knows could be another's on its way."""
+    with pytest.raises(SystemExit, match="use https, or give --sha256"):
+        download.download("http://example.invalid/file", tmp_path / "file", None)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match=r"cannot download http://127\.0\.0\.1:9/file: "):
+        download.download("http://127.0.0.1:9/file", tmp_path / "file", SHA256)
+
+
+def sliced(*arguments: object) -> list[str]:
+    command = [sys.executable, "scripts/slice.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_slices_are_the_first_lines_or_others_or_one_of_several(tmp_path):
+    lines = [f"line {number}" for number in range(20)]
+    (tmp_path / "text.de").write_text("\n".join(lines) + "\n")
+    assert sliced(tmp_path / "text", "de", 3) == lines[:3]
+    assert sliced(tmp_path / "text", "de", 3, "--from", 15) == lines[15:18]
+    assert sliced(tmp_path / "text", "de", "--every", 8) == lines[::8]
+    assert sliced(tmp_path / "text", "de", 2, "--every", 4) == ["line 0", "line 4"]
+
+
+@pytest.fixture
+def iwslt_archive(tmp_path):
+    """An archive like IWSLT 2014's: two talks of 25 sentences each, and five test sets of one."""
+    path = tmp_path / "de-en.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+
+        def add(name: str, text: str) -> None:
+            content = text.encode()
+            entry = tarfile.TarInfo(f"de-en/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+        for language in ("de", "en"):
+            talks = "".join(
+                f"<url>http://talk</url>\n<keywords>a, b</keywords>\n<talkid>{talk}</talkid>\n"
+                f"<title>Title {language}</title>\n<description>About {language}</description>\n"
+                + "".join(f" {language} {talk}.{number} \n" for number in range(23))
+                for talk in range(2)
+            )
+            add(f"train.tags.de-en.{language}", talks)
+            for name in (
+                "TED.dev2010",
+                "TEDX.dev2012",
+                "TED.tst2010",
+                "TED.tst2011",
+                "TED.tst2012",
+            ):
+                segment = f"{name} R&amp;D, {language}"
+                xml = f'<doc>\n<seg id="1"> {segment} </seg>\n</doc>\n'
+                add(f"IWSLT14.{name}.de-en.{language}.xml", xml)
+    with tarfile.open(path) as archive:
+        yield archive
+
+
+def test_the_iwslt_archive_gives_parallel_text(iwslt_archive):
+    for language in ("de", "en"):
+        train, dev, test = (
+            list(iwslt14.side(iwslt_archive, "de-en", split, language))
+            for split in ("train", "dev", "test")
+        )
+        assert len(train) == 48
+        assert train[:3] == [f"Title {language}", f"About {language}", f"{language} 0.0"]
+        assert dev == [f"{language} 0.20", f"{language} 1.18"]
+        assert test[0] == f"TED.dev2010 R&D, {language}"
+        assert len(test) == 5
+
+
+def test_an_archive_without_the_pair_is_named(iwslt_archive):
+    with pytest.raises(SystemExit, match=r"has no en-fr/train\.tags\.en-fr\.en"):
+        list(iwslt14.side(iwslt_archive, "en-fr", "train", "en"))
+
+
+def test_the_curve_has_a_column_for_each_share_and_gaps_where_a_row_is_missing(tmp_path):
+    heading = "row,title,paper,runs,left_out,BLEU_mean,BLEU_sd\n"
+    for name, rows in (
+        ("half", "a,Model A,,2,0,10.004,0.5\n"),
+        ("whole", "a,Model A,,2,0,20.0,1.25\nb,Model B,,1,0,30.0,\nc,Model C,,0,1,,\n"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.csv").write_text(heading + rows)
+    reports = {
+        Fraction(1, 2): curve.read_report(tmp_path / "half"),
+        Fraction(1): curve.read_report(tmp_path / "whole"),
+    }
+    text = curve.table(reports, "Curve")
+    assert text.startswith("**Curve**\n\n| model ")
+    assert table_lines(text) == [
+        ["model", "1/2", "1"],
+        ["Model A", "10.00 ± 0.50", "20.00 ± 1.25"],
+        ["Model B", "-", "30.00"],
+    ]
+    curve.plot(reports, "Curve", tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1000

@@ -1,0 +1,417 @@
+"""The runner of a table's rows: what it runs, what it leaves out, and what it says of failures."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from tests.support.commands import losses
+from tests.support.commands import run as run_command
+from tests.support.repository import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
+from table import Runner, advance, device_names, main, repair_last_checkpoint
+from tqdm import tqdm
+
+TABLES = REPOSITORY / "configs" / "tables"
+SETTINGS = {
+    name: [TABLES / "multi30k_table1.yaml", TABLES / f"multi30k_table1.{name}.yaml"]
+    for name in ("tuned", "paper")
+}
+ROWS = load_rows(SETTINGS["tuned"])
+
+
+def write_table(folder, **content):
+    path = folder / "table.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def test_a_row_holds_what_it_builds_on_and_what_is_its_own(tmp_path):
+    path = write_table(
+        tmp_path,
+        model={"dropout": 0.3, "layers": 4},
+        optimizer={"_name": "adam"},
+        rows={
+            "small": {"title": "Small", "model": {"_name": "transformer", "layers": 2}},
+            "plain": {"title": "Plain"},
+        },
+    )
+    rows = load_rows([path])
+    assert list(rows) == ["small", "plain"]
+    assert rows["small"] == {
+        "title": "Small",
+        "model": {"dropout": 0.3, "layers": 2, "_name": "transformer"},
+        "optimizer": {"_name": "adam"},
+    }
+    assert rows["plain"]["model"] == {"dropout": 0.3, "layers": 4}
+
+
+def test_a_later_file_changes_what_all_rows_share_and_single_rows(tmp_path):
+    table = write_table(
+        tmp_path,
+        model={"layers": 4, "dropout": 0.3},
+        rows={"a": {"title": "A", "paper": 1.5}, "b": {"title": "B", "model": {"layers": 6}}},
+    )
+    setting = tmp_path / "setting.yaml"
+    setting.write_text("model: {dropout: 0.1}\nrows: {a: {paper: 28.90, model: {layers: 2}}}\n")
+    rows = load_rows([table, setting])
+    assert rows["a"]["model"] == {"layers": 2, "dropout": 0.1}
+    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1}
+    assert titles([table, setting], numbers=True) == {
+        "a": {"title": "A", "paper": "28.90"},
+        "b": {"title": "B"},
+    }
+    assert titles([table, setting], numbers=False) == {"a": {"title": "A"}, "b": {"title": "B"}}
+
+
+def test_options_become_the_flags_that_fairseq_train_takes():
+    row = {
+        "task": {"_name": "syntax_translation"},
+        "model": {"_name": "transformer", "share_all_embeddings": True, "no_such": False},
+        "optimization": {"lr": [0.005], "update_freq": [2, 4], "max_update": None},
+        "optimizer": {"_name": "adam", "adam_betas": "(0.9,0.98)"},
+    }
+    assert flags(row) == [
+        "--task", "syntax_translation", "--arch", "transformer", "--share-all-embeddings",
+        "--lr", "0.005", "--update-freq", "2,4", "--optimizer", "adam", "--adam-betas",
+        "(0.9,0.98)",
+    ]  # fmt: skip
+
+
+def run_of(folder, name, *scripts, trains=True):
+    """A run whose steps are little shell scripts."""
+    steps = [
+        Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.txt", trains)
+        for number, script in enumerate(scripts)
+    ]
+    return Run(name, 1, folder / name, steps, {})
+
+
+def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
+    runner = Runner([], jobs=2)
+    runner.run(
+        [
+            run_of(tmp_path, "bad", "echo the reason; exit 3", "echo never"),
+            *(run_of(tmp_path, f"good{number}", "echo one", "echo two") for number in range(3)),
+        ]
+    )
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert "step0 ended with status 3" in runner.failures["bad, seed 1"]
+    assert "the reason" in runner.failures["bad, seed 1"]
+    assert not (tmp_path / "bad" / "step1.txt").exists()
+    for number in range(3):
+        assert (tmp_path / f"good{number}" / "step1.txt").read_text() == "two\n"
+
+
+def test_a_folder_that_cannot_be_written_fails_its_row_alone(tmp_path):
+    (tmp_path / "bad").write_text("a file where the run's folder should be")
+    runner = Runner([], jobs=1)
+    runner.run([run_of(tmp_path, "bad", "echo one"), run_of(tmp_path, "good", "echo one")])
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert f"File exists: '{tmp_path}/bad'" in runner.failures["bad, seed 1"]
+    assert (tmp_path / "good" / "step0.txt").read_text() == "one\n"
+
+
+def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
+    fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
+    run = run_of(tmp_path, "row", "echo once", fails_once)
+    for failures in (1, 0):
+        runner = Runner([], jobs=1)
+        runner.run([run])
+        assert len(runner.failures) == failures
+    assert (tmp_path / "row" / "step0.txt").read_text() == "once\n"
+    assert (tmp_path / "row" / "step1.txt").read_text() == "x\nx\n"
+    written = (tmp_path / "row" / "commands.sh").read_text()
+    Runner([], jobs=1).run([run_of(tmp_path, "row", "echo other", "echo commands")])
+    assert (tmp_path / "row" / "commands.sh").read_text() == written
+
+
+def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
+    run = run_of(tmp_path, "row", "echo half; exit 1", trains=False)
+    Runner([], jobs=1).run([run])
+    assert not run.steps[0].output.exists()
+
+
+def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # each waits for the other
+    ends = {"a": f"echo >{tmp_path}/pipe", "b": f"read <{tmp_path}/pipe"}
+    Runner(["2", "5"], jobs=2).run(
+        [run_of(tmp_path, name, f"echo $CUDA_VISIBLE_DEVICES; {end}") for name, end in ends.items()]
+    )
+    seen = {(tmp_path / name / "step0.txt").read_text().strip() for name in "ab"}
+    assert seen == {"2", "5"}
+    Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
+    assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
+
+
+def test_gpus_are_counted_among_those_that_the_user_lets_be_seen():
+    assert device_names(["0", "1"], "") == ["0", "1"]
+    assert device_names(["1", "0"], "3,5") == ["5", "3"]
+    assert device_names(["0"], "GPU-8932f937") == ["GPU-8932f937"]
+
+
+def test_gpus_that_train_together_train_only(tmp_path):
+    seen = "echo $CUDA_VISIBLE_DEVICES"
+    folder = tmp_path / "row"
+    steps = [
+        Step(name, ["bash", "-c", seen], folder / f"{name}.txt", trains=name == "train")
+        for name in ("train", "translate")
+    ]
+    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, {})])
+    assert (folder / "train.txt").read_text() == "2,5\n"
+    assert (folder / "translate.txt").read_text() == "2\n"
+
+
+def ending(updates, epochs=None):
+    """Options that say when a training ends."""
+    return {"optimization": {"max_update": updates, "max_epoch": epochs}}
+
+
+def test_a_training_ends_at_its_updates_or_epochs_whichever_come_first(tmp_path):
+    def most(updates, epochs):
+        return Run("row", 1, tmp_path, [], ending(updates, epochs)).updates(289)
+
+    assert most(8000, 6) == 6 * 289
+    assert most(1000, 6) == 1000
+    assert most(None, 6) == 6 * 289
+    assert most(8000, None) == 8000
+    assert most(None, None) is None
+
+
+def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):
+    line = (
+        "| train_inner | epoch 003:     50 / 289 loss=4.633, ppl=13.08, num_updates=628, lr=0.001\n"
+    )
+    log = tmp_path / "train.log"
+    log.write_text(line * 3)
+    with tqdm(total=8000, file=io.StringIO()) as bar:
+        advance(bar, log, Run("row", 1, tmp_path, [], ending(8000, 6)))
+        assert (bar.n, bar.total, bar.postfix) == (628, 6 * 289, "loss 4.633")
+
+
+def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tmp_path):
+    line = "| train_inner | epoch 003:     50 / 289 loss=4.633, num_updates={}, lr=0.001"
+    log = tmp_path / "row" / "train.log"
+    log.parent.mkdir()
+    log.write_text(line.format(628) + "\n")
+    ended = "| train | epoch 003 | loss 4.6 | num_updates 712 | lr 0.001"
+    printed = f"echo '{line.format(700)}'; echo '{ended}'"
+    steps = [Step("train", ["bash", "-c", printed], log, True)]
+    with tqdm(total=9, initial=5, file=io.StringIO()) as bar:
+        Runner([], jobs=1).do(
+            Run("row", 1, log.parent, steps, ending(8000)), bar, {"CUDA_VISIBLE_DEVICES": ""}
+        )
+        assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
+
+
+def test_a_last_checkpoint_that_was_cut_short_gives_way_to_the_newest_whole_one(tmp_path):
+    for name in ("checkpoint_1_100.pt", "checkpoint_2_200.pt"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("name", name)
+    os.utime(tmp_path / "checkpoint_1_100.pt", (1, 1))
+    (tmp_path / "checkpoint_3_300.pt").write_bytes(b"cut short")
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"cut short")
+    repair_last_checkpoint(tmp_path)
+    assert last.read_bytes() == (tmp_path / "checkpoint_2_200.pt").read_bytes()
+    repair_last_checkpoint(tmp_path)
+    assert zipfile.ZipFile(last).read("name") == b"checkpoint_2_200.pt"
+
+
+def test_gpus_divide_the_steps_of_an_update_or_are_refused():
+    row = {"optimization": {"update_freq": [8, 4]}}
+    share_out(row, 4, "row")
+    assert row == {"optimization": {"update_freq": [2, 1]}}
+    with pytest.raises(SystemExit, match=r"row row has update_freq 2,1 on one GPU, which 2 cannot"):
+        share_out(row, 2, "row")
+    with pytest.raises(SystemExit, match="has update_freq 1 on one GPU"):
+        share_out({}, 2, "row")
+
+
+def command(*arguments, action="run", files=SETTINGS["tuned"]):
+    script = [REPOSITORY / "scripts" / "table.py", action, *files]
+    return subprocess.run(
+        [sys.executable, *map(str, script), "--data", "D", "-s", "de", "-t", "en", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
+
+
+def test_gpus_that_train_together_must_be_there(tmp_path):
+    rows = ["--rows", "transformer", "--out", str(tmp_path)]
+    done = command(*rows, "--gpus-per-run", "1", "--dry-run")
+    assert "--distributed-world-size 1 " in done.stdout  # of fairseq-generate
+    refused = command(*rows, "--gpus-per-run", "0")
+    assert "--gpus-per-run 0: expected at least 1" in refused.stderr
+
+
+def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        generation={"lenpen": 0.6, "beam": 4},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    own = command(*common, files=[table]).stdout
+    assert "--last 3 " in own
+    assert "--beam 4 " in own
+    assert "--lenpen 0.6 " in own
+    assert "generation" not in own
+    flags = ["--average", "1", "--generate-flags", "--beam 2"]
+    other = command(*common, *flags, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in other
+    assert other.index("--beam 4 ") < other.index("--beam 2 "), "the last one holds"
+
+
+def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
+    for files in SETTINGS.values():
+        done = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 34
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
+    done = command("--rows", "transformer,nobody", "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "no row nobody" in done.stderr
+    assert "phrase_k2" in done.stderr
+
+
+def test_gpus_that_are_not_there_are_refused(tmp_path):
+    done = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "--gpus 99: this machine has" in done.stderr
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
+    ours, theirs = (load_rows(files)[name] for files in SETTINGS.values())
+    shared = [load_rows(files)["transformer"]["model"] for files in SETTINGS.values()]
+    for row, sizes in zip((ours, theirs), shared, strict=True):
+        for option in sizes:
+            if option != "_name":
+                row["model"].pop(option, None)
+        assert row.pop("optimization")["max_update"] == 8000
+        row["lr_scheduler"].pop("warmup_updates")
+    assert ours == theirs
+
+
+def test_the_control_has_the_parameters_of_phrase_k2_in_either_setting():
+    for files in SETTINGS.values():
+        rows = load_rows(files)
+        size = rows["phrase_k2"]["model"]["encoder_embed_dim"]
+        widened = [
+            rows[name]["model"]["encoder_ffn_embed_dim"]
+            for name in ("phrase_k2", "transformer_equal_parameters")
+        ]
+        second_attention = 4 * size * (size + 1) + 2 * size  # of a layer, with its norm
+        added = (widened[1] - widened[0]) * (2 * size + 1)
+        assert 0 <= added - second_attention < size
+
+
+def test_rows_are_chosen_by_name_or_number():
+    assert command("--rows", "2", action="names").stdout == "transformer,linear_k2\n"
+    assert command(action="names").stdout == f"{','.join(ROWS)}\n"
+    assert command("--rows", "tree,phrase_k2", action="names").stdout == "tree,phrase_k2\n"
+
+
+def test_each_run_keeps_its_options(tmp_path):
+    run = run_of(tmp_path, "row", "echo one")
+    run.options = {"model": {"_name": "transformer"}, "optimization": {"lr": [0.5]}}
+    Runner([], jobs=1).run([run])
+    assert OmegaConf.load(tmp_path / "row" / "row.yaml") == run.options
+
+
+def test_hydra_trains_from_the_options_that_a_run_keeps(data_directory, tmp_path):
+    row = ROWS["phrase_k2"] | {"common": {"user_dir": str(REPOSITORY / "fairseq_phrase")}}
+    row["common"] |= {"cpu": True, "log_format": "simple", "log_interval": 1}
+    row["model"] |= {f"{side}coder_layers": 1 for side in ("en", "de")}
+    row["optimization"] |= {"max_update": 2}
+    path = write_table(tmp_path, rows={"row": row})
+    args = argparse.Namespace(
+        data=data_directory, source_lang="de", target_lang="en", out=tmp_path, subsets="test", raw=None,
+        average=None, max_update=2, max_epoch=None, precision="fp32", train_flags="",
+        generate_flags="", gpus_per_run=1,
+    )  # fmt: skip
+    planned = plan(args, "row", load_rows([path])["row"], seed=7)
+    OmegaConf.save(planned.options, tmp_path / "row.yaml")
+    log = run_command(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "row",
+        f"++task.data={data_directory}", "++task.source_lang=de", "++task.target_lang=en",
+        f"++checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    assert sorted(losses(log)) == [1, 2]
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["model"]["_name"] == "phrase_transformer"
+    assert state["cfg"]["common"]["seed"] == 7
+
+
+def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch, capsys):
+    def labelling(args, options, folder):
+        return [Step("score", ["score", options["model"]["_name"]], folder / "score.txt")]
+
+    path = write_table(
+        tmp_path, model={"_name": "tagger"}, rows={"tags": {"title": "T", "steps": "labelling"}}
+    )
+    monkeypatch.setitem(KINDS, "labelling", labelling)
+    monkeypatch.setattr(sys, "argv", ["table.py", "run", str(path), "--dry-run", "--out", "OUT"])
+    main()
+    assert capsys.readouterr().out == "# tags, seed 1\nscore tagger >OUT/tags/seed1/score.txt\n"
+
+
+def test_a_kind_of_steps_that_nobody_knows_is_named_with_those_there_are(tmp_path):
+    path = write_table(tmp_path, rows={"row": {"title": "Row", "steps": "nothing"}})
+    done = command("--dry-run", files=[path])
+    assert done.returncode == 1
+    assert "row row has steps 'nothing': expected one of translation" in done.stderr
+
+
+def test_a_table_that_is_no_table_is_named(tmp_path):
+    path = tmp_path / "table.yaml"
+    path.write_text("model: {dropout: 0.1")
+    done = command("--dry-run", files=[path])
+    assert done.returncode == 1
+    assert f'"{path}", line 1' in done.stderr
+    assert "Traceback" not in done.stderr
+    done = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
+    assert "has no rows" in done.stderr
+    done = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
+    assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in done.stderr
+
+
+def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):
+    """As by Ctrl-C: a run that goes on is terminated, and one that waits does not begin."""
+    os.mkfifo(tmp_path / "began")
+    os.mkfifo(tmp_path / "never")
+    waits = f"trap 'echo ended; exit 1' TERM; echo >{tmp_path}/began; read <{tmp_path}/never"
+    runner = Runner([], jobs=1)
+
+    def interrupt():
+        (tmp_path / "began").read_text()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([run_of(tmp_path, "a", waits), run_of(tmp_path, "b", "echo never")])
+    thread.join()
+    assert not (tmp_path / "a" / "step0.done").exists()
+    assert not (tmp_path / "b").exists()
+    assert runner.failures == {}

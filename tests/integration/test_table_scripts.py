@@ -1,0 +1,206 @@
+"""The scripts of the papers' tables: each command of each row, and bad input."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from fairseq import options
+
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.models.tree_transformer
+import fairseq_phrase.tasks.syntax_translation  # noqa: F401
+from fairseq_phrase.cli import average, plot, preprocess, report, synthetic
+from tests.support.commands import run_script
+from tests.support.repository import REPOSITORY
+
+OWN = {"preprocess": preprocess, "average": average, "report": report, "plot": plot}
+OWN["synthetic"] = synthetic
+DRY = "--dry-run"
+
+
+def printed_commands(output: str) -> list[list[str]]:
+    """The words of each command that a dry run prints, without redirections."""
+    lines = (shlex.split(line, comments=True) for line in output.splitlines() if "\x1b" not in line)
+    return [[word for word in words if not word.startswith(("<", ">"))] for words in lines if words]
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Let a command's own parser read its flags: an unknown one, or a bad value, ends the test."""
+    monkeypatch.chdir(REPOSITORY)
+    stock = {
+        "fairseq-train": options.get_training_parser,
+        "fairseq-generate": options.get_generation_parser,
+        "fairseq-interactive": options.get_interactive_generation_parser,
+    }
+
+    def parsed(words: list[str]):
+        name, *arguments = words
+        if name in stock:
+            return options.parse_args_and_arch(stock[name](), arguments)
+        if name.startswith("fairseq-phrase-"):
+            return OWN[name.removeprefix("fairseq-phrase-")]._parser().parse_args(arguments)
+        return None
+
+    return parsed
+
+
+TABLES = {
+    "multi30k_table1": ["--setting", "tuned"],
+    "multi30k_table1 paper": ["--setting", "paper"],
+    "multi30k_table1 moses": ["--text", "moses"],
+    "wmt14_table2": ["--size", "base"],
+    "wmt14_table2 big": ["--size", "big", "--gpus-per-run", "4", "--precision", "bf16"],
+    "iwslt14_trees": ["--fractions", "1/4,1"],
+    "nist_zh_en_table1": ["--data", "tests"],
+    "quickstart": [],
+    "quickstart fast": ["--fast"],
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
+    name, arguments = table.split()[0], TABLES[table]
+    text = (REPOSITORY / "configs" / "tables" / f"{name}.yaml").read_text()
+    rows = list(yaml.safe_load(text)["rows"])
+    out = tmp_path / "out"
+    output = run_script(name, DRY, "--with-parsing", *arguments, "--seeds", "1,2", "--out", out)
+    commands = printed_commands(output)
+    trained = [Path(words[-2]) for words in commands if words[0] == "fairseq-train"]
+    repeated = 2 if "--fractions" in arguments else 1
+    assert [path.parent.name for path in trained] == (rows + rows) * repeated
+    for words in commands:
+        parse(words)
+    assert not out.exists(), "nothing was run"
+
+
+def test_the_check_of_flags_finds_unknown_ones(parse, capsys):
+    with pytest.raises(SystemExit):
+        parse(["fairseq-train", "D", "--arch", "tree_transformer", "--no-such-flag"])
+    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
+
+
+def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
+    output = run_script(
+        "wmt14_table2", DRY, "--gpus", "0,1,2,3", "--gpus-per-run", "4", "--rows", "1"
+    )
+    training, translating = (
+        parse(next(words for words in printed_commands(output) if words[0] == name))
+        for name in ("fairseq-train", "fairseq-generate")
+    )
+    assert training.distributed_world_size == 4
+    assert (training.update_freq, training.max_tokens) == ([2], 4096)
+    assert translating.distributed_world_size == 1
+    assert (translating.beam, translating.lenpen) == (4, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("wmt14_table2", ["--size", "huge"], "--size huge: expected one of base big"),
+        ("wmt14_table2", ["--sise", "big"], "unknown option '--sise'"),
+        ("wmt14_table2", [""], "unknown option ''"),
+        ("wmt14_table2", ["--slice"], "--slice needs a value"),
+        ("wmt14_table2", ["--slice", "many"], "--slice many: expected a number"),
+        ("wmt14_table2", ["--precision", "fp8"], "--precision fp8: expected one of fp32 fp16 bf16"),
+        ("wmt14_table2", ["--precision", "bf16"], "--precision bf16 needs a GPU, and none is here"),
+        ("wmt14_table2", ["--bpe-codes", "codes"], "--bpe-codes is for text that you have"),
+        ("wmt14_table2", [DRY, "--gpus-per-run", "3"], "update_freq 8 on one GPU, which 3 cannot"),
+        ("wmt14_table2", [DRY, "--rows", "structural_1"], "no row structural_1"),
+        ("iwslt14_trees", ["--direction", "en-fr"], "without --data, --direction en-fr: expected"),
+        ("iwslt14_trees", ["--fractions", "2/3"], "--fractions 2/3: expected 1 or 1/K"),
+        ("nist_zh_en_table1", [], "the LDC's text cannot be downloaded"),
+        ("nist_zh_en_table1", ["--data", "/nowhere"], "--data /nowhere: there is no such folder"),
+        ("multi30k_table1", ["--setting", "best"], "--setting best: expected one of tuned paper"),
+        ("multi30k_table1", ["--text", "bpe"], "--text bpe: expected one of raw moses"),
+    ],
+)
+def test_bad_options_are_named(name, arguments, message, tmp_path):
+    out = tmp_path / "out"
+    assert message in run_script(name, "--out", out, *arguments, expect=1)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(("direction", "with_numbers"), [("de-en", 1), ("en-de", 0)])
+def test_each_test_set_of_multi30k_is_translated_and_reported(
+    direction, with_numbers, tmp_path, parse
+):
+    data = tmp_path / "multi30k"
+    data.mkdir()
+    names = [f"test_{year}_flickr" for year in (2016, 2017, 2018)]
+    for name in ("train", "val", *names):
+        for language in ("de", "en"):
+            (data / f"{name}.{language}.gz").touch()
+    commands = printed_commands(
+        run_script(
+            "multi30k_table1", DRY, "--rows", "1", "--direction", direction, "--out",
+            tmp_path / "out", FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        )
+    )  # fmt: skip
+    translated = [parse(words) for words in commands if words[0] == "fairseq-generate"]
+    assert [options.gen_subset for options in translated] == ["test", "test1", "test2"]
+    reported = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    references = [[Path(reference).name for reference in options.reference] for options in reported]
+    assert references == [[f"{name}.{direction[-2:]}.gz"] for name in names]
+    assert [options.subset for options in reported] == ["test", "test1", "test2"]
+    assert [options.out.name for options in reported] == [f"report-{name}" for name in names]
+    # The paper's numbers are of one test set, German to English.
+    shown = [options.rows.name == "rows.yaml" for options in reported]
+    assert shown == [bool(with_numbers), False, False]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_data_only_makes_the_data_and_trains_nothing(table):
+    output = run_script(table.split()[0], DRY, *TABLES[table], "--data-only")
+    names = {words[0] for words in printed_commands(output)}
+    assert "fairseq-phrase-preprocess" in names
+    assert not names & {"fairseq-train", "fairseq-generate", "fairseq-phrase-report"}
+    assert "not trained (--data-only)" in output
+
+
+def test_the_documented_table_is_a_table(tmp_path, parse):
+    """docs/tables.md: its script and its rows, put beside the others, make a table."""
+    text = (REPOSITORY / "docs" / "tables.md").read_text()
+    rows = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1]
+    script = re.search(r"```bash\n(#!.*?)```", text, re.DOTALL)[1]
+    for name in ("scripts", "configs"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
+    (tmp_path / "configs" / "tables" / "my_table.yaml").write_text(
+        rows + "task: {_name: syntax_translation}\n"
+    )
+    (tmp_path / "scripts" / "my_table.sh").write_text(script)
+    arguments = [DRY, "--seeds", "1,2", "--data", "text"]
+    output = run_script("my_table", *arguments, cwd=tmp_path)
+    commands = printed_commands(output)
+    trained = [parse(words) for words in commands if words[0] == "fairseq-train"]
+    assert [(run.arch, run.dropout) for run in trained] == [
+        ("transformer", 0.3), ("structural_transformer", 0.1)
+    ] * 2  # fmt: skip
+    for words in commands:
+        parse(words)
+    assert "--trainpref text/train --validpref text/dev --testpref text/test" in output
+    assert "DIR/{train,dev,test}.{de,en}" in run_script("my_table", "--help", cwd=tmp_path)
+    assert "unknown option '--dat'" in run_script("my_table", "--dat", "x", expect=1, cwd=tmp_path)
+
+
+def test_help_says_which_options_there_are():
+    for name in dict.fromkeys(table.split()[0] for table in TABLES):
+        output = run_script(name, "--help")
+        assert "Options of this table:" in output
+        assert "--gpus-per-run N" in output
+        assert not re.search("Source it|sourc(e|ing) (it )?from|common to", output)
+        assert f"bash scripts/{name}.sh" in output
+
+
+def test_an_environment_that_is_not_ready_is_named(tmp_path):
+    shutil.copy(shutil.which("dirname"), tmp_path)
+    output = run_script(
+        "wmt14_table2", DRY, "--out", tmp_path / "out", expect=1, PATH=f"{tmp_path}:/usr/bin:/bin"
+    )
+    assert "PATH finds no fairseq-train" in output

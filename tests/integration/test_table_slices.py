@@ -1,0 +1,134 @@
+"""Slices of the papers' tables: their scripts from text to report, tiny models and a few updates."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from pathlib import Path
+
+from tests.support.commands import run_script
+from tests.support.repository import shared_data, shared_pipeline
+
+TINY = " ".join(
+    f"--{side}-{name} {value}"
+    for side in ("encoder", "decoder")
+    for name, value in (
+        ("layers", 1), ("embed-dim", 16), ("ffn-embed-dim", 16), ("attention-heads", 2)
+    )
+)  # fmt: skip
+FEW = [
+    "--max-update", "4", "--train-flags", f"{TINY} --max-tokens 500 --update-freq 1 --num-workers 0",
+    "--generate-flags", "--max-len-a 0 --max-len-b 5", "--jobs", "2", "--slice", "300",
+]  # fmt: skip
+
+
+def pipeline_of(language: str, fallback: Path) -> str:
+    """A parser of a language for the scripts."""
+    return f"spacy:{shared_pipeline({'en': 'en_ewt_sm', 'de': 'de_ud_sm'}[language]) or fallback}"
+
+
+def table_of(folder: Path) -> tuple[str, list[str]]:
+    """The caption of a report, and the titles of the rows that have BLEU."""
+    text = (folder / "report.md").read_text()
+    caption = re.search(r"\*\*(.*)\*\*", text)[1]
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
+    bleu = [cell.strip() for cell in rows[0]].index("BLEU")
+    return caption, [row[1].strip() for row in rows[1:] if row[bleu].strip() != "-"]
+
+
+def test_a_slice_of_the_multi30k_table_in_moses_tokens_comes_to_its_end(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    data, out = tmp_path / "multi30k", tmp_path / "out"
+    data.mkdir()
+    for name, other in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        for language in ("de", "en"):
+            lines = (synthetic_corpus / f"{name}.{language}").read_text().splitlines()
+            with gzip.open(data / f"{other}.{language}.gz", "wt") as file:
+                file.writelines(f"It's {line}\n" for line in lines)
+    run_script(
+        "multi30k_table1", *FEW, "--text", "moses", "--vocab-size", "300", "--rows", "dependency_k2",
+        "--direction", "en-de", "--out", out, FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    caption, titles = table_of(out / "report-test_2016_flickr")
+    assert "lower-cased tokens of Moses, vocabulary of 300, only 4 updates, only 300" in caption
+    assert titles == ["PhraseTransformer of dependency edges"]
+    assert "tok:none" in (out / "report-test_2016_flickr" / "report.md").read_text()
+    tokens = (out / "raw" / "train.en").read_text().splitlines()
+    assert len(tokens) == 300
+    assert all(line == line.lower() and "it &apos;s" in line for line in tokens)
+    translations = re.findall(
+        r"^D-\d+\t\S+\t(.*)$",
+        (out / "rows" / "dependency_k2" / "seed1" / "generate-test.txt").read_text(),
+        re.MULTILINE,
+    )
+    assert len(translations) == 100
+    assert not any("@@" in line for line in translations)
+
+
+def test_a_slice_of_the_wmt_table_comes_to_its_end(synthetic_corpus, trained_pipeline, tmp_path):
+    data = []
+    if shared_data("wmt") is None:
+        for path in synthetic_corpus.iterdir():
+            shutil.copy(path, tmp_path / path.name.replace("valid", "dev"))
+        data = ["--data", tmp_path]
+    environment = {"FAIRSEQ_PHRASE_PARSER": pipeline_of("en", trained_pipeline)}
+    if not data:
+        environment["FAIRSEQ_PHRASE_DATA"] = str(shared_data("wmt").parent)
+    out = tmp_path / "out"
+    rows = ["--rows", "transformer,structural_9"]
+    run_script("wmt14_table2", *FEW, *rows, *data, "--out", out, **environment)
+    caption, titles = table_of(out / "report")
+    assert "only 4 updates, only 300 training pairs" in caption
+    assert titles == ["Transformer-Base (fairseq)", "+ relative sequential PE + structural PE"]
+    words = "13a" if data else "none"  # the 10,000 pairs at hand are in tokens
+    assert f"|tok:{words}|" in (out / "report" / "report.md").read_text()
+    # What is in a folder cannot be taken for a table of other settings.
+    refused = run_script("wmt14_table2", *rows, "--out", out, expect=1)
+    assert "name another folder with --out" in refused
+
+
+def test_a_slice_of_the_tree_table_comes_to_its_end_with_a_curve(trained_pipeline, tmp_path):
+    run_script(
+        "iwslt14_trees", *FEW, "--rows", "tree_neither", "--fractions", "1/2,1", "--out", tmp_path,
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+    )  # fmt: skip
+    for fraction in ("1/2", "1"):
+        folder = tmp_path / f"fraction-{fraction.replace('/', '-')}"
+        caption, titles = table_of(folder / "report")
+        assert f"{fraction} of the training data" in caption
+        assert "only 4 updates, only 300 training pairs" in caption
+        assert titles == ["Tree Transformer, neither of the two"]
+    texts = [tmp_path / f"fraction-{name}" / "raw" / "train.de" for name in ("1-2", "1")]
+    half, whole = (text.read_text().splitlines() for text in texts)
+    assert half == whole[::2]
+    assert "| 1/2 | 1 |" in (tmp_path / "curve.md").read_text()
+    assert (tmp_path / "curve.png").is_file()
+
+
+def test_a_slice_of_the_nist_table_comes_to_its_end(synthetic_corpus, trained_pipeline, tmp_path):
+    """With a corpus like a licensee's: two references of the development set, and a test set."""
+    data, out = tmp_path / "nist", tmp_path / "out"
+    data.mkdir()
+    for name, copies in (
+        ("train.de", ["train.zh"]), ("train.en", ["train.en"]),
+        ("valid.de", ["dev.zh"]), ("valid.en", ["dev.en0", "dev.en1"]),
+        ("test.de", ["test03.zh"]), ("test.en", ["test03.en"]),
+    ):  # fmt: skip
+        for copy in copies:
+            shutil.copy(synthetic_corpus / name, data / copy)
+    run_script(
+        "nist_zh_en_table1", *FEW, "--rows", "table1_3", "--data", data, "--out", out, "--with-parsing",
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+    )  # fmt: skip
+    for name in ("dev", "test03"):
+        caption, titles = table_of(out / f"report-{name}")
+        assert f"{name}, first reference, only 4 updates, only 300 training pairs" in caption
+        assert titles == ["3: tree"]
+    dev = (out / "report-dev" / "report.md").read_text()
+    assert "34.23" in dev
+    assert "with parsing" in dev
+    assert "34.23" not in (out / "report-test03" / "report.md").read_text()
+    assert "nrefs:2" in (out / "bleu-of-all-references.txt").read_text()

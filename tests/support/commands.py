@@ -1,0 +1,80 @@
+"""fairseq's commands, as tests run them: small models, a few updates, on a CPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.repository import REPOSITORY
+
+SIZES = [
+    f"--{side}-{name}={value}"
+    for side in ("encoder", "decoder")
+    for name, value in (
+        ("layers", 2), ("embed-dim", 32), ("ffn-embed-dim", 64), ("attention-heads", 2)
+    )
+]  # fmt: skip
+TRAINING = [
+    "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005", "--lr-scheduler",
+    "inverse_sqrt", "--warmup-updates", "50", "--criterion", "label_smoothed_cross_entropy",
+    "--label-smoothing", "0.1", "--seed", "1", "--num-workers", "0", "--no-progress-bar",
+    "--log-format", "simple", "--log-interval", "1", "--cpu",
+]  # fmt: skip
+
+PHRASE = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]
+
+
+def run(command: str, *arguments: object, expect: int = 0, stdin: str = "", **environment: str):
+    """Run a command in the repository; return what it printed."""
+    script = Path(sys.executable).parent / command
+    finished = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)],
+        cwd=REPOSITORY,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment},
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
+    output = finished.stdout + finished.stderr
+    assert finished.returncode == expect, output[-4000:]
+    return output
+
+
+def train(data: Path, save: Path, *arguments: object, **options) -> str:
+    user = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    return run("fairseq-train", data, *user, *TRAINING, "--save-dir", save, *arguments, **options)
+
+
+def losses(log: str) -> dict[int, float]:
+    """The training loss after each update."""
+    found = re.findall(r"train_inner.* loss=([\d.]+).*num_updates=(\d+)", log)
+    return {int(update): float(loss) for loss, update in found}
+
+
+def run_script(
+    name: str, *arguments: object, expect: int = 0, cwd: Path = REPOSITORY, **environment: str
+) -> str:
+    """Run a script in an environment that is ready; return what it printed."""
+    commands = Path(sys.executable).parent
+    finished = subprocess.run(
+        ["bash", f"scripts/{name}.sh", *map(str, arguments)],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "FAIRSEQ_PHRASE_READY": "1",
+            "FAIRSEQ_PHRASE_PARSER": "spacy:any",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    output = finished.stdout + finished.stderr
+    assert finished.returncode == expect, output[-4000:]
+    return output

@@ -1,0 +1,71 @@
+"""A table of small run folders, and the report command on it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from fairseq_phrase.cli.report import main
+from tests.support.run_folders import write_run
+
+FILES = {
+    "report.md",
+    "report.csv",
+    "report.tex",
+    "report.html",
+    "runs.csv",
+    "curves.png",
+    "lengths.png",
+}
+NOUNS = ("dog", "cat", "child", "woman", "bird", "soldier", "teacher")
+REFERENCES = [
+    f"The {NOUNS[i % 7]} {'quickly ' * (i % 4)}sees {i} <b>old</b> & new {NOUNS[(3 * i + 1) % 7]}s here."
+    for i in range(60)
+]
+SOURCES = [f"Quelle {i}: {' '.join(reversed(text.split()))}" for i, text in enumerate(REFERENCES)]
+
+
+def translations(wrong: int, shift: int = 0) -> list[str]:
+    """References of which every ``wrong``-th has two words exchanged."""
+    found = []
+    for index, reference in enumerate(REFERENCES):
+        words = reference.split()
+        if (index + shift) % wrong == 0:
+            words[1], words[-2] = words[-2], "large"
+        found.append(" ".join(words))
+    return found
+
+
+TRANSLATIONS = {
+    ("baseline", 1): translations(2), ("baseline", 2): translations(2, 1),
+    ("k2", 1): translations(7), ("k2", 2): translations(6),
+}  # fmt: skip
+
+
+def write_table(folder: Path) -> Path:
+    """Write the runs of TRANSLATIONS to FOLDER/runs, and the reference to FOLDER/test.en."""
+    for (row, seed), hypotheses in TRANSLATIONS.items():
+        size = 1506304 if row == "baseline" else 1705216
+        path = folder / "runs" / row / f"seed{seed}"
+        write_run(path, hypotheses, SOURCES, REFERENCES, seed=seed, parameters=size)
+    (folder / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    return folder
+
+
+def report(table, *arguments, runs=("runs",), out="out") -> str:
+    """Run the command; return the Markdown table."""
+    folders = [f"{name}={table / path}" if name else str(table / path)
+               for name, _, path in (run.rpartition("=") for run in runs)]  # fmt: skip
+    main([*folders, "--reference", str(table / "test.en"), "--out", str(table / out), *arguments])
+    return (table / out / "report.md").read_text()
+
+
+def records(path) -> list[dict[str, str]]:
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def table_lines(text) -> list[list[str]]:
+    """Take the cells out of a Markdown table."""
+    lines = [line.replace("\\|", "¦") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -1,0 +1,1 @@
+"""Plain twins of fast code: loops over nodes and literal equations."""

@@ -1,0 +1,1 @@
+"""Fast tests: no subprocess, no training, no command of fairseq, no trained parser."""

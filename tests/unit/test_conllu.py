@@ -1,0 +1,319 @@
+"""CoNLL-U files beside the text: what is read of them, and what is refused, by file and line."""
+
+import re
+import time
+from pathlib import Path
+
+import conllu
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.projectivity import is_projective
+from fairseq_phrase.text import read_lines
+from tests.support.hostile import lines, trees
+from tests.support.repository import shared_data
+
+
+def row(identifier, form, head, deprel="dep", upos="X", misc="_"):
+    return "\t".join([str(identifier), form, "_", upos, "_", "_", str(head), deprel, "_", misc])
+
+
+def read(tmp_path, rows, *texts, words="words"):
+    path = tmp_path / "train.de.conllu"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8", newline="")
+    return list(ConlluFiles(words).read(path, iter(texts)))
+
+
+DOG = [
+    row(1, "Der", 2, "det", "DET"),
+    row(2, "Hund", 3, "nsubj", "NOUN"),
+    row(3, "bellt", 0, "root"),
+]
+
+
+def test_words_heads_relations_and_tags_are_read(tmp_path):
+    (sentence,) = read(tmp_path, ["# text = Der Hund bellt", *DOG, ""], "Der Hund bellt")
+    assert sentence.words == ["Der", "Hund", "bellt"]
+    assert sentence.tree.heads.tolist() == [1, 2, 2]
+    assert sentence.deprels == ["det", "nsubj", "root"]
+    assert sentence.tags == ["DET", "NOUN", "X"]
+    assert sentence.space_before == [True, True, True]
+
+
+def test_a_surface_token_of_several_words_gives_its_words(tmp_path):
+    rows = [row(1, "(", 4, misc="SpaceAfter=No"), row("2-3", "zum", "_", misc="SpaceAfter=No")]
+    rows += [row(2, "zu", 4), row(3, "dem", 4), row(4, ")", 0), row(5, "Haus", 4)]
+    (sentence,) = read(tmp_path, rows, "(zum) Haus")
+    assert sentence.words == ["(", "zu", "dem", ")", "Haus"]
+    assert sentence.space_before == [True, False, True, False, True]
+
+
+def test_a_space_follows_a_surface_token_unless_it_says_otherwise(tmp_path):
+    rows = [row("1-2", "Zum", "_"), row(1, "zu", 3), row(2, "dem", 3, misc="SpaceAfter=No")]
+    (sentence,) = read(tmp_path, [*rows, row(3, "Haus", 0)], "Zum Haus")
+    assert sentence.space_before == [True, True, True]
+
+
+def test_empty_nodes_are_left_out(tmp_path):
+    rows = [row("0.1", "es", "_"), row(1, "Sie", 2), row(2, "kommt", 0), row("2.1", "kommt", "_")]
+    (sentence,) = read(tmp_path, rows, "Sie kommt")
+    assert sentence.words == ["Sie", "kommt"]
+
+
+def test_no_space_stands_where_the_file_says_so(tmp_path):
+    rows = [row(1, "Ja", 0, misc="Gloss=yes|SpaceAfter=No"), row(2, "!", 1, misc="SpaceAfter=Yes")]
+    (sentence,) = read(tmp_path, rows, "Ja!")
+    assert sentence.space_before == [True, False]
+
+
+def test_a_word_may_hold_spaces_and_the_line_may_space_it_otherwise(tmp_path):
+    (sentence,) = read(tmp_path, [row(1, "10  000", 2), row(2, "Euro", 0)], "10 000\u00a0Euro")
+    assert sentence.words == ["10▁000", "Euro"]
+
+
+def test_columns_may_be_empty(tmp_path):
+    rows = ["1\tJa\t\t\t\t\t0\t\t\t", "2\t,\t\t\t\t\t1\t\t\tSpaceAfter=No"]
+    (sentence,) = read(tmp_path, rows, "Ja ,")
+    assert (sentence.deprels, sentence.tags) == (["dep", "dep"], ["X", "X"])
+
+
+def test_a_line_without_text_has_no_sentence_in_the_file(tmp_path):
+    rows = [*DOG, "", "", "# comment", row(1, "Ja", 0), ""]
+    sentences = read(tmp_path, rows, "", "Der Hund bellt", " \t", "Ja", "")
+    assert [len(sentence.words) for sentence in sentences] == [0, 3, 0, 1, 0]
+    assert all(sentence.tree is not None for sentence in sentences)
+
+
+def test_hash_signs_and_separators_within_words_are_text(tmp_path):
+    rows = [row(1, "#", 2), row(2, "1\u2028a", 0)]
+    (sentence,) = read(tmp_path, rows, "# 1\u2028a")
+    assert sentence.words == ["#", "1▁a"]
+
+
+def heads_of(sentence):
+    """Heads as CoNLL-U counts them, from 1, and 0 at the root."""
+    return [0 if h == word else h + 1 for word, h in enumerate(sentence.tree.heads.tolist())]
+
+
+def test_surface_tokens_take_the_place_of_the_highest_of_their_words(tmp_path):
+    # Er geht zum Haus vom Mann: zu is above dem, and von and dem both hang off Mann.
+    rows = [
+        row(1, "Er", 2, "nsubj", "PRON"), row(2, "geht", 0, "root", "VERB"),
+        row("3-4", "zum", "_"), row(3, "zu", 2, "obl", "ADP"), row(4, "dem", 3, "det", "DET"),
+        row(5, "Haus", 4, "nmod", "NOUN", "SpaceAfter=No"),
+        row("6-7", "vom", "_", misc="SpaceAfter=No"),
+        row(6, "von", 8, "case", "ADP"), row(7, "dem", 8, "det", "DET"),
+        row("7.1", "dem", "_"), row(8, "Mann", 5, "nmod", "NOUN"),
+    ]  # fmt: skip
+    (sentence,) = read(tmp_path, rows, "Er geht zum Hausvom" + "Mann", words="surface")
+    assert sentence.words == ["Er", "geht", "zum", "Haus", "vom", "Mann"]
+    assert heads_of(sentence) == [2, 0, 2, 3, 6, 4]
+    assert sentence.deprels == ["nsubj", "root", "obl", "nmod", "case", "nmod"]
+    assert sentence.tags == ["PRON", "VERB", "ADP", "NOUN", "ADP", "NOUN"]
+    assert sentence.space_before == [True, True, True, True, False, False]
+
+
+def test_a_surface_token_that_holds_the_root_is_the_root(tmp_path):
+    rows = [row("1-2", "vámonos", "_"), row(1, "vamos", 0, "root", "VERB"), row(2, "nos", 1)]
+    (sentence,) = read(tmp_path, [*rows, row(3, "ya", 2, "advmod")], "vámonos ya", words="surface")
+    assert heads_of(sentence) == [0, 1]
+    assert sentence.deprels == ["root", "advmod"]
+
+
+def test_one_surface_token_alone_is_its_own_head(tmp_path):
+    rows = [row("1-2", "zum", "_"), row(1, "zu", 2), row(2, "dem", 0)]
+    (sentence,) = read(tmp_path, rows, "zum", words="surface")
+    assert (sentence.words, heads_of(sentence)) == (["zum"], [0])
+
+
+@given(trees(12), st.data())
+def test_surface_tokens_of_any_tree_make_a_tree(tmp_path_factory, heads, data):
+    rows, sizes, word = [], [], 0
+    while word < len(heads):
+        sizes.append(data.draw(st.integers(1, min(3, len(heads) - word))))
+        if sizes[-1] > 1:
+            rows.append(row(f"{word + 1}-{word + sizes[-1]}", "ab", "_"))
+        for _ in range(sizes[-1]):
+            rows.append(
+                row(word + 1, "ab", 0 if heads[word] == word else heads[word] + 1, f"w{word}")
+            )
+            word += 1
+    folder = tmp_path_factory.getbasetemp()
+    (sentence,) = read(folder, rows, "ab " * len(sizes), words="surface")
+    (words,) = read(folder, rows, "ab " * len(sizes))
+    assert words.tree.heads.tolist() == heads
+    tokens = [token for token, size in enumerate(sizes) for _ in range(size)]
+    for token, head in enumerate(sentence.tree.heads.tolist()):
+        chosen = int(sentence.deprels[token][1:])
+        inside = [word for word, of in enumerate(tokens) if of == token]
+        assert chosen in inside
+        assert words.tree.depths[chosen] == min(words.tree.depths[inside])
+        assert head == tokens[heads[chosen]]
+
+
+def test_words_or_surface_tokens_and_nothing_else():
+    assert ConlluFiles("surface").version != ConlluFiles().version == ConlluFiles("words").version
+    with pytest.raises(UserError, match="expected conllu:words or conllu:surface"):
+        ConlluFiles("tokens")
+
+
+@pytest.mark.parametrize("words", ["words", "surface"])
+@pytest.mark.parametrize(
+    ("rows", "place", "message"),
+    [
+        ([row(1, "a", 2), row(2, "b", 1)], 2, "0 -> 1 -> 0|1 -> 0 -> 1"),
+        ([row(1, "a", 0), row(2, "b", 3), row(3, "", 2)], 2, "form a cycle"),
+        ([row(1, "a", 0), row(2, "b", 0)], 3, "more than one root, words 1 and 2"),
+        ([row(1, "a", 0), row(2, "b", 3)], 3, "word 2 has head 3, and .* 2 words"),
+        ([row(1, "a", 0), row(2, "b", -1)], 3, "word 2 has no head but '-1'"),
+        ([row(1, "a", 0), row(2, "b", "_")], 3, "word 2 has no head but '_'"),
+        ([row(1, "a", 0), row(2, "b", "01")], 3, "word 2 has no head but '01'"),
+        ([row(1, "a", 0), row(2, "b", "1.1")], 3, "word 2 has no head but '1.1'"),
+        ([row(1, "a", 0), row(2, "b", "9" * 5000)], 3, "word 2 has no head but '9{60}'"),
+        ([row(1, "a", 0), row(2, "b", "١")], 3, "word 2 has no head but '١'"),
+        ([row(1, "a", 0), row(2, "b", 2)], 3, "word 2 is its own head; a root has head 0"),
+        ([row(1, "a", 0) + "\t_"], 2, "expected 10 columns .* found 11"),
+        ([row(1, "a", 0), "2\tb\t1"], 3, "expected 10 columns .* found 3"),
+        ([row(1, "a", 0).replace("\t", "  ")], 2, "expected 10 columns .* found 1"),
+        ([row(1, "a", 0), row(3, "b", 1)], 3, "expected word 2 next, found '3'"),
+        ([row(1, "a", 0), row(1, "b", 1)], 3, "expected word 2 next, found '1'"),
+        ([row("x", "a", 0)], 2, "expected word 1 next, found 'x'"),
+        ([row(0, "a", 0)], 2, "expected word 1 next, found '0'"),
+        ([row("2-3", "ab", "_"), row(1, "a", 0)], 2, "2-3 is not where its words are"),
+        ([row("2-1", "ab", "_"), row(1, "a", 0)], 2, "2-1 is not where its words are"),
+        ([row("1-2", "ab", "_"), row("1-2", "ab", "_")], 3, "1-2 is not where its words are"),
+        ([row("1-2", "ab", "_"), row(1, "a", 0), row("2-3", "b", "_")], 4, "2-3 is not where"),
+        ([row("1-2", "ab", "_"), row(1, "a", 0)], 3, "word 2 of 1-2 is missing"),
+        ([row(f"1-{'9' * 5000}", "ab", "_")], 2, "expected word 1 next, found '1-999"),
+        ([row(1, "x", 2), row(2, "b", 0)], 2, "word 1 is not what line 2 .* 'ab', found 'x'"),
+        ([row(1, "a", 2), row(2, "c", 0)], 3, "word 2 is not what line 2 .* 'b', found 'c'"),
+        ([row(1, "a", 2), row(2, "b", 0), row(3, "c", 2)], 4, "word 3 .* expected '', found 'c'"),
+        ([row(1, "a", 0)], 2, "ends before line 2 .* expected 'b' after its 1 words"),
+        ([row("0.1", "a", "_")], 2, "ends before line 2 .* expected 'ab' after its 0 words"),
+    ],
+    ids=lambda value: None,
+)
+def test_a_malformed_sentence_is_named_by_file_and_line_and_the_next_is_read(
+    tmp_path, rows, place, message, words
+):
+    good = row(1, "Ja", 0)
+    block = ["# comment", *rows, ""]
+    before, unparsed, after = read(
+        tmp_path, [good, "", *block, good], "Ja", "a b", "Ja", words=words
+    )
+    assert isinstance(unparsed, Unparsed)
+    assert unparsed.reason.startswith(f"{tmp_path / 'train.de.conllu'}, line {place + 2}: ")
+    assert re.search(message, unparsed.reason)
+    assert unparsed.sentence.words == ["a", "b"]
+    assert unparsed.sentence.tree is None
+    assert before.words == after.words == ["Ja"]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_a_sentence(tmp_path):
+    path = tmp_path / "train.de.conllu"
+    path.write_bytes(("\ufeff" + "\r\n".join([*DOG, "", row(1, "Ja", 0)]) + "\r\n").encode())
+    sentences = list(ConlluFiles().read(path, iter(["Der Hund bellt", "Ja"])))
+    assert [len(sentence.words) for sentence in sentences] == [3, 1]
+
+
+@given(st.lists(lines(3), min_size=1, max_size=6), trees(6))
+def test_any_words_are_read_as_they_are(tmp_path_factory, texts, heads):
+    forms = ["".join(text.split()).strip("#") or "x" for text in texts][: len(heads)]
+    heads = [min(head, word) for word, head in enumerate(heads[: len(forms)])]
+    heads[0] = 0
+    heads = [head if word == 0 or head != word else 0 for word, head in enumerate(heads)]
+    rows = [
+        row(word + 1, form, 0 if word == 0 else heads[word] + 1) for word, form in enumerate(forms)
+    ]
+    (sentence,) = read(tmp_path_factory.getbasetemp(), rows, " ".join(forms))
+    assert not isinstance(sentence, Unparsed), sentence.reason
+    assert sentence.words == forms
+    assert sentence.tree.heads.tolist() == heads
+
+
+def test_a_sentence_of_a_hundred_thousand_words_takes_seconds(tmp_path):
+    count, start = 100_000, time.process_time()
+    rows = [row(word, "ja", word - 1) for word in range(1, count + 1)]
+    (sentence,) = read(tmp_path, rows, "ja " * count, words="surface")
+    assert sentence.tree.depths[-1] == count - 1
+    assert time.process_time() - start < 20
+
+
+def test_fewer_sentences_than_lines_are_refused_with_the_line_left_over(tmp_path):
+    with pytest.raises(UserError, match=r"train\.de\.conllu has fewer sentences .* line 3"):
+        read(tmp_path, [*DOG, ""], "Der Hund bellt", "", "Ja")
+
+
+def test_more_sentences_than_lines_are_refused_with_their_place(tmp_path):
+    with pytest.raises(UserError, match=r"train\.de\.conllu, line 5: there are more sentences"):
+        read(tmp_path, [*DOG, "", row(1, "Ja", 0)], "Der Hund bellt")
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "train.de.conllu"
+    path.write_bytes(f"{row(1, 'Ja', 2)}\n{row(2, 'schön', 0)}\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"train\.de\.conllu, line 2: not UTF-8"):
+        list(ConlluFiles().read(path, iter(["Ja schön"])))
+
+
+def treebanks(synthetic_corpus) -> list[Path]:
+    """UD's German and English treebanks where they are at hand, else the synthetic corpus."""
+    folder = shared_data("treebanks")
+    if folder is None:
+        return [synthetic_corpus / f"test.{language}.conllu" for language in ("de", "en")]
+    return sorted(folder.glob("*/*.conllu.gz"))
+
+
+def texts_of(path):
+    """The texts of a treebank's sentences, as their comments have them."""
+    comments = (line for line in read_lines(path) if line.startswith("# text = "))
+    return [comment.removeprefix("# text = ") for comment in comments]
+
+
+@pytest.mark.parametrize("words", ["words", "surface"])
+def test_whole_treebanks_are_read_and_have_constituents(synthetic_corpus, words):
+    paths = treebanks(synthetic_corpus)
+    for path in paths if words == "words" else paths[-2:]:
+        texts = texts_of(path)
+        assert len(texts) >= 100
+        for sentence, text in zip(ConlluFiles(words).read(path, iter(texts)), texts, strict=True):
+            assert not isinstance(sentence, Unparsed), sentence.reason
+            if words == "surface":
+                spelled = "".join(sentence.marked_words()).replace("▁", "")
+                assert spelled == "".join(text.split()).replace("▁", "")
+            tree = ConstituencyTree.from_dependencies(sentence.tree, sentence.tags)
+            heads = set(sentence.tree.heads.tolist()) if len(sentence.words) > 1 else ()
+            if is_projective(sentence.tree):
+                assert len(tree) == len(heads)
+            else:
+                assert 0 < len(tree) <= len(heads)
+
+
+def test_treebanks_are_read_as_the_conllu_library_reads_them(synthetic_corpus):
+    for path in treebanks(synthetic_corpus)[-2:]:  # the two of PUD
+        texts = texts_of(path)
+        expected = conllu.parse("\n".join(read_lines(path)))
+        sentences = list(ConlluFiles().read(path, iter(texts)))
+        assert len(sentences) == len(expected) >= 100
+        for sentence, tokens in zip(sentences, expected, strict=True):
+            words = [token for token in tokens if isinstance(token["id"], int)]
+            assert sentence.words == [token["form"].replace(" ", "▁") for token in words]
+            assert sentence.deprels == [token["deprel"] for token in words]
+            assert sentence.tags == [token["upos"] for token in words]
+            assert heads_of(sentence) == [token["head"] for token in words]
+            if all(isinstance(token["id"], int) for token in tokens):
+                spelled = "".join(sentence.marked_words()).replace("▁", " ").split()
+                assert spelled == tokens.metadata["text"].split()
+
+
+def test_the_synthetic_corpus_reads_back_whole(synthetic_corpus):
+    for language in ("de", "en"):
+        text = synthetic_corpus / f"test.{language}"
+        sentences = list(ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)))
+        spelled = ["".join(s.marked_words()).replace("▁", " ").strip() for s in sentences]
+        assert spelled == list(read_lines(text))

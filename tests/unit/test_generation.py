@@ -1,0 +1,64 @@
+"""What is read from the outputs of fairseq-generate and fairseq-interactive."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.generation import read_generation, read_interactive_speed
+from tests.support.run_folders import write_generation, write_interactive
+
+SOURCES = ["Ein Hund schläft.", "Zwei Katzen.", "Wir singen ein Lied\u2028zu Hause."]
+TARGETS = ["A dog sleeps.", "Two cats.", "We sing a song\u2028at home."]
+HYPOTHESES = ["A dog is asleep.", "", "We sing\ta song."]
+
+
+def output(path, **options):
+    return write_generation(path / "generate.txt", HYPOTHESES, SOURCES, TARGETS, **options)
+
+
+def test_sentences_come_in_the_test_sets_order_whatever_is_in_them(tmp_path):
+    found = read_generation(output(tmp_path, subset="test1", beam=4))
+    assert (found.hypotheses, found.sources, found.targets) == (HYPOTHESES, SOURCES, TARGETS)
+    assert (found.subset, found.beam, found.speed) == ("test1", 4, None)
+
+
+def test_the_speed_is_in_the_log_beside_the_output_or_in_the_output_itself(tmp_path):
+    path = output(tmp_path, speed=15.38)
+    assert read_generation(path).batch == "100 sentences"
+    assert read_generation(path).speed == 15.38
+    log = path.with_suffix(".log")
+    path.write_text(path.read_text() + log.read_text())
+    log.unlink()
+    assert read_generation(path).speed == 15.38
+
+
+def test_a_log_in_the_middle_of_a_sentence_is_noticed(tmp_path):
+    path = output(tmp_path)
+    logged = "D-0\t-0.5\tA dogINFO:fairseq_cli.generate:Translated 3 sentences (9 tokens) in 1s\n"
+    path.write_text(
+        path.read_text().replace("D-0\t-0.5\tA dog is asleep.\n", logged + " is asleep.\n")
+    )
+    with pytest.raises(UserError, match=r"generate.txt, line \d+: .*in the middle .*2>FILE.log"):
+        read_generation(path)
+
+
+def test_two_outputs_in_one_file_are_refused(tmp_path):
+    path = output(tmp_path)
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(UserError, match="2 outputs of fairseq-generate in a row"):
+        read_generation(path)
+
+
+def test_subwords_are_refused(tmp_path):
+    for marked in ("▁A ▁do g", "a do@@ g"):
+        path = write_generation(tmp_path / "generate.txt", [marked] * 3, SOURCES, TARGETS)
+        with pytest.raises(UserError, match="subwords, not text: translate with --bpe"):
+            read_generation(path)
+
+
+def test_the_speed_with_parsing_is_that_of_raw_sentences_to_translations(tmp_path):
+    write_interactive(tmp_path / "interactive.txt", sentences=40, seconds=0.5)
+    assert read_interactive_speed(tmp_path / "interactive.txt") == 80
+    (tmp_path / "interactive.log").unlink()
+    assert read_interactive_speed(tmp_path / "interactive.txt") is None

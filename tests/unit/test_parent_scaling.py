@@ -1,0 +1,238 @@
+"""Parent-scaled attention: its equation in loops, fairseq's Transformer, its options."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fairseq_phrase.models.parent_scaled_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.biased_attention import masked_keys
+from fairseq_phrase.modules.positions.parent_scaling import (
+    SCALINGS,
+    ParentScaledAttention,
+    parent_middles,
+    parent_scaled_attention,
+    parent_scales,
+)
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from tests.support.parsed_batches import build_model, encode, make_batch, make_dictionary
+from tests.support.tolerance import assert_same
+
+NAME = "parent_scaled_transformer"
+LENGTHS = [9, 1, 5, 6]
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    return make_dictionary()
+
+
+def trees(dictionary, *, left=False, roots=1):
+    """Random trees, and the places of each sentence's tokens in its row."""
+    inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
+    heads = inputs["src_heads"]
+    for word in range(1, roots):
+        # The later roots: words of the first sentence that are not above the first root.
+        heads[0, word] = word
+    padding = inputs["src_tokens"].eq(dictionary.pad())
+    return inputs["src_words"], heads, padding
+
+
+def twin_middles(words, heads, padding):
+    """p_t, token by token."""
+    middles = []
+    for of_token, of_word, is_padding in zip(words, heads, padding, strict=True):
+        row = []
+        for place, word in enumerate(of_token.tolist()):
+            if word < 0 or is_padding[place]:
+                row.append(float(place))
+                continue
+            parent = int(of_word[word])
+            first_root = next(w for w, h in enumerate(of_word.tolist()) if w == h)
+            if parent == word:
+                parent = first_root  # of several roots the later ones hang off the first
+            places = [j for j, other in enumerate(of_token.tolist()) if other == parent]
+            row.append((places[0] + places[-1]) / 2)
+        middles.append(row)
+    return torch.tensor(middles, dtype=torch.double)
+
+
+def twin_attention(query, key, value, middles, padding, scaling, std, heads, ignored):
+    """Eq. of parent-scaled attention, score by score, in double precision."""
+    batch, num_heads, n, width = query.shape
+    outputs = torch.zeros_like(query)
+    for b in range(batch):
+        keys = [j for j in range(n) if not padding[b, j]]
+        for h in range(num_heads):
+            for t in range(n):
+                scores = []
+                for j in keys:
+                    score = query[b, h, t] @ key[b, h, j] / math.sqrt(width)
+                    square = (j - middles[b, t]) ** 2 / (2 * std**2)
+                    if h < heads and not ignored[b, h, t]:
+                        if scaling == "multiply":
+                            score = score * math.exp(-square) / (std * math.sqrt(2 * math.pi))
+                        else:
+                            score = score - square
+                    scores.append(score)
+                weights = torch.stack(scores).softmax(0)
+                outputs[b, h, t] = sum(
+                    w * value[b, h, j] for w, j in zip(weights, keys, strict=True)
+                )
+    return outputs
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("roots", [1, 3])
+def test_the_middle_of_the_parent_is_that_of_its_subwords(dictionary, left, roots):
+    words, heads, padding = trees(dictionary, left=left)
+    for word in range(1, roots):
+        heads[2, word - 1] = word - 1
+    tree = TreePositions(words, heads, padding)
+    expected = twin_middles(words, heads, padding)
+    assert torch.equal(parent_middles(tree).double(), expected)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize(("heads", "ignoring"), [(3, 0.0), (1, 0.0), (2, 0.4)])
+@pytest.mark.parametrize("std", [1.0, 2.5])
+def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ignoring, std):
+    torch.manual_seed(3)
+    words, of_words, padding = trees(dictionary, left=left)
+    tree = TreePositions(words, of_words, padding)
+    shape = (len(words), 3, words.size(1), 4)
+    inputs = [torch.randn(shape, dtype=torch.double).requires_grad_() for _ in range(3)]
+    ignored = torch.rand(len(words), heads, words.size(1)) < ignoring
+    expected = twin_attention(
+        *inputs, twin_middles(words, of_words, padding), padding, scaling, std, heads, ignored
+    )
+    middles = parent_middles(tree).double()
+    for need_weights in (False, True):
+        found, weights = parent_scaled_attention(
+            *inputs,
+            parent_scales(middles, std, scaling),
+            masked_keys(padding),
+            scaling=scaling,
+            scaled_heads=heads,
+            ignored=ignored if ignoring else None,
+            need_weights=need_weights,
+        )
+        direction = torch.randn_like(expected) * ~padding[:, None, :, None]
+        assert_same(found * direction, expected * direction)
+        wanted = torch.autograd.grad((expected * direction).sum(), inputs, retain_graph=True)
+        for gradient, own in zip(
+            torch.autograd.grad((found * direction).sum(), inputs), wanted, strict=True
+        ):
+            assert_same(gradient, own)
+    assert_same(weights.double() @ inputs[2], found)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_what_is_ignored_is_drawn_for_each_sentence_head_and_token(dictionary, scaling):
+    words, heads, padding = trees(dictionary)
+    tree = TreePositions(words, heads, padding)
+    scales = parent_scales(parent_middles(tree), 1.0, scaling)
+    attention = ParentScaledAttention(
+        embed_dim=8, num_heads=2, scaled_heads=2, scaling=scaling, ignoring=0.5
+    ).double()
+    states = torch.randn(words.size(1), len(words), 8, dtype=torch.double)
+    inputs = states, scales.double(), masked_keys(padding)
+
+    def weights(ignoring):
+        attention.ignoring = ignoring
+        return attention(*inputs, need_weights=True)[1]
+
+    found = []
+    for need_weights in (False, True):
+        torch.manual_seed(5)
+        found.append(attention(*inputs, need_weights)[0])
+    assert_same(*found)
+    scaled, plain, some = weights(0.0), weights(1.0), weights(0.5)
+    real = ~padding
+    as_scaled = (some == scaled).all(-1).transpose(1, 2)[real]
+    as_plain = (some == plain).all(-1).transpose(1, 2)[real]
+    assert (as_scaled | as_plain).all()
+    assert (as_scaled & ~as_plain).any()
+    assert (as_plain & ~as_scaled).any()
+    attention.eval()
+    assert torch.equal(weights(0.5), scaled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_long_sentence_does_not_overflow_half_precision(dtype):
+    length = 600
+    words = torch.arange(length)[None]
+    tree = TreePositions(words, torch.zeros_like(words), torch.zeros_like(words).bool())
+    scales = parent_scales(parent_middles(tree), 0.5, "prior")
+    query = torch.randn(1, 1, length, 4).to(dtype)
+    attended, _ = parent_scaled_attention(query, query, query, scales, scaling="prior")
+    assert attended.isfinite().all()
+
+
+@pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
+def test_without_scaled_heads_it_is_fairseqs_transformer_to_the_last_bit(dictionary, pre_norm):
+    options = {"encoder_normalize_before": pre_norm}
+    plain = build_model("transformer", dictionary, **options)
+    own = build_model(NAME, dictionary, parent_heads="0", **options)
+    scaled = build_model(NAME, dictionary, **options)
+    assert plain.state_dict().keys() == own.state_dict().keys() == scaled.state_dict().keys()
+    for name, parameter in plain.state_dict().items():
+        assert torch.equal(parameter, own.state_dict()[name])
+        assert torch.equal(parameter, scaled.state_dict()[name])
+    tokens = make_batch(dictionary, LENGTHS)["src_tokens"]
+    arguments = {"src_tokens": tokens, "src_lengths": None}
+    expected, found = (model.encoder(**arguments) for model in (plain, own))
+    assert torch.equal(expected["encoder_out"][0], found["encoder_out"][0])
+
+
+def test_heads_that_are_not_scaled_are_as_in_fairseqs_layer(dictionary):
+    """Of two heads one is scaled: the other's weights are those without scaling."""
+    inputs = make_batch(dictionary, LENGTHS)
+    one, all_heads = (build_model(NAME, dictionary, parent_heads=heads) for heads in ("1", "2"))
+    none = build_model(NAME, dictionary, parent_heads="0")
+    real = inputs["src_tokens"].ne(dictionary.pad())
+    first, every, plain = (
+        model.encoder.attention_maps(**inputs)[1][0]["all nodes"].double()
+        for model in (one, all_heads, none)
+    )
+    assert_same(first[:, 0][real], every[:, 0][real])
+    # fairseq returns weights in single precision.
+    torch.testing.assert_close(first[:, 1][real], plain[:, 1][real], atol=1e-6, rtol=1e-6)
+    assert not torch.allclose(first[:, 0][real], plain[:, 0][real])
+    assert not torch.allclose(every[:, 1][real], plain[:, 1][real], atol=1e-3)
+
+
+def test_layers_without_scaled_heads_have_fairseqs_attention(dictionary):
+    model = build_model(NAME, dictionary, parent_heads="0,1")
+    kinds = [type(layer.self_attn).__name__ for layer in model.encoder.layers]
+    assert kinds == ["TokenAttention", "ScaledAttention"]
+
+
+def test_the_trees_decide(dictionary):
+    model = build_model(NAME, dictionary)
+    inputs = make_batch(dictionary, LENGTHS)
+    chain = torch.arange(inputs["src_heads"].size(1)).clamp(min=1) - 1
+    heads = torch.where(inputs["src_heads"] >= 0, chain, -1)
+    assert not torch.allclose(encode(model, inputs), encode(model, {**inputs, "src_heads": heads}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parent_heads": "3"}, "--parent-heads 3: layer 1 has 2 heads, not 3"),
+        ({"parent_heads": "2,-1"}, "--parent-heads 2,-1: layer 2 has 2 heads, not -1"),
+        ({"parent_heads": "1,0,0"}, "--parent-heads 1,0,0 names 3 layers: the encoder has 2"),
+        ({"parent_heads": "two"}, "--parent-heads two: expected a number of heads or 'all'"),
+        ({"parent_std": 0.0}, "--parent-std 0.0: expected more than 0"),
+        ({"parent_ignoring": 1.5}, "--parent-ignoring 1.5: expected a probability"),
+        ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(dictionary, options, message):
+    with pytest.raises(UserError) as error:
+        build_model(NAME, dictionary, **options)
+    assert message in str(error.value)

@@ -1,0 +1,102 @@
+"""Sentences read back from a data directory as text with trees."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inspection.integrity import load_dictionaries
+from fairseq_phrase.inspection.parsed_text import ParsedTextReader, printable
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.alignment import words_of_subwords
+from fairseq_phrase.text import read_lines
+from tests.unit.test_store import SPLIT, write_store
+
+
+def reader_of(data_directory, split):
+    manifest = Manifest.load(data_directory, "de")
+    return ParsedTextReader(
+        data_directory, manifest, split, load_dictionaries(data_directory, manifest)
+    )
+
+
+def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, synthetic_corpus):
+    reader = reader_of(data_directory, "test.de-en")
+    text = synthetic_corpus / "test.de"
+    lines = list(read_lines(text))
+    gold = list(ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(lines)))
+    assert len(reader) == len(lines) == len(gold) == 100
+    for number, (line, expected) in enumerate(zip(lines, gold, strict=True), start=1):
+        found = reader.read(number)
+        assert found.place == f"test.de-en.de, line {number}"
+        assert found.text == line
+        assert found.words == expected.words
+        assert found.space_before == expected.space_before
+        assert found.heads.tolist() == expected.tree.heads.tolist()
+        assert (found.deprels, found.tags) == (expected.deprels, expected.tags)
+        for word, pieces in zip(found.words, found.pieces, strict=True):
+            assert "".join(pieces).removeprefix("▁") == word
+
+
+@pytest.mark.parametrize("line", [0, -1, 101])
+def test_a_line_that_is_not_there_is_refused_with_those_that_are(data_directory, line):
+    with pytest.raises(UserError, match=f"has lines 1 to 100, not {line}"):
+        reader_of(data_directory, "test.de-en").read(line)
+
+
+def stored(tmp_path, bpe, symbols, counts):
+    """One sentence of these subwords, so many for each word, all words under the first."""
+    words = len(counts)
+    write_store(
+        tmp_path,
+        [
+            {
+                "words": words_of_subwords(counts),
+                "heads": np.zeros(words, dtype=np.int64),
+                "deprels": np.full(words, 4),
+                "tags": np.full(words, 4),
+                "spans": np.array([[0, words, 4]]),
+            }
+        ],
+    )
+    dictionaries = {name: Dictionary() for name in ("text", "deprels", "tags", "spans")}
+    for name in ("deprels", "tags", "spans"):
+        dictionaries[name].add_symbol("L")
+    numbers = [dictionaries["text"].add_symbol(symbol) for symbol in symbols]
+    reader = ParsedTextReader(
+        tmp_path, SimpleNamespace(language="de", bpe=bpe, fields=["words"]), SPLIT, dictionaries
+    )
+    reader._text = {0: np.array([*numbers, 2])}
+    return reader.read(1)
+
+
+def test_sentencepiece_marks_are_taken_off(tmp_path):
+    symbols = ["▁", "Hu", "nd", ",", "▁New", "▁York", "<unk>"]
+    found = stored(tmp_path, "sentencepiece", symbols, [3, 1, 2, 1])
+    assert found.words == ["Hund", ",", "New York", "<unk>"]
+    assert found.pieces == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
+    assert found.text == "Hund, New York<unk>"
+    assert found.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
+
+
+def test_subword_nmt_marks_are_taken_off(tmp_path):
+    found = stored(tmp_path, "subword_nmt", ["Hu@@", "nd", "@@", "a@@", "@@"], [2, 1, 2])
+    assert found.words == ["Hund", "@@", "a@@"]
+    assert found.text == "Hund @@ a@@"
+
+
+@given(st.text(st.characters()))
+def test_printable_text_says_the_same_and_holds_no_control_characters(text):
+    shown = printable(text)
+    assert shown.isprintable() or not any(ord(sign) < 32 or sign in "\x7f\x9b" for sign in shown)
+    assert not set(shown) & set("\x1b\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028")
+    if text.isprintable() and "\\" not in text:
+        assert shown == text
+    shown.encode("utf-8")  # no lone surrogate is left

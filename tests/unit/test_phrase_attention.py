@@ -1,0 +1,485 @@
+"""Attention within phrases against eq. 4-7 written out in loops."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_phrase.modules.phrases import edge_attention, phrase_attention
+from fairseq_phrase.modules.phrases.phrase_attention import (
+    ACTIVATIONS,
+    MASKS,
+    PhraseAttention,
+    all_attention,
+    attention_weights,
+    choose_path,
+    hadamard_attention,
+    subset_attention,
+)
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
+from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, word_ngrams
+from tests.support.tolerance import assert_same, error
+from tests.unit.test_phrase_batch import all_kinds, pad, pad_heads
+
+KINDS = ("token", "token, ends with EOS", "word", "dependency", "members", "none")
+PATHS = ("dense", "edges")
+FUNCTIONS = {"subset": subset_attention, "hadamard": hadamard_attention}
+PATHS_OF_KINDS = list(itertools.product(KINDS, PATHS))
+
+# Words of several subwords, a non-projective tree (word 1 under 3 crosses 2 under 0), a sentence of
+# one token, and one that is shorter by half.
+SUBWORDS = [[1, 2, 1, 1, 2, 1], [1], [2, 1, 1]]
+HEADS = [[0, 3, 0, 0, 1, 4], [0], [1, 1, 0]]
+
+
+def make_phrases(kind: str, k: int = 3, left: bool = False) -> PhraseBatch:
+    words, padding = pad(SUBWORDS, left)
+    return all_kinds(words, pad_heads(HEADS), padding, k)[kind]
+
+
+def literal_attention(
+    attention: PhraseAttention, states: Tensor, phrases: PhraseBatch
+) -> tuple[Tensor, Tensor]:
+    """Write eq. 2-7 out for the unpadded nodes, one node and one head at a time.
+
+    Returns:
+        The output, zero at padded nodes, and the weights, zero between padded nodes.
+    """
+    heads, width = attention.num_heads, attention.embed_dim // attention.num_heads
+    activation = {
+        "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+        "identity": lambda x: x,
+        "tanh": lambda x: (x.exp() - (-x).exp()) / (x.exp() + (-x).exp()),
+        "relu": lambda x: x * (x > 0),
+        "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    }[attention.activation]
+    batch, num_nodes, _ = states.shape
+    outputs = torch.zeros_like(states)
+    weights = states.new_zeros(batch, heads, num_nodes, num_nodes)
+    for sentence, members in enumerate(phrases.members()):
+        nodes = [node for node, tokens in enumerate(members) if tokens]
+        for i in nodes:
+            per_head = []
+            for head in range(heads):
+                part = slice(head * width, (head + 1) * width)
+
+                def project(layer: nn.Linear, node: int, part=part, sentence=sentence) -> Tensor:
+                    return layer.weight[part] @ states[sentence, node] + layer.bias[part]
+
+                query = project(attention.q_proj, i)
+                exponentials = {}
+                for j in nodes:
+                    left, right = set(members[i]), set(members[j])
+                    inside = left <= right or right <= left
+                    score = query @ project(attention.k_proj, j) / math.sqrt(width)
+                    if attention.mask == "all" or inside:
+                        exponentials[j] = score.exp()
+                    elif attention.mask == "hadamard":
+                        exponentials[j] = (score * 0).exp()
+                total = sum(exponentials.values())
+                attended = torch.zeros(width, dtype=states.dtype)
+                for j, exponential in exponentials.items():
+                    weights[sentence, head, i, j] = (exponential / total).detach()
+                    attended = attended + exponential / total * project(attention.v_proj, j)
+                per_head.append(activation(attended))
+            row = attention.out_proj.weight @ torch.cat(per_head) + attention.out_proj.bias
+            selector = torch.zeros(batch, num_nodes, 1, dtype=states.dtype)
+            selector[sentence, i] = 1
+            outputs = outputs + selector * row
+    return outputs, weights
+
+
+def gradients(
+    attention: PhraseAttention, output: Tensor, states: Tensor, phrases: PhraseBatch
+) -> list[Tensor]:
+    """Differentiate a fixed random function of the unpadded outputs."""
+    weight = torch.randn(
+        output.shape, dtype=output.dtype, generator=torch.Generator().manual_seed(3)
+    )
+    loss = (output * weight).masked_fill(phrases.padding_mask[:, :, None], 0).sum()
+    inputs = [states, *attention.parameters()]
+    found = torch.autograd.grad(loss, inputs, allow_unused=True)
+    return [
+        torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)
+    ]
+
+
+def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take one path whatever the size, with so few pairs at once that there are several rounds."""
+    monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases: path)
+    monkeypatch.setitem(edge_attention.EDGES_AT_ONCE, "cpu", 7)
+
+
+def make_attention(mask: str = "subset", activation: str = "sigmoid") -> PhraseAttention:
+    torch.manual_seed(0)
+    attention = PhraseAttention(embed_dim=6, num_heads=2, activation=activation, mask=mask).double()
+    for projection in (attention.q_proj, attention.k_proj):
+        # Scores far from 0, so that a wrong score cannot hide.
+        nn.init.normal_(projection.weight)
+    return attention
+
+
+def random_states(phrases: PhraseBatch, width: int = 6, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (phrases.batch_size, phrases.num_nodes, width)
+    return torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def random_heads(phrases: PhraseBatch, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Draw queries, keys and values. Shape of each: (batch, 2, nodes, 3)."""
+    generator = torch.Generator().manual_seed(2)
+    shape = (phrases.batch_size, 2, phrases.num_nodes, 3)
+    return [
+        torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype) for _ in range(3)
+    ]
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_values_and_gradients_are_those_of_the_equations(
+    mask: str, kind: str, path: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phrases = make_phrases(kind, k, left=k == 3)
+    attention = make_attention(mask)
+    states = random_states(phrases)
+    literal, literal_weights = literal_attention(attention, states, phrases)
+    force(path, monkeypatch)
+    output, weights = attention(states, phrases, need_weights=True)
+    is_node = ~phrases.padding_mask
+    assert_same(output[is_node], literal[is_node])
+    assert weights is not None
+    assert_same(weights * is_node[:, None, :, None], literal_weights)
+    for actual, expected in zip(
+        gradients(attention, output, states, phrases),
+        gradients(attention, literal, states, phrases),
+        strict=True,
+    ):
+        assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_activation_stands_between_heads_and_output_projection(
+    mask: str, activation: str
+) -> None:
+    phrases = make_phrases("dependency")
+    attention = make_attention(mask, activation)
+    states = random_states(phrases)
+    literal, _ = literal_attention(attention, states, phrases)
+    output, weights = attention(states, phrases)
+    assert weights is None
+    is_node = ~phrases.padding_mask
+    assert_same(output[is_node], literal[is_node])
+    for actual, expected in zip(
+        gradients(attention, output, states, phrases),
+        gradients(attention, literal, states, phrases),
+        strict=True,
+    ):
+        assert_same(actual, expected)
+
+
+@pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_what_stands_at_padding_changes_nothing(
+    mask: str, kind: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    phrases = make_phrases(kind)
+    attention = make_attention(mask)
+    states = random_states(phrases)
+    padding = phrases.padding_mask[:, :, None]
+    other = (states.detach() + 100 * padding * random_states(phrases, seed=5)).requires_grad_()
+    output, _ = attention(states, phrases)
+    other_output, _ = attention(other, phrases)
+    is_node = ~phrases.padding_mask
+    assert torch.equal(output[is_node], other_output[is_node])
+    grads = gradients(attention, output, states, phrases)
+    assert (grads[0] * padding == 0).all()
+    for left, right in zip(grads, gradients(attention, other_output, other, phrases), strict=True):
+        assert_same(left, right)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_sentence_alone_is_as_in_a_batch_whatever_the_padding(
+    mask: str, path: str, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    attention = make_attention(mask)
+    for extra in range(5):
+        # The second sentence alone, then beside ones that pad it more and more.
+        subwords = [[1] * (3 + extra), [1, 1, 1]]
+        words, padding = pad(subwords, left)
+        together = token_ngrams(words >= 0, padding, 3)
+        states = random_states(together, seed=extra).detach()
+        keep = ~together.padding_mask[1]
+        alone_words, alone_padding = pad(subwords[1:], left)
+        alone = token_ngrams(alone_words >= 0, alone_padding, 3, ends_with_eos=True)
+        assert not alone.padding_mask.any()
+        expected, _ = attention(states[1:, keep], alone)
+        output, _ = attention(states, together)
+        assert_same(output[1, keep], expected[0])
+
+
+@pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_reordering_the_sentences_reorders_the_output(
+    mask: str, kind: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    order = [2, 0, 1]
+    words, padding = pad(SUBWORDS, left=False)
+    heads = pad_heads(HEADS)
+    phrases = all_kinds(words, heads, padding, 3)[kind]
+    reordered = all_kinds(words[order], heads[order], padding[order], 3)[kind]
+    attention = make_attention(mask)
+    states = random_states(phrases)
+    is_node = ~phrases.padding_mask[order]
+    output, _ = attention(states, phrases)
+    assert_same(attention(states[order], reordered)[0][is_node], output[order][is_node])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("path", PATHS)
+def test_scores_of_any_size_and_rows_of_padding_give_finite_results(
+    mask: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    padding = torch.tensor([[False, False, False], [True, True, True]])
+    phrases = token_ngrams(~padding, padding, 3)
+    for scale in (1e-3, 1.0, 50.0):
+        attention = make_attention(mask).float()
+        states = (random_states(phrases).detach().float() * scale).requires_grad_()
+        output, weights = attention(states, phrases, need_weights=True)
+        output.sum().backward()
+        assert torch.isfinite(output).all()
+        assert torch.isfinite(weights).all()
+        assert torch.isfinite(states.grad).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_hadamard_survives_scores_whose_exponentials_do_not(path: str, sign: float) -> None:
+    # Two tokens and their phrase, which is adjacent to all: no zero stands in its row, so that
+    # taking 0 for the row's maximum would divide 0 by 0.
+    padding = torch.zeros(1, 2, dtype=torch.bool)
+    phrases = token_ngrams(~padding, padding, 2)
+    query = torch.full((1, 1, 3, 1), 300.0)
+    key = sign * torch.tensor([1.0, 2.0, 3.0]).view(1, 1, 3, 1)
+    value = torch.tensor([1.0, 10.0, 100.0]).view(1, 1, 3, 1)
+    output = hadamard_attention(query, key, value, phrases, path=path).flatten()
+    # Token 0 sees itself, the phrase, and token 1 with score 0, which wins among negative scores.
+    expected = [100.0, 100.0, 100.0] if sign > 0 else [10.0, 1.0, 1.0]
+    assert output.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
+@pytest.mark.parametrize("mask", list(FUNCTIONS))
+def test_in_bfloat16_a_fast_path_errs_at_most_twice_as_much_as_the_dense_one(
+    mask: str, kind: str, path: str
+) -> None:
+    phrases = make_phrases(kind)
+    function = FUNCTIONS[mask]
+    is_node = ~phrases.padding_mask[:, None, :, None]
+
+    def evaluate(dtype: torch.dtype, path: str) -> list[Tensor]:
+        # The exact result, too, is that of the rounded inputs.
+        inputs = [x.bfloat16().to(dtype).requires_grad_() for x in random_heads(phrases)]
+        output = function(*inputs, phrases, path=path)
+        assert output.dtype == dtype
+        return [output * is_node, *torch.autograd.grad((output * is_node).sum(), inputs)]
+
+    exact = evaluate(torch.float64, "dense")
+    plain, fast = evaluate(torch.bfloat16, "dense"), evaluate(torch.bfloat16, path)
+    for which, (true, dense, other) in enumerate(zip(exact, plain, fast, strict=True)):
+        assert error(other, true) <= 2 * error(dense, true) + 1e-12, which
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_half_precision_and_autocast_keep_to_the_result(
+    mask: str, path: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    phrases = make_phrases("token")
+    attention = make_attention(mask).float()
+    states = random_states(phrases).detach().float()
+    is_node = ~phrases.padding_mask
+    expected = attention(states, phrases)[0][is_node]
+    with torch.autocast("cpu", dtype=dtype):
+        automatic, _ = attention(states, phrases)
+    automatic.float().sum().backward()
+    assert attention.q_proj.weight.grad is not None
+    half, _ = copy.deepcopy(attention).to(dtype)(states.to(dtype), phrases)
+    assert automatic.dtype == half.dtype == dtype
+    for output in (automatic, half):
+        torch.testing.assert_close(output[is_node].float(), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(("kind", "path"), PATHS_OF_KINDS)
+@pytest.mark.parametrize("mask", list(FUNCTIONS))
+def test_dropout_of_adjacent_pairs_is_unbiased_on_every_path(
+    mask: str, kind: str, path: str
+) -> None:
+    torch.manual_seed(4)
+    phrases = make_phrases(kind)
+    function = FUNCTIONS[mask]
+    inputs = random_heads(phrases)
+    is_node = ~phrases.padding_mask
+    kept = function(*inputs, phrases, path=path).transpose(1, 2)[is_node]
+    draws = torch.stack(
+        [function(*inputs, phrases, 0.3, path=path).transpose(1, 2)[is_node] for _ in range(400)]
+    )
+    assert (draws[0] != draws[1]).any()
+    noise = draws.std(0) / math.sqrt(len(draws))
+    assert ((draws.mean(0) - kept).abs() <= 5 * noise + 1e-9).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_hadamard_dropout_of_everything_within_phrases_leaves_the_leak(path: str) -> None:
+    phrases = make_phrases("token")
+    query, key, value = random_heads(phrases)
+    weights = attention_weights(query, key, phrases, "hadamard")
+    leak = weights.masked_fill(phrases.adjacency[:, None], 0) @ value
+    output = hadamard_attention(query, key, value, phrases, 1.0, path=path)
+    is_node = ~phrases.padding_mask
+    assert_same(output.transpose(1, 2)[is_node], leak.transpose(1, 2)[is_node])
+
+
+def test_dropout_is_for_training_only() -> None:
+    phrases = make_phrases("token")
+    torch.manual_seed(0)
+    attention = PhraseAttention(embed_dim=6, num_heads=2, dropout=0.5).double()
+    states = random_states(phrases)
+    assert not torch.equal(attention(states, phrases)[0], attention(states, phrases)[0])
+    attention.eval()
+    assert torch.equal(attention(states, phrases)[0], attention(states, phrases)[0])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_checkpointing_activations_changes_no_gradient(
+    mask: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(path, monkeypatch)
+    phrases = make_phrases("token")
+    attention = make_attention(mask)
+    states = random_states(phrases)
+    plain, _ = attention(states, phrases)
+    for use_reentrant in (False, True):
+        output, _ = checkpoint(attention, states, phrases, use_reentrant=use_reentrant)
+        plain_grads = gradients_by_backward(attention, plain, states)
+        for left, right in zip(
+            gradients_by_backward(attention, output, states), plain_grads, strict=True
+        ):
+            assert_same(left, right)
+
+
+def gradients_by_backward(
+    attention: PhraseAttention, output: Tensor, states: Tensor
+) -> list[Tensor]:
+    """Differentiate by ``backward``: reentrant checkpoints know no other way."""
+    attention.zero_grad()
+    states.grad = None
+    output.square().sum().backward(retain_graph=True)
+    parameters = [states, *attention.parameters()]
+    assert all(parameter.grad is not None for parameter in parameters)
+    return [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("mask", list(FUNCTIONS))
+def test_the_edges_path_can_be_differentiated_twice(mask: str) -> None:
+    phrases = make_phrases("dependency", k=2)
+    inputs = [x[2:, :1].clone().requires_grad_() for x in random_heads(phrases)]
+    words, padding = pad(SUBWORDS[2:], left=False)
+    alone = all_kinds(words, pad_heads(HEADS[2:]), padding, 2)["dependency"]
+    inputs = [x[:, :, : alone.num_nodes].detach().requires_grad_() for x in inputs]
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return FUNCTIONS[mask](query, key, value, alone, path="edges")
+
+    assert torch.autograd.gradcheck(attend, inputs)
+    assert torch.autograd.gradgradcheck(attend, inputs)
+
+
+def test_without_phrases_a_token_attends_to_itself_alone() -> None:
+    phrases = make_phrases("none")
+    query, key, value = random_heads(phrases)
+    assert_same(subset_attention(query, key, value, phrases), value)
+
+
+def test_all_attention_is_scaled_dot_product_attention() -> None:
+    padding = torch.zeros(2, 5, dtype=torch.bool)
+    phrases = token_ngrams(~padding, padding, 3)
+    query, key, value = random_heads(phrases)
+    expected = nn.functional.scaled_dot_product_attention(query, key, value)
+    assert_same(all_attention(query, key, value, phrases), expected)
+
+
+def test_short_inputs_take_the_dense_path_and_long_ones_a_linear_one() -> None:
+    for tokens, paths in ((16, {"dense"}), (32, {"dense"}), (512, {"edges"})):
+        padding = torch.zeros(1, tokens, dtype=torch.bool)
+        words = torch.arange(tokens)[None]
+        heads = (words - 1).clamp(min=0)
+        for phrases in (
+            token_ngrams(~padding, padding, 2),
+            token_ngrams(~padding, padding, 3),
+            word_ngrams(words, padding, 3),
+            chain_phrases(words, heads, padding, 3),
+        ):
+            assert choose_path(phrases) in paths
+
+
+def test_the_choice_of_path_is_the_functions_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    phrases = make_phrases("token")
+    inputs = random_heads(phrases)
+    chosen = []
+    monkeypatch.setattr(
+        phrase_attention, "choose_path", lambda phrases: chosen.append(phrases) or "dense"
+    )
+    for function in FUNCTIONS.values():
+        function(*inputs, phrases)
+        function(*inputs, phrases, path="edges")
+    assert chosen == [phrases, phrases]
+
+
+def test_parameters_are_named_and_initialized_as_in_fairseq() -> None:
+    torch.manual_seed(0)
+    attention = PhraseAttention(embed_dim=256, num_heads=4)
+    names = {
+        f"{name}_proj.{kind}" for name in ("q", "k", "v", "out") for kind in ("weight", "bias")
+    }
+    assert set(attention.state_dict()) == names
+    bound = math.sqrt(6 / 512)
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        largest = projection.weight.abs().max().item()
+        assert 0.99 * bound / math.sqrt(2) < largest <= bound / math.sqrt(2)
+    assert 0.99 * bound < attention.out_proj.weight.abs().max().item() <= bound
+    assert (attention.out_proj.bias == 0).all()
+    assert attention.q_proj.bias.abs().max() > 0
+    no_bias = PhraseAttention(embed_dim=4, num_heads=2, bias=False)
+    assert all(name.endswith("weight") for name in no_bias.state_dict())
+
+
+def test_unknown_options_and_misshapen_states_are_refused() -> None:
+    with pytest.raises(ValueError, match="not divisible"):
+        PhraseAttention(embed_dim=10, num_heads=3)
+    with pytest.raises(ValueError, match=r"'softplus', expected one of sigmoid"):
+        PhraseAttention(embed_dim=4, num_heads=2, activation="softplus")
+    with pytest.raises(ValueError, match=r"'superset', expected one of subset"):
+        PhraseAttention(embed_dim=4, num_heads=2, mask="superset")
+    phrases = make_phrases("token")
+    with pytest.raises(ValueError, match="do not fit"):
+        make_attention()(torch.zeros(3, 2, 6, dtype=torch.float64), phrases)
+    with pytest.raises(ValueError, match="unknown path"):
+        subset_attention(*random_heads(phrases), phrases, path="fast")

@@ -1,0 +1,352 @@
+"""Attention with relative positions against Shaw et al.'s eq. 3-4 written out in loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from fairseq_phrase.modules.positions import relative_attention as module
+from fairseq_phrase.modules.positions.relative_attention import (
+    RelativeAttention,
+    relative_attention,
+)
+from fairseq_phrase.modules.positions.relative_positions import (
+    RelativePositions,
+    collect,
+    sequential_positions,
+    spread,
+)
+from tests.support.tolerance import assert_same, error
+
+CLIPS = {"sequential": 2, "structural": 3}
+
+
+def make_positions(batch: int, tokens: int, padded: bool = True, clips=CLIPS) -> RelativePositions:
+    """Sequential positions, and random ones in the place of structural ones, beyond the clip."""
+    generator = torch.Generator().manual_seed(tokens)
+    relative = {
+        "sequential": sequential_positions(tokens),
+        "structural": torch.randint(-5, 6, (batch, tokens, tokens), generator=generator),
+    }
+    padding = torch.zeros(batch, tokens, dtype=torch.bool)
+    for row in range(batch if padded else 0):
+        padding[row, tokens - row % tokens :] = True
+    return RelativePositions.of({kind: relative[kind] for kind in clips}, clips, padding)
+
+
+def make_inputs(batch: int, heads: int, tokens: int, width: int, rows: int, dtype=torch.double):
+    """Query, key and value as views of time-first tensors, and tables."""
+    torch.manual_seed(0)
+    states = [torch.randn(tokens, batch, heads, width, dtype=dtype) for _ in range(3)]
+    tables = [torch.randn(rows, width, dtype=dtype) for _ in range(2)]
+    return [x.requires_grad_() for x in (*states, *tables)]
+
+
+def attend(inputs, positions, with_values=True, **options) -> Tensor:
+    query, key, value = (states.permute(1, 2, 0, 3) for states in inputs[:3])
+    values = inputs[4] if with_values else None
+    return relative_attention(query, key, value, positions, inputs[3], values, **options)[0]
+
+
+def literal_attention(inputs, positions, with_values=True, kept=None) -> Tensor:
+    """Eq. 3-4, one sentence, head and pair at a time; ``kept`` are dropout's factors."""
+    tokens, batch, heads, width = inputs[0].shape
+    output = torch.zeros(batch, heads, tokens, width, dtype=inputs[0].dtype)
+    for b in range(batch):
+        masked = positions.masked_keys
+        seen = [j for j in range(tokens) if masked is None or not masked[b, j]]
+        for h in range(heads):
+            query, key, value = (states[:, b, h] for states in inputs[:3])
+            for i in range(tokens):
+                rows = {j: [int(r[b % len(r), i, j]) for r in positions.rows] for j in seen}
+                scores = [
+                    query[i] @ (key[j] + sum(inputs[3][row] for row in rows[j])) / math.sqrt(width)
+                    for j in seen
+                ]
+                weights = torch.stack(scores).softmax(0)
+                for j, weight in zip(seen, weights, strict=True):
+                    term = value[j]
+                    if with_values:
+                        term = term + sum(inputs[4][row] for row in rows[j])
+                    factor = 1 if kept is None else kept[b, h, i, j]
+                    output[b, h, i] += weight * factor * term
+    return output
+
+
+def gathered_attention(inputs, positions, with_values=True) -> Tensor:
+    """The same as naive code has it: a vector per pair."""
+    query, key, value = (states.permute(1, 2, 0, 3) for states in inputs[:3])
+    keys = sum(inputs[3][rows][:, None] for rows in positions.rows)
+    scores = (query.unsqueeze(3) * (key.unsqueeze(2) + keys)).sum(-1) / math.sqrt(query.size(-1))
+    if positions.masked_keys is not None:
+        scores = scores.masked_fill(positions.masked_keys[:, None, None], -math.inf)
+    weights = scores.softmax(-1)
+    values = sum(inputs[4][rows][:, None] for rows in positions.rows) if with_values else 0
+    return (weights.unsqueeze(-1) * (value.unsqueeze(2) + values)).sum(3)
+
+
+def assert_same_gradients(actual: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
+    direction = torch.randn_like(actual)
+    found, wanted = (
+        torch.autograd.grad(output, inputs, direction, allow_unused=True)
+        for output in (actual, expected)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_same(one, other)
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+@pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}, {"structural": 3}])
+def test_attention_is_the_equations_in_value_and_gradient(clips, with_values):
+    positions = make_positions(3, 5, clips=clips)
+    inputs = make_inputs(3, 2, 5, 4, positions.num_rows)
+    actual = attend(inputs, positions, with_values)
+    expected = literal_attention(inputs, positions, with_values)
+    assert_same(actual, expected)
+    assert_same_gradients(actual, expected, inputs)
+
+
+def test_batch_first_states_give_the_same():
+    positions = make_positions(2, 4)
+    inputs = make_inputs(2, 2, 4, 4, positions.num_rows)
+    query, key, value = (states.permute(1, 2, 0, 3).contiguous() for states in inputs[:3])
+    actual, _ = relative_attention(query, key, value, positions, inputs[3], inputs[4])
+    assert_same(actual, attend(inputs, positions))
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+def test_weights_are_returned_beside_the_same_output(with_values):
+    positions = make_positions(3, 5)
+    inputs = make_inputs(3, 2, 5, 4, positions.num_rows)
+    query, key, value = (states.permute(1, 2, 0, 3) for states in inputs[:3])
+    values = inputs[4] if with_values else None
+    actual, weights = relative_attention(
+        query, key, value, positions, inputs[3], values, need_weights=True
+    )
+    assert_same(actual, attend(inputs, positions, with_values))
+    assert_same(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    assert (weights.masked_select(positions.masked_keys[:, None, None]) == 0).all()
+
+
+def test_spreading_and_collecting_are_transposes_of_one_another():
+    positions = make_positions(3, 6)
+    per_row = torch.randn(3, 2, 6, positions.num_rows, dtype=torch.double)
+    pairs = torch.randn(3, 2, 6, 6, dtype=torch.double)
+    forth = (spread(per_row, positions) * pairs).sum()
+    back = (collect(pairs, positions) * per_row).sum()
+    assert_same(forth, back)
+    for function, argument in ((spread, per_row), (collect, pairs)):
+        small = argument[:, :1].clone().requires_grad_()
+        assert torch.autograd.gradcheck(function, (small, positions))
+        assert torch.autograd.gradgradcheck(function, (small, positions))
+
+
+def test_positions_beyond_the_clip_share_the_last_row():
+    near, far = (torch.tensor([[[0, size], [-size, 0]]]) for size in (2, 9))
+    rows = [RelativePositions.of({"x": p}, {"x": 2}).rows[0].tolist() for p in (near, far)]
+    assert rows[0] == rows[1] == [[[2, 4], [0, 2]]]
+
+
+def test_padding_and_batching_change_nothing():
+    positions = make_positions(4, 6)
+    inputs = make_inputs(4, 2, 6, 4, positions.num_rows)
+    together = attend(inputs, positions)
+    for row in range(4):
+        length = 6 - row
+        alone = RelativePositions(
+            tuple(rows[row % len(rows), :length, :length][None] for rows in positions.rows),
+            positions.num_rows,
+        )
+        cut = [states[:length, row : row + 1] for states in inputs[:3]]
+        assert_same(attend([*cut, *inputs[3:]], alone)[0], together[row, :, :length])
+
+
+def test_a_sentence_that_is_all_padding_leaves_no_nan():
+    padding = torch.tensor([[True, True], [False, False]])
+    relative = {"sequential": sequential_positions(2)}
+    positions = RelativePositions.of(relative, {"sequential": 1}, padding)
+    inputs = make_inputs(2, 1, 2, 4, 3)
+    output = attend(inputs, positions)
+    gradients = torch.autograd.grad(output.sum(), inputs)
+    assert all(x.isfinite().all() for x in (output, *gradients))
+
+
+def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
+    positions = make_positions(2, 5)
+    inputs = make_inputs(2, 2, 5, 4, positions.num_rows)
+    factors = []
+
+    def remembered(weights, probability):
+        kept = torch.nn.functional.dropout(torch.ones_like(weights), probability)
+        factors.append(kept.unflatten(0, (2, 2)))
+        return weights * kept
+
+    monkeypatch.setattr(module, "dropout", remembered)
+    actual = attend(inputs, positions, dropout_p=0.5)
+    assert 0 < (factors[0] == 0).double().mean() < 1
+    expected = literal_attention(inputs, positions, kept=factors[0])
+    assert_same(actual, expected)
+    assert_same_gradients(actual, expected, inputs)
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+def test_dropout_keeps_the_mean_and_is_off_outside_training(with_values):
+    torch.manual_seed(0)
+    attention = RelativeAttention(
+        embed_dim=8, num_heads=2, clips=CLIPS, dropout=0.3, use_values=with_values
+    ).double()
+    positions, states = make_positions(2, 4), torch.randn(4, 2, 8, dtype=torch.double)
+    exact, _ = attention.eval()(states, positions)
+    assert_same(exact, attention(states, positions)[0])
+    attention.train()
+    sampled = torch.stack([attention(states, positions)[0].detach() for _ in range(3000)])
+    assert sampled.std(0).min() > 0.01
+    noise = sampled.std(0) / math.sqrt(len(sampled))
+    assert ((sampled.mean(0) - exact).abs() < 5 * noise).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("with_values", [True, False])
+def test_low_precision_is_as_exact_as_the_naive_form(dtype, with_values):
+    positions = make_positions(3, 40)
+    inputs = make_inputs(3, 2, 40, 16, positions.num_rows, dtype=torch.float32)
+    low = [x.detach().to(dtype).requires_grad_() for x in inputs]
+    exact = [x.detach().double().requires_grad_() for x in low]
+    expected = gathered_attention(exact, positions, with_values)
+    direction = torch.randn_like(expected)
+    used = 5 if with_values else 4
+
+    def results(function, arguments):
+        output = function(arguments, positions, with_values)
+        gradients = torch.autograd.grad(output, arguments[:used], direction.to(output.dtype))
+        return [output, *gradients]
+
+    wanted = results(gathered_attention, exact)
+    naive, actual = (results(f, low) for f in (gathered_attention, attend))
+    for one, other, truth in zip(actual, naive, wanted, strict=True):
+        assert one.dtype == dtype
+        assert error(one, truth) <= 2 * error(other, truth)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_many_small_weights_are_added_up_in_single_precision(dtype):
+    # 4096 weights of 2^-12: in half precision a sum stops growing long before it is 1.
+    rows = torch.zeros(1, 1, 4096, dtype=torch.int64)
+    positions = RelativePositions((rows,), num_rows=3)
+    sums = collect(torch.full((1, 1, 1, 4096), 2.0**-12, dtype=dtype), positions)
+    assert sums.dtype == dtype
+    assert sums.tolist() == [[[[1, 0, 0]]]]
+
+
+def test_autocast_trains():
+    attention = RelativeAttention(embed_dim=8, num_heads=2, clips=CLIPS)
+    positions, states = make_positions(2, 4), torch.randn(4, 2, 8, requires_grad=True)
+    exact, _ = attention(states, positions)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = attention(states, positions)
+    output.float().sum().backward()
+    torch.testing.assert_close(output.float(), exact, rtol=0.05, atol=0.05)
+    assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the most numbers that any operation's result has."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(result):
+            if isinstance(leaf, Tensor):
+                self.numel = max(self.numel, leaf.numel())
+        return result
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+def test_no_tensor_has_a_vector_per_pair_forward_or_backward(with_values):
+    batch, heads, tokens, width = 2, 3, 40, 16
+    positions = make_positions(batch, tokens)
+    inputs = make_inputs(batch, heads, tokens, width, positions.num_rows)
+    with LargestTensor() as ours:
+        attend(inputs, positions, with_values).sum().backward()
+    with LargestTensor() as naive:
+        gathered_attention(inputs, positions, with_values).sum().backward()
+    assert ours.numel == batch * heads * tokens * tokens < batch * tokens * tokens * width
+    assert naive.numel == batch * heads * tokens * tokens * width
+
+
+def test_without_values_the_bias_goes_to_torchs_fused_attention(monkeypatch):
+    calls = []
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return torch.nn.functional.scaled_dot_product_attention(*arguments, **options)
+
+    monkeypatch.setattr(module, "scaled_dot_product_attention", counted)
+    positions = make_positions(2, 5)
+    inputs = make_inputs(2, 2, 5, 4, positions.num_rows)
+    attend(inputs, positions, with_values=True)
+    assert not calls
+    attend(inputs, positions, with_values=False)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("with_values", [True, False])
+def test_with_empty_tables_the_module_is_fairseqs_own_attention(with_values):
+    torch.manual_seed(0)
+    ours = RelativeAttention(embed_dim=8, num_heads=2, clips=CLIPS, use_values=with_values).double()
+    theirs = MultiheadAttention(8, 2, self_attention=True).double()
+    missing = theirs.load_state_dict(
+        {name: value for name, value in ours.state_dict().items() if "relative" not in name}
+    )
+    assert not missing.missing_keys
+    for name, table in ours.named_parameters():
+        if "relative" in name:
+            torch.nn.init.zeros_(table)
+    positions, states = make_positions(3, 5), torch.randn(5, 3, 8, dtype=torch.double)
+    padding = positions.masked_keys
+    expected, _ = theirs(states, states, states, key_padding_mask=padding, need_weights=False)
+    assert_same(ours(states, positions)[0], expected)
+
+
+def test_the_modules_tables_are_one_pair_per_kind_shared_by_its_heads():
+    attention = RelativeAttention(embed_dim=8, num_heads=2, clips=CLIPS)
+    shapes = {n: tuple(p.shape) for n, p in attention.named_parameters() if "relative" in n}
+    assert shapes == {
+        f"relative_{side}.{kind}": (2 * clip + 1, 4)
+        for side in ("keys", "values")
+        for kind, clip in CLIPS.items()
+    }
+    keys_only = RelativeAttention(embed_dim=8, num_heads=2, clips=CLIPS, use_values=False)
+    assert sum("relative" in name for name, _ in keys_only.named_parameters()) == 2
+    assert "clips={'sequential': 2, 'structural': 3}" in repr(attention)
+
+
+def test_what_does_not_fit_is_refused_by_name():
+    with pytest.raises(ValueError, match="embed_dim 9 is not divisible into 2 heads"):
+        RelativeAttention(embed_dim=9, num_heads=2, clips=CLIPS)
+    for clips in ({}, {"sequential": 0}):
+        with pytest.raises(ValueError, match="clips of 1 or more"):
+            RelativeAttention(embed_dim=8, num_heads=2, clips=clips)
+    attention = RelativeAttention(embed_dim=8, num_heads=2, clips={"sequential": 2})
+    with pytest.raises(ValueError, match="positions of 12 table rows do not fit tables of 5"):
+        attention(torch.randn(4, 2, 8), make_positions(2, 4))
+    order = sequential_positions(3)
+    with pytest.raises(ValueError, match=r"\['x'\] do not fit tables \['y'\]"):
+        RelativePositions.of({"x": order}, {"y": 2})
+    with pytest.raises(ValueError, match="do not fit tables"):
+        RelativePositions.of({}, {})
+    with pytest.raises(ValueError, match="x positions must be an int64 tensor"):
+        RelativePositions.of({"x": order.float()}, {"x": 2})
+    with pytest.raises(ValueError, match="padding_mask must be a boolean tensor"):
+        RelativePositions.of({"x": order}, {"x": 2}, torch.zeros(1, 3))

@@ -1,0 +1,365 @@
+"""Reports over run folders: their numbers are sacrebleu's, their files whole."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.metrics import BLEU
+
+from fairseq_phrase.report.differences import differences, marked_words
+from fairseq_phrase.report.plots import length_buckets
+from tests.support.report_table import (
+    FILES,
+    REFERENCES,
+    SOURCES,
+    TRANSLATIONS,
+    records,
+    report,
+    table_lines,
+    translations,
+    write_table,
+)
+from tests.support.run_folders import LogWriter, write_generation, write_interactive, write_run
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two rows of two seeds, and the reference."""
+    return write_table(tmp_path)
+
+
+def exchange_p_value(ours, theirs, trials):
+    """Exchange whole sentences as sacrebleu draws them, and score the texts."""
+    metric = BLEU(references=[REFERENCES])
+
+    def distance(pair):
+        first, second = (metric.corpus_score(text, None).score for text in pair)
+        return abs(first - second)
+
+    measured, extreme = distance((ours, theirs)), 0
+    for kept in np.random.default_rng(12345).integers(2, size=(trials, len(ours)), dtype=bool):
+        pairs = [(b, a) if keep else (a, b) for a, b, keep in zip(ours, theirs, kept, strict=True)]
+        extreme += distance([list(text) for text in zip(*pairs, strict=True)]) >= measured - 1e-9
+    return (extreme + 1) / (trials + 1)
+
+
+def test_scores_spread_and_significance_are_sacrebleus(table):
+    report(table, "--baseline", "baseline", "--trials", "200")
+    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
+    scores = {
+        key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
+    }
+    for name, row in rows.items():
+        mine = [scores[name, seed] for seed in (1, 2)]
+        assert float(row["BLEU_mean"]) == pytest.approx(statistics.mean(mine))
+        assert float(row["BLEU_sd"]) == pytest.approx(statistics.stdev(mine))
+    p_values = [
+        exchange_p_value(TRANSLATIONS["k2", seed], TRANSLATIONS["baseline", seed], 200)
+        for seed in (1, 2)
+    ]
+    assert float(rows["k2"]["BLEU_sentence_p"]) == pytest.approx(statistics.median(p_values))
+    assert rows["baseline"]["BLEU_sentence_p"] == ""
+    assert int(rows["k2"]["BLEU_better"]) == sum(p < 0.05 for p in p_values) == 2
+    # Less is better in TER.
+    assert float(rows["k2"]["TER_mean"]) < float(rows["baseline"]["TER_mean"])
+    assert (rows["k2"]["TER_better"], rows["k2"]["TER_worse"]) == ("2", "0")
+    for run in records(table / "out" / "runs.csv"):
+        key = (run["row"], int(run["seed"]))
+        assert float(run["BLEU"]) == scores[key]
+        assert float(run["chrF"]) == sacrebleu.corpus_chrf(TRANSLATIONS[key], [REFERENCES]).score
+        assert float(run["TER"]) == sacrebleu.corpus_ter(TRANSLATIONS[key], [REFERENCES]).score
+
+
+def test_tests_over_sentences_alone_and_no_test_are_options(table):
+    text = report(table, "--baseline", "baseline", "--test", "ar", "--trials", "100")
+    assert "approximate randomization" in text
+    assert "ar:100|seed:12345|" in text
+    assert "| p " not in text
+    assert "seeds (of each row by itself)" not in text
+    text = report(table, "--baseline", "baseline", "--test", "bs", "--trials", "100")
+    assert "two-sided paired bootstrap" in text
+    assert "bs:100|seed:12345|" in text
+    text = report(table, "--baseline", "k2", "--test", "none")
+    assert [cells[0] for cells in table_lines(text)] == ["model", "k2", "baseline"]
+    assert "| p " not in text
+    assert "ΔBLEU" in text
+
+
+def test_words_are_those_of_the_tokenizer_that_is_named(table):
+    apart = [text.replace(".", " .").replace("<b>", "< b >") for text in REFERENCES]
+    (table / "test.en").write_text("\n".join(apart) + "\n")
+    text = report(table, "--tokenize", "none", "--lowercase", "--baseline", "k2")
+    assert re.search(r"- BLEU: `nrefs:1\S*\|eff:no\|tok:none\|", text)
+    assert re.search(r"- BLEU lc: `nrefs:1\S*\|case:lc\|eff:no\|tok:none\|", text)
+    for run in records(table / "out" / "runs.csv"):
+        hypotheses = TRANSLATIONS[run["row"], int(run["seed"])]
+        expected = sacrebleu.corpus_bleu(hypotheses, [apart], tokenize="none", force=True).score
+        assert float(run["BLEU"]) == expected != sacrebleu.corpus_bleu(hypotheses, [apart]).score
+
+
+def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    for module in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(SystemExit):
+        report(table, "--tokenize", "ja-mecab")
+    assert "sacrebleu's tokenizer ja-mecab cannot be used" in capsys.readouterr().err
+    assert not (table / "out").exists()
+
+
+def test_without_a_row_to_compare_nothing_is_said_of_a_test(table):
+    text = report(table, "--baseline", "baseline", runs=("baseline=runs/baseline",))
+    assert "randomization" not in text
+    assert "bootstrap" not in text
+
+
+def test_the_table_shows_costs_speeds_signatures_and_the_papers_numbers(table):
+    for name in ("baseline", "k2"):
+        for seed in (1, 2):
+            write_interactive(
+                table / "runs" / name / f"seed{seed}" / "interactive-test.txt", 60, 6.0
+            )
+    rows = table / "rows.yaml"
+    rows.write_text("k2: {title: Phrase | k=2, paper: 34.60}\nbaseline: Transformer\n")
+    text = report(table, "--rows", str(rows), "--lowercase", "--caption", "Multi30k")
+    heading, first, second = table_lines(text)
+    cells = dict(zip(heading, first, strict=True))
+    assert cells["model"] == "Phrase ¦ k=2"
+    assert cells["paper"] == "34.60"
+    assert cells["seeds"] == "2"
+    assert cells["parameters"] == "1,705,216"
+    assert (cells["updates"], cells["words/s"]) == ("20", "3,500")
+    assert cells["training"] == "0.0028 CPU h"
+    assert (cells["sentences/s"], cells["with parsing"]) == ("20.0", "10.0")
+    assert second[:2] == ["Transformer", "-"]
+    assert text.startswith("**Multi30k**\n")
+    for metric in (
+        "BLEU: `nrefs:1|",
+        "chrF: `nrefs:1|",
+        "TER: `nrefs:1|",
+        "BLEU lc: `nrefs:1|case:lc|",
+    ):
+        assert metric in text
+
+
+def test_gpus_are_named_and_their_hours_told_from_those_of_cpus(table):
+    write_run(table / "runs" / "gpu" / "seed1", translations(5), SOURCES, REFERENCES, gpus=2)
+    text = report(table)
+    assert "0.0056 GPU h" in text
+    assert "Trained on 2 x NVIDIA H200; CPU." in text
+    assert "Rows have different numbers of seeds, 1 to 2." in text
+
+
+class _Page(HTMLParser):
+    """Checks that every element is closed and that nothing is fetched."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.sources = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_holds_everything_and_text_is_no_markup(table):
+    report(table, "--baseline", "baseline", "--trials", "50", "--examples", "2")
+    assert {path.name for path in (table / "out").iterdir()} == FILES
+    page = _Page()
+    text = (table / "out" / "report.html").read_text()
+    page.feed(text)
+    assert page.open == []
+    assert len(page.sources) == 2
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in page.sources)
+    assert "<b>" not in text
+    assert any("<b>old</b> & new" in data for data in page.text)
+    assert text.count("<dl>") == 4  # two of each direction
+    assert not any("Rohtext" in data for data in page.text)
+    for name in ("curves.png", "lengths.png"):
+        assert (table / "out" / name).read_bytes().startswith(b"\x89PNG")
+    latex = (table / "out" / "report.tex").read_text()
+    assert latex.count(r"\\") == 3
+    assert r"$\pm$" in latex
+
+
+def test_examples_show_the_raw_source_where_it_is_named(table):
+    (table / "test.de").write_text("".join(f"Rohtext {i}\n" for i in range(60)))
+    report(table, "--baseline", "baseline", "--trials", "50", "--source", str(table / "test.de"))
+    text = (table / "out" / "report.html").read_text()
+    assert "Rohtext" in text
+    assert "Quelle" not in text
+
+
+def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch, capsys):
+    report(table)
+    (table / "out" / "mine.txt").write_text("mine")
+    before = {path.name: path.read_bytes() for path in (table / "out").iterdir()}
+    from fairseq_phrase.report import files as report_files
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report_files, "latex", full)
+        with pytest.raises(SystemExit):
+            report(table, "--caption", "Another")
+    assert "No space left on device" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (table / "out").iterdir()} == before
+    report(table, "--caption", "Another")
+    assert {path.name for path in (table / "out").iterdir()} == {*FILES, "mine.txt"}
+    assert "Another" in (table / "out" / "report.md").read_text()
+
+
+def test_rows_without_a_seed_of_the_baselines_are_not_tested_and_said_so(table):
+    write_run(table / "runs" / "k3" / "seed7", translations(5), SOURCES, REFERENCES, seed=7)
+    text = report(table, "--baseline", "baseline", "--trials", "50")
+    assert "No test over sentences, because no seed is one of baseline: k3." in text
+
+
+def test_a_training_without_validation_has_no_curves(table):
+    for path in (table / "runs").rglob("train.log"):
+        path.write_text("".join(line for line in path.open() if "| valid |" not in line))
+    report(table)
+    assert {path.name for path in (table / "out").iterdir()} == FILES - {"curves.png"}
+
+
+def test_length_buckets_hold_every_sentence_once_and_are_not_small():
+    buckets = length_buckets(["a " * (i % 13 + 1) for i in range(500)])
+    assert 3 <= len(buckets) <= 6
+    assert sorted(index for bucket in buckets for index in bucket.indices) == list(range(500))
+    assert min(len(bucket.indices) for bucket in buckets) >= 40
+    edges = [edge for bucket in buckets for edge in (bucket.shortest, bucket.longest)]
+    assert edges == sorted(edges)
+    assert len(length_buckets(["one", "two", "three words here"])) == 1
+
+
+def test_differences_leave_out_what_is_alike_and_mark_what_is_not():
+    found = list(
+        differences(["x", "y"], ["a dog", "a cat"], ["a dog", "the cat"], ["a dog", "a cat"])
+    )
+    assert [one.index for one in found] == [1]
+    assert found[0].gain == pytest.approx(
+        100 - sacrebleu.sentence_chrf("the cat", ["a cat"]).score
+    )  # fmt: skip
+    assert marked_words("the old cat", "the cat") == [("the", False), ("old", True), ("cat", False)]
+
+
+def test_a_hydra_log_and_one_run_per_row_will_do(tmp_path):
+    log = LogWriter("hydra")
+    log.head(seed=4)
+    log.train_inner(10, 3000)
+    log.done()
+    for name in ("a", "b"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        log.write(folder / "hydra_train.log")
+        write_generation(folder / "generate.txt", translations(3), SOURCES, REFERENCES)
+    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    heading, first, second = table_lines(report(tmp_path, "--baseline", "a", "--trials", "50"))
+    assert first[:3] == ["a", first[1], "-"]
+    # Equal translations are not tested: sacrebleu's own p-value would be 1/51.
+    assert second[:3] == ["b", first[1], "+0.00"]
+    assert "p, sentences" not in heading
+
+
+def test_the_difference_is_that_of_the_means_whatever_the_seeds(table):
+    shutil.rmtree(table / "runs" / "k2" / "seed1")
+    _, _, row = table_lines(report(table, "--baseline", "baseline", "--trials", "50"))
+    bleu = {
+        key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
+    }
+    baseline = statistics.mean(bleu["baseline", seed] for seed in (1, 2))
+    assert row[2] == f"{bleu['k2', 2] - baseline:+.2f}"
+
+
+def add_row(table, name, seeds, wrong):
+    for seed in seeds:
+        path = table / "runs" / name / f"seed{seed}"
+        write_run(path, translations(wrong, seed), SOURCES, REFERENCES, seed=seed)
+
+
+def test_rows_of_one_seed_say_so_and_have_no_p_over_seeds(table):
+    add_row(table, "k3", [1], 5)
+    text = report(table, "--baseline", "baseline", "--trials", "200")
+    heading, _, two_seeds, one_seed = table_lines(text)
+    cells = dict(zip(heading, one_seed, strict=True))
+    assert (cells["seeds"], cells["p"], cells["95%"]) == ("1 seed", "-", "-")
+    assert cells["p, sentences"] != "-"
+    assert "1 seed, so no p over seeds: k3." in text
+    assert float(dict(zip(heading, two_seeds, strict=True))["p"].removeprefix("<")) < 0.05
+    assert "The smallest ΔBLEU that a test over seeds finds in 80% of the cases" in text
+    (record,) = (row for row in records(table / "out" / "report.csv") if row["row"] == "k3")
+    assert (record["BLEU_p"], record["BLEU_p_holm"], record["BLEU_low"]) == ("", "", "")
+
+
+def test_holms_correction_is_named_in_the_caption_and_made_over_the_rows(table):
+    assert report(table, "--baseline", "baseline").startswith("**Results**")
+    add_row(table, "k3", [1, 2, 3], 5)
+    text = report(table, "--baseline", "baseline")
+    assert text.startswith("**Results; p corrected by Holm's method for 2 comparisons**")
+    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
+    p = sorted((float(rows[name]["BLEU_p"]), name) for name in ("k2", "k3"))
+    assert float(rows[p[0][1]]["BLEU_p_holm"]) == pytest.approx(2 * p[0][0])
+    assert float(rows[p[1][1]]["BLEU_p_holm"]) == pytest.approx(max(2 * p[0][0], p[1][0]))
+    assert "p corrected by Holm's method" in (table / "out" / "report.tex").read_text()
+
+
+def test_zero_against_zero_has_no_p(table):
+    for name in ("baseline", "k2"):
+        for seed in (1, 2):
+            write_generation(
+                table / "runs" / name / f"seed{seed}" / "generate-test.txt",
+                [f"{name} {seed}"] * 60, SOURCES, REFERENCES,
+            )  # fmt: skip
+    text = report(table, "--baseline", "baseline")
+    heading, first, second = table_lines(text)
+    assert [first[1], second[1]] == ["0.00 ± 0.00"] * 2
+    assert not {"p", "p, sentences", "95%"} & set(heading)
+    assert "because BLEU is the same" in text
+
+
+def test_several_test_sets_have_a_column_each_and_the_mean_difference(table):
+    others = [f"{text} Again." for text in REFERENCES[:40]]
+    (table / "test1.en").write_text("\n".join(others) + "\n")
+    bleu = {}
+    for (name, seed), lines in TRANSLATIONS.items():
+        second = [f"{line} Again." for line in lines[:40]]
+        write_generation(
+            table / "runs" / name / f"seed{seed}" / "generate-test1.txt",
+            second, SOURCES[:40], others, subset="test1",
+        )  # fmt: skip
+        bleu[name, seed] = [
+            sacrebleu.corpus_bleu(lines, [REFERENCES]).score,
+            sacrebleu.corpus_bleu(second, [others]).score,
+        ]
+    text = report(
+        table, "--baseline", "baseline", "--trials", "100", "--reference",
+        f"test1={table / 'test1.en'}",
+    )  # fmt: skip
+    heading, _, k2 = table_lines(text)
+    cells = dict(zip(heading, k2, strict=True))
+    means = {
+        name: np.mean([bleu[name, seed] for seed in (1, 2)], axis=0) for name in ("k2", "baseline")
+    }
+    assert cells["BLEU test"].split(" ± ")[0] == f"{means['k2'][0]:.2f}"
+    assert cells["BLEU test1"].split(" ± ")[0] == f"{means['k2'][1]:.2f}"
+    assert cells["BLEU"].split(" ± ")[0] == f"{means['k2'].mean():.2f}"
+    assert cells["ΔBLEU"] == f"{(means['k2'] - means['baseline']).mean():+.2f}"
+    assert "Test sets: test, test1." in text
+    assert cells["p"] != "-"
+    for run in records(table / "out" / "runs.csv"):
+        assert float(run["BLEU test1"]) == bleu[run["row"], int(run["seed"])][1]

@@ -1,0 +1,233 @@
+"""Runs that make no report: each is refused with one message, and nothing is written."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.report_table import (
+    REFERENCES,
+    SOURCES,
+    TRANSLATIONS,
+    records,
+    report,
+    table_lines,
+    translations,
+    write_table,
+)
+from tests.support.run_folders import write_generation, write_run
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two rows of two seeds, and the reference."""
+    return write_table(tmp_path)
+
+
+def refusal(table, capsys, *arguments, **options) -> str:
+    """Run the command, which fails; return what it says."""
+    with pytest.raises(SystemExit) as caught:
+        report(table, *arguments, **options)
+    assert caught.value.code == 2
+    assert not (table / "out").exists()
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith("fairseq-phrase-report: error: ")
+    return said.err
+
+
+def cut_training(table):
+    log = table / "runs" / "k2" / "seed2" / "train.log"
+    log.write_text("".join(line for line in log.open() if "done training" not in line))
+
+
+def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys):
+    cut_training(table)
+    said = refusal(table, capsys)
+    assert "1 run cannot be reported:" in said
+    assert (
+        "seed2/train.log is of a training that is still going on, or was stopped after 20 updates"
+        in said
+    )
+    assert "--partial" in said
+    text = report(table, "--partial", "--baseline", "baseline", "--trials", "50")
+    assert text.startswith("**PARTIAL TABLE: Results**\n\nLeft out:\n\n- ")
+    assert "seed2/train.log" in text
+    for name in ("report.tex", "report.html"):
+        assert "PARTIAL TABLE" in (table / "out" / name).read_text()
+    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
+    assert (rows["k2"]["runs"], rows["k2"]["left_out"], rows["baseline"]["left_out"]) == (
+        "1",
+        "1",
+        "0",
+    )
+
+
+def test_partial_says_nothing_where_nothing_is_left_out(table):
+    assert report(table, "--partial").startswith("**Results**")
+
+
+def test_a_failed_training_is_refused_with_its_error(table, capsys):
+    cut_training(table)
+    with open(table / "runs" / "k2" / "seed2" / "train.log", "a") as log:
+        log.write(
+            "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+        )
+    assert "failed after 20 updates: torch.OutOfMemoryError: CUDA out of memory" in refusal(
+        table, capsys
+    )
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        ("train.log", "has no train.log"),
+        ("generate-test.txt", "has no translations: neither generate-test.txt nor generate.txt"),
+    ],
+)
+def test_a_run_that_lacks_a_file_is_refused(table, capsys, gone, message):
+    (table / "runs" / "k2" / "seed1" / gone).unlink()
+    assert message in refusal(table, capsys)
+
+
+def test_a_folder_of_a_seed_in_which_nothing_ran_is_refused(table, capsys):
+    (table / "runs" / "k2" / "seed3").mkdir()
+    assert "seed3 has no train.log" in refusal(table, capsys)
+
+
+def test_a_translation_that_was_cut_short_is_refused(table, capsys):
+    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
+    path.with_suffix(".log").unlink()
+    path.write_text(path.read_text()[:-400])
+    assert "is not a whole output of fairseq-generate" in refusal(table, capsys)
+
+
+def test_another_test_set_is_refused(table, capsys):
+    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
+    others = REFERENCES[1:] + REFERENCES[:1]
+    write_generation(path, others, SOURCES, [f"Nothing of the kind {i}" for i in range(60)])
+    assert "is the translation of another test set than the reference: sentence 0" in refusal(
+        table, capsys
+    )
+    write_generation(path, REFERENCES[:59], SOURCES, REFERENCES)
+    assert "has 59 translations and the reference 60 lines" in refusal(table, capsys)
+    write_generation(path, REFERENCES, [f"Etwas anderes, {i}" for i in range(60)], REFERENCES)
+    assert "are of different test sets: sentence 0 is" in refusal(table, capsys)
+    write_generation(path, REFERENCES, SOURCES, REFERENCES, subset="valid")
+    assert "is the translation of 'valid', not of 'test'" in refusal(table, capsys)
+
+
+def test_another_reference_is_refused_even_with_partial(table, capsys):
+    (table / "test.en").write_text("\n".join(f"Something else, {i}." for i in range(60)) + "\n")
+    assert "no run can be reported" in refusal(table, capsys, "--partial")
+    (table / "test.en").write_text("")
+    assert "test.en is empty" in refusal(table, capsys)
+
+
+def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_set(table):
+    pieces = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
+    pieces = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in pieces]
+    for (row, seed), hypotheses in TRANSLATIONS.items():
+        path = table / "runs" / row / f"seed{seed}" / "generate-test.txt"
+        write_generation(path, hypotheses, SOURCES, pieces)
+    report(table)
+
+
+def test_two_rows_of_one_name_are_refused(table, capsys):
+    write_run(table / "more" / "k2" / "seed3", translations(5), SOURCES, REFERENCES, seed=3)
+    said = refusal(table, capsys, runs=("runs", "more"))
+    assert "two rows are named 'k2'" in said
+    assert "NAME=" in said
+    text = report(table, runs=("runs", "again=more"))
+    assert "| again " in text
+
+
+def test_a_missing_baseline_is_refused(table, capsys):
+    said = refusal(table, capsys, "--baseline", "transformer")
+    assert "the baseline 'transformer' is not among the rows: baseline, k2" in said
+    for seed in (1, 2):
+        (table / "runs" / "baseline" / f"seed{seed}" / "generate-test.txt").unlink()
+    said = refusal(table, capsys, "--baseline", "baseline", "--partial")
+    assert "the baseline 'baseline' has no finished run:" in said
+
+
+def test_a_table_of_some_rows_says_so_in_its_caption(table):
+    rows = table / "rows.yaml"
+    rows.write_text("baseline: Transformer\nk3: {title: Phrase k=3, paper: 35.1}\nk2: Phrase k=2\n")
+    text = report(table, "--rows", str(rows), "--caption", "Multi30k")
+    assert text.startswith("**Multi30k (2 of 3 rows)**\n")
+    assert "Rows without runs: Phrase k=3." in text
+    assert [cells[0] for cells in table_lines(text)] == ["model", "Transformer", "Phrase k=2"]
+    assert "(2 of 3 rows)" in (table / "out" / "report.html").read_text()
+    runs = {row["row"]: row["runs"] for row in records(table / "out" / "report.csv")}
+    assert runs == {"baseline": "2", "k3": "0", "k2": "2"}
+
+
+def test_a_row_none_of_whose_runs_ended_is_shown_without_numbers(table):
+    for seed in (1, 2):
+        (table / "runs" / "k2" / f"seed{seed}" / "generate-test.txt").unlink()
+    text = report(table, "--partial", "--baseline", "baseline")
+    heading, _, second = table_lines(text)
+    assert second == ["k2", *"-" * (len(heading) - 1)]
+    assert (table / "out" / "report.html").is_file()
+
+
+def test_two_rows_of_one_title_are_refused(table, capsys):
+    (table / "rows.yaml").write_text("k2: Transformer\nbaseline: Transformer\n")
+    said = refusal(table, capsys, "--rows", str(table / "rows.yaml"))
+    assert "rows 'k2' and 'baseline' have the same title, 'Transformer'" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("k2: [1, 2]\n", "row 'k2' must be a title"),
+        ("k2: {titel: x}\n", "row 'k2' has 'titel'"),
+        ("k2: {title: Phrase, k=2}\n", "row 'k2' has 'k=2'; .*quotation marks"),
+        ("k2: x\nk2: y\n", "two rows are named 'k2'"),
+        ("- k2\n", "expected a mapping of rows"),
+        ("k2: {title: x\n", "rows.yaml, line "),
+        ("", "expected a mapping of rows"),
+    ],
+)
+def test_a_wrong_file_of_rows_is_refused(table, capsys, text, message):
+    (table / "rows.yaml").write_text(text)
+    assert re.search(message, refusal(table, capsys, "--rows", str(table / "rows.yaml")))
+
+
+def test_a_log_of_another_seed_or_size_is_refused(table, capsys):
+    log = table / "runs" / "k2" / "seed2" / "train.log"
+    log.write_text(log.read_text().replace("'seed': 2", "'seed': 1"))
+    assert "is of a training with --seed 1" in refusal(table, capsys)
+    log.write_text(log.read_text().replace("'seed': 1", "'seed': 2").replace("1,705,216", "99"))
+    assert "row 'k2' mixes two models" in refusal(table, capsys)
+
+
+def test_folders_without_runs_and_missing_folders_are_refused(table, capsys):
+    (table / "data-bin").mkdir()
+    assert "has no runs: expected train.log" in refusal(table, capsys, runs=("data-bin",))
+    assert "nowhere is not there" in refusal(table, capsys, runs=("nowhere",))
+
+
+def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
+    write_run(table / "runs" / "k3" / "seed1", translations(5), SOURCES, REFERENCES)
+    said = refusal(table, capsys, "--baseline", "baseline", "--test", "seeds")
+    assert "--test seeds needs at least two seeds of each row: 'k3' has 1" in said
+    assert "name one with --baseline ROW" in refusal(table, capsys, "--test", "seeds")
+
+
+def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
+    reference = str(table / "test.en")
+    said = refusal(table, capsys, "--reference", reference)
+    assert "two references are of the test set 'test'" in said
+    said = refusal(table, capsys, "--reference", f"test1={reference}")
+    assert "has no translations: no generate-test1.txt" in said
+
+
+def test_a_source_of_another_length_or_test_set_is_refused(table, capsys):
+    (table / "test.de").write_text("eins\nzwei\n")
+    said = refusal(table, capsys, "--source", str(table / "test.de"))
+    assert "the source of the test set 'test' has 2 lines, its reference 60" in said
+    said = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
+    assert "--source names the test set 'test1', and --reference does not" in said

@@ -1,0 +1,170 @@
+"""Words and lines to subwords: nothing lost, nothing that fairseq would misread."""
+
+from collections import Counter
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
+from fairseq_phrase.corpus.sentencepiece_training import sampled, train_sentencepiece
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_lines
+from tests.support.hostile import SNIPPETS, lines
+
+SPECIAL = {"<s>", "</s>", "<pad>", "<unk>"}
+
+
+@pytest.fixture(scope="module")
+def plain(segmenter):
+    """SentencePiece itself, with the same model."""
+    return sentencepiece.SentencePieceProcessor(model_file=str(segmenter.model))
+
+
+@pytest.fixture(scope="module")
+def unnormalized(tmp_path_factory):
+    """A model that leaves text as it is, white space and all."""
+    prefix = tmp_path_factory.mktemp("identity") / "spm"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["das Haus der Frau", "die Frau im Haus", *SNIPPETS]),
+        model_prefix=str(prefix), vocab_size=200, hard_vocab_limit=False, minloglevel=2,
+        normalization_rule_name="identity", remove_extra_whitespaces=False,
+    )  # fmt: skip
+    return SentencePieceSegmenter(prefix.with_suffix(".model"))
+
+
+def test_ordinary_lines_are_cut_as_sentencepiece_does(segmenter, plain, synthetic_corpus):
+    for line in read_lines(synthetic_corpus / "test.en"):
+        assert segmenter.line_pieces(line) == plain.encode(line, out_type=str)
+
+
+def test_a_word_keeps_the_space_that_it_has_or_has_not(segmenter):
+    with_space, without = segmenter.word_pieces("▁Frau"), segmenter.word_pieces("Frau")
+    assert "".join(with_space) == "▁Frau"
+    assert "".join(without) == "Frau"
+
+
+@given(line=lines())
+@settings(max_examples=150, deadline=None)
+def test_the_pieces_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
+    expected = "".join(plain.encode(line, out_type=str))
+    assert "".join(segmenter.line_pieces(line)) == "".join(expected.split())
+
+
+@pytest.mark.parametrize("model", ["segmenter", "unnormalized"])
+def test_pieces_survive_being_written_with_spaces_between_them(model, request):
+    model = request.getfixturevalue(model)
+
+    @given(lines())
+    @settings(max_examples=150, deadline=None)
+    def survives(line):
+        for pieces in (model.line_pieces(line), *map(model.word_pieces, line.split())):
+            assert " ".join(pieces).split() == list(pieces)
+            assert not SPECIAL & set(pieces)
+
+    survives()
+
+
+@given(word=st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=1, max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(segmenter, plain, word):
+    is_left = bool(plain.normalize(word).strip("▁ "))
+    assert bool(segmenter.word_pieces("▁" + word)) == is_left
+
+
+@pytest.mark.parametrize("word", ["▁\u200b", "▁▁", "▁", "", "\ufeff"])
+def test_nothing_is_left_of_an_invisible_word(segmenter, word):
+    assert segmenter.word_pieces(word) == ()
+
+
+@pytest.mark.parametrize("text", sorted(SPECIAL))
+def test_text_that_spells_a_special_token_is_cut_into_characters(tmp_path, text):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["das Haus"] * 3), model_prefix=str(tmp_path / "spm"),
+        vocab_size=20, hard_vocab_limit=False, minloglevel=2,
+        unk_piece="[u]", bos_piece="[b]", eos_piece="[e]", user_defined_symbols=[text],
+    )  # fmt: skip
+    segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
+    assert list(segmenter.word_pieces(text)) == list(text)
+    assert segmenter.line_pieces(f"das {text}")[-len(text) :] == list(text)
+
+
+def test_characters_that_cannot_be_encoded_are_an_error_that_shows_them(segmenter):
+    for cut in (segmenter.line_pieces, segmenter.word_pieces):
+        with pytest.raises(UserError, match=r"udc80.* expected text that UTF-8 can hold"):
+            cut("Haus\udc80")
+
+
+def test_a_missing_model_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.model is not there"):
+        SentencePieceSegmenter(tmp_path / "gone.model")
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\0" * 100])
+def test_a_file_that_is_no_model_is_named(tmp_path, content):
+    (tmp_path / "a.model").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.model is no SentencePiece model"):
+        SentencePieceSegmenter(tmp_path / "a.model")
+
+
+def test_a_trained_model_knows_every_character_and_leaves_no_other_file(tmp_path):
+    text = ["die Katze sitzt", "der Hund läuft 中"] * 20
+    train_sentencepiece(iter(text), tmp_path / "spm.model", 20, seed=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["spm.model"]
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    assert processor.unk_id() not in processor.encode("中ä")
+    assert processor.get_piece_size() == 20
+
+
+def test_training_twice_gives_the_same_model(tmp_path, synthetic_corpus):
+    for name in ("a.model", "b.model"):
+        train_sentencepiece(read_lines(synthetic_corpus / "valid.de"), tmp_path / name, 100, seed=3)
+    assert (tmp_path / "a.model").read_bytes() == (tmp_path / "b.model").read_bytes()
+
+
+@pytest.mark.parametrize(("text", "size"), [(["die Katze"], 5000), (["die Katze"], 3), ([], 100)])
+def test_an_impossible_vocabulary_size_is_named_with_what_to_change(tmp_path, text, size):
+    with pytest.raises(UserError, match=f"cannot train {size} pieces") as caught:
+        train_sentencepiece(iter(text), tmp_path / "spm.model", size, seed=1)
+    assert "--vocab-size" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sample_keeps_the_order_and_is_the_same_for_the_same_seed():
+    lines = [str(number) for number in range(1000)]
+    first = list(sampled(iter(lines), 1000, 100, seed=1))
+    assert len(first) == 100
+    assert first == sorted(set(first), key=int)
+    assert first == list(sampled(iter(lines), 1000, 100, seed=1))
+    assert first != list(sampled(iter(lines), 1000, 100, seed=2))
+
+
+def test_every_line_has_the_same_chance_to_be_sampled():
+    counts = Counter(line for seed in range(2000) for line in sampled("abcdefgh", 8, 3, seed))
+    assert sum(counts.values()) == 3 * 2000
+    assert all(650 < counts[line] < 850 for line in "abcdefgh")  # 750, standard deviation 22
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_a_text_that_is_no_longer_than_the_sample_is_taken_whole(count):
+    assert list(sampled("abcde", 5, count, seed=1)) == list("abcde")
+
+
+def test_a_sample_is_drawn_without_holding_the_text():
+    alive = 0
+
+    class Line(str):
+        def __new__(cls, text):
+            nonlocal alive
+            alive += 1
+            return super().__new__(cls, text)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    most = 0
+    for _ in sampled((Line(number) for number in range(2000)), 2000, 500, seed=1):
+        most = max(most, alive)
+    assert most <= 3

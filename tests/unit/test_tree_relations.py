@@ -1,0 +1,273 @@
+"""Relations of words and their biases: definitions in loops, fairseq's Transformer, options."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+import fairseq_phrase.models.relation_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules.positions.biased_attention import masked_keys, pair_bias
+from fairseq_phrase.modules.positions.relation_bias import RelationAttention
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.tree_relations import (
+    NUM_BUCKETS,
+    TREE_RELATIONS,
+    sentence_buckets,
+    tree_relations,
+)
+from tests.support.parsed_batches import LABELS, build_model, encode, make_batch, make_dictionary
+from tests.support.tolerance import assert_same
+
+NAME = "relation_transformer"
+LENGTHS = [12, 1, 5, 7]
+NUM_LABELS = len(LABELS) + 4
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    return make_dictionary()
+
+
+def batch(dictionary, *, left=False):
+    """Random trees, the third sentence with two roots, and a chain of ten words."""
+    inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
+    words = int((inputs["src_heads"][2] >= 0).sum())
+    inputs["src_heads"][2, : min(words, 2)] = torch.arange(min(words, 2))
+    for word in range(2, words):
+        inputs["src_heads"][2, word] = word - 1
+    count = int((inputs["src_heads"][0] >= 0).sum())
+    inputs["src_heads"][0, :count] = torch.arange(count).clamp(min=1) - 1
+    return inputs
+
+
+def path_up(heads, word):
+    """The word, its head and so on up to the root; later roots hang off the first."""
+    roots = [w for w, head in enumerate(heads) if w == head]
+    path = [word]
+    while path[-1] != roots[0]:
+        path.append(roots[0] if path[-1] in roots else heads[path[-1]])
+    return path
+
+
+def twin_relation(heads, i, j):
+    """The relation of word j to word i, by their paths to the root."""
+    up_i, up_j = path_up(heads, i), path_up(heads, j)
+    common = next(word for word in up_i if word in up_j)
+    rise, fall = up_i.index(common), up_j.index(common)
+    if rise + fall == 0:
+        return "same word"
+    if fall == 0:
+        return {1: "parent", 2: "ancestor 2", 3: "ancestor 3"}.get(rise, "ancestor 4+")
+    if rise == 0:
+        return {1: "child", 2: "descendant 2", 3: "descendant 3"}.get(fall, "descendant 4+")
+    if rise == fall == 1:
+        return "sibling"
+    return f"distance {rise + fall}" if rise + fall < 9 else "distance 9+"
+
+
+def twin_relations(words, heads, labels=None):
+    """The relations of the tokens of one sentence, end of sentence included."""
+    heads = [int(head) for head in heads if head >= 0]
+    relations = np.zeros((len(words), len(words)), dtype=np.int64)
+    for i, own in enumerate(words):
+        for j, other in enumerate(words):
+            if own < 0 or other < 0:
+                name = "same word" if i == j else "no word"
+            else:
+                name = twin_relation(heads, int(own), int(other))
+            relations[i, j] = TREE_RELATIONS.index(name)
+            if labels is not None and name == "parent":
+                relations[i, j] = len(TREE_RELATIONS) + labels[own]
+            if labels is not None and name == "child":
+                relations[i, j] = len(TREE_RELATIONS) + NUM_LABELS + labels[other]
+    return relations
+
+
+def twin_bucket(offset):
+    """Bucket of T5, as its paper says: exact up to 8, then logarithmic up to 128."""
+    size, half = abs(offset), 16 if offset > 0 else 0
+    if size < 8:
+        return half + size
+    return half + min(15, 8 + int(math.log(size / 8) / math.log(16) * 8))
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("labelled", [False, True], ids=["", "labels"])
+def test_relations_are_those_of_the_paths_to_the_root(dictionary, left, labelled):
+    inputs = batch(dictionary, left=left)
+    padding = inputs["src_tokens"].eq(dictionary.pad())
+    tree = TreePositions(inputs["src_words"], inputs["src_heads"], padding)
+    labels = inputs["src_deprels"] if labelled else None
+    found = tree_relations(tree, labels, NUM_LABELS if labelled else 0)
+    seen = set()
+    for row in range(len(LENGTHS)):
+        real = ~padding[row]
+        words = inputs["src_words"][row][real].tolist()
+        of_row = inputs["src_deprels"][row].tolist() if labelled else None
+        expected = twin_relations(words, inputs["src_heads"][row].tolist(), of_row)
+        assert np.array_equal(found[row][real][:, real].numpy(), expected)
+        seen |= set(expected.flat)
+    assert {0, 4, 5, 6, 7, 8, 9} < seen
+
+
+def test_every_relation_occurs_in_some_tree():
+    heads = torch.tensor([[0, 0, 1, 2, 3, 4, 0, 6, 7, 8, 9]])
+    words = torch.arange(heads.size(1))[None]
+    padding = torch.zeros_like(words).bool()
+    end = torch.cat([words, torch.tensor([[-1]])], 1), heads, torch.zeros(1, 12).bool()
+    found = tree_relations(TreePositions(*end))
+    assert set(found.unique().tolist()) == set(range(len(TREE_RELATIONS)))
+    assert tree_relations(TreePositions(words, heads, padding)).max() < len(TREE_RELATIONS) - 1
+
+
+def test_buckets_are_those_of_t5():
+    found = sentence_buckets(300)[0]
+    # Powers of two are on a border, where float32 and float64 may differ.
+    for i, j in [(0, 0), (0, 5), (9, 0), (0, 9), (100, 70), (10, 299), (299, 3), (50, 70)]:
+        assert int(found[i, j]) == twin_bucket(j - i)
+    assert found.min() == 0
+    assert found.max() == NUM_BUCKETS - 1
+
+
+def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum():
+    table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
+    index = torch.randint(0, 5, (2, 4, 4))
+    found = pair_bias(table, index)
+    for head in range(3):
+        assert torch.equal(found[:, head], table[head][index])
+    direction = torch.randn_like(found)
+    (gradient,) = torch.autograd.grad((found * direction).sum(), table)
+    expected = torch.zeros(3, 5, dtype=torch.double)
+    for b in range(2):
+        for head in range(3):
+            for i in range(4):
+                for j in range(4):
+                    expected[head, index[b, i, j]] += direction[b, head, i, j]
+    assert_same(gradient, expected)
+
+
+@pytest.mark.parametrize("kind", ["tree", "sequence", "both"])
+@pytest.mark.parametrize("labelled", [False, True], ids=["", "labels"])
+def test_attention_is_the_equation_in_loops(dictionary, kind, labelled):
+    if labelled and kind == "sequence":
+        labelled = False
+    torch.manual_seed(2)
+    inputs = batch(dictionary, left=True)
+    padding = inputs["src_tokens"].eq(dictionary.pad())
+    tree = TreePositions(inputs["src_words"], inputs["src_heads"], padding)
+    labels = inputs["src_deprels"] if labelled else None
+    count = NUM_LABELS if labelled else 0
+    attention = RelationAttention(embed_dim=8, num_heads=2, kind=kind, num_labels=count).double()
+    for table in (attention.tree_bias, attention.label_bias, attention.sequence_bias):
+        if table is not None:
+            torch.nn.init.normal_(table)
+    n = padding.size(1)
+    states = torch.randn(n, len(LENGTHS), 8, dtype=torch.double, requires_grad=True)
+    relations = tree_relations(tree, labels, count)
+    found, weights = None, None
+    expected = []
+    for row in range(len(LENGTHS)):
+        outputs = []
+        plain = tree_relations(tree)[row]
+        for i in range(n):
+            heads = []
+            for head in range(2):
+                part = slice(4 * head, 4 * head + 4)
+                query = attention.q_proj(states[i, row])[part]
+                scores, values = [], []
+                for j in range(n):
+                    if padding[row, j]:
+                        continue
+                    key = attention.k_proj(states[j, row])[part]
+                    score = query @ key / 2
+                    if kind != "sequence":
+                        score = score + attention.tree_bias[head, plain[i, j]]
+                    of_label = int(relations[row, i, j]) - len(TREE_RELATIONS)
+                    if labelled and of_label >= 0:
+                        score = score + attention.label_bias[head, of_label]
+                    if kind != "tree":
+                        score = score + attention.sequence_bias[head, twin_bucket(j - i)]
+                    scores.append(score)
+                    values.append(attention.v_proj(states[j, row])[part])
+                mix = torch.stack(scores).softmax(0)
+                heads.append(sum(w * value for w, value in zip(mix, values, strict=True)))
+            outputs.append(attention.out_proj(torch.cat(heads)))
+        expected.append(torch.stack(outputs))
+    wanted = torch.stack(expected, 1)
+    direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
+    parameters = [states, *attention.parameters()]
+    gradients = torch.autograd.grad((wanted * direction).sum(), parameters)
+    for need_weights in (False, True):
+        found, weights = attention(
+            states, relations, sentence_buckets(n), masked_keys(padding), need_weights
+        )
+        assert_same(found * direction, wanted * direction)
+        own = torch.autograd.grad((found * direction).sum(), parameters)
+        for gradient, expected_gradient in zip(own, gradients, strict=True):
+            assert_same(gradient, expected_gradient)
+    assert weights.shape == (len(LENGTHS), 2, n, n)
+
+
+def without_draws(name, dictionary, **options):
+    """A model as it is made, its zeros left as they are."""
+    torch.manual_seed(0)
+    model = build_model(name, dictionary, **options)
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith(("tree_bias", "label_bias", "sequence_bias")):
+            torch.nn.init.zeros_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("row", [*ENCODERS[NAME].rows, "none"])
+def test_training_starts_from_fairseqs_transformer(dictionary, row):
+    options = ENCODERS[NAME].rows.get(row, {"relation_bias": "none"})
+    plain = build_model("transformer", dictionary)
+    model = without_draws(NAME, dictionary, **options)
+    # Biases of projections are drawn by the test's helper, in another order.
+    model.load_state_dict(plain.state_dict(), strict=False)
+    inputs = make_batch(dictionary, LENGTHS)
+    expected = plain.encoder(inputs["src_tokens"])["encoder_out"][0]
+    found = model.encoder(**inputs)["encoder_out"][0]
+    real = inputs["src_tokens"].ne(dictionary.pad()).T
+    assert_same(found[real], expected[real])
+    if row == "none":
+        assert torch.equal(found, expected)
+
+
+def test_the_numbers_start_at_zero_and_the_rest_as_fairseqs():
+    attention = RelationAttention(embed_dim=8, num_heads=2, kind="both", num_labels=3)
+    for table in (attention.tree_bias, attention.label_bias, attention.sequence_bias):
+        assert not table.any()
+
+
+def test_labels_decide(dictionary):
+    model = build_model(NAME, dictionary, relation_labels=True)
+    inputs = make_batch(dictionary, LENGTHS)
+    changed = {**inputs, "src_deprels": inputs["src_deprels"].roll(1, 1)}
+    assert not torch.allclose(encode(model, inputs), encode(model, changed))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"relation_labels": True, "relation_bias": "sequence"},
+            "--relation-labels needs --relation-bias tree or both, not sequence",
+        ),
+        ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(dictionary, options, message):
+    with pytest.raises(UserError) as error:
+        build_model(NAME, dictionary, **options)
+    assert message in str(error.value)
+
+
+def test_presets_are_registered():
+    assert {NAME, f"{NAME}_tiny"} <= set(ARCH_MODEL_REGISTRY)
