@@ -166,7 +166,7 @@ def test_words_or_surface_tokens_and_nothing_else():
 @pytest.mark.parametrize(
     ("rows", "place", "message"),
     [
-        ([row(1, "a", 2), row(2, "b", 1)], 2, "0 -> 1 -> 0|1 -> 0 -> 1"),
+        ([row(1, "a", 2), row(2, "b", 1)], 2, "1 -> 2 -> 1|2 -> 1 -> 2"),
         ([row(1, "a", 0), row(2, "b", 3), row(3, "", 2)], 2, "form a cycle"),
         ([row(1, "a", 0), row(2, "b", 0)], 3, "more than one root, words 1 and 2"),
         ([row(1, "a", 0), row(2, "b", 3)], 3, "word 2 has head 3, and .* 2 words"),
