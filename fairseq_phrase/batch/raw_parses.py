@@ -12,6 +12,7 @@ from fairseq_phrase.batch.numbered_parse import numbered_parse
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_tokens import Origin, RawTokens
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset
+from fairseq_phrase.batch.tree_sources import TreeSource
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -23,6 +24,7 @@ class RawParses:
         dictionary: the source dictionary.
         labels: returns the dictionary of a parse field's labels.
         encoder: returns what cuts and parses lines.
+        trees: returns what gives sentences their heads; the parser by default.
 
     Attributes:
         fields: which fields of a parse the models need.
@@ -33,8 +35,10 @@ class RawParses:
         dictionary: Dictionary,
         labels: Callable[[str], Dictionary],
         encoder: Callable[[], SourceEncoder],
+        trees: Callable[[], TreeSource] = lambda: TreeSource("parse"),
     ):
         self._dictionary, self._labels, self._encoder = dictionary, labels, encoder
+        self._trees = trees
         self.fields: set[str] = set()
 
     def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
@@ -83,7 +87,11 @@ class RawParses:
         Raises:
             UserError: the parser did not make them.
         """
-        return numbered_parse(sentence, self.fields, self._labels)
+        if "heads" not in self.fields:
+            return numbered_parse(sentence, self.fields, self._labels)
+        trees = self._trees()
+        parse = numbered_parse(sentence, trees.fields_to_read(self.fields), self._labels)
+        return trees(parse, self._indices(sentence))
 
     def _spelled(self, indices: Sequence[int]) -> str:
         """Spell a sentence that carries no line.

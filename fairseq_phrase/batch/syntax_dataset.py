@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
+from fairseq_phrase.batch.tree_sources import TreeSource
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 Parse = dict[str, np.ndarray]
@@ -39,19 +40,28 @@ class SyntaxDataset(BaseWrapperDataset):
         parses: as many parses.
         max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of
             subwords that it keeps; parses are cut alike.
+        trees: gives the sentences their heads; the parse's own by default.
+        is_pool: whether these are the very sentences of the pool of ``trees``.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
     """
 
     def __init__(
-        self, dataset: LanguagePairDataset, parses: Parses, max_subwords: int | None = None
+        self,
+        dataset: LanguagePairDataset,
+        parses: Parses,
+        max_subwords: int | None = None,
+        trees: TreeSource | None = None,
+        is_pool: bool = False,
     ):
         super().__init__(dataset)
         if len(parses) != len(dataset):
             raise ValueError(f"{len(dataset)} sentence pairs, but {len(parses)} parses")
         self.parses = parses
         self.max_subwords = max_subwords
+        self.trees = trees or TreeSource("parse")
+        self.is_pool = is_pool
 
     def __getattr__(self, name: str) -> Any:
         """Answer as the dataset inside does (``src``, ``tgt``, ``num_tokens_vec``…)."""
@@ -62,8 +72,11 @@ class SyntaxDataset(BaseWrapperDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
         sample = self.dataset[index]
-        sample["parse"] = self._parse(index)
+        sample["parse"] = self._with_heads(self._parse(index), sample, index)
         return sample
+
+    def _with_heads(self, parse: Parse, sample: dict[str, Any], index: int) -> Parse:
+        return self.trees(parse, sample["source"], index if self.is_pool else None)
 
     def _parse(self, index: int) -> Parse:
         parse = self.parses[index]
@@ -80,8 +93,8 @@ class SyntaxDataset(BaseWrapperDataset):
         samples = [dataset[index] for index in indices]
         # Where sentences run out, fairseq gives the last worker an empty batch.
         parses = self.parses.many(np.asarray(indices, dtype=np.int64))
-        for sample, parse in zip(samples, parses, strict=True):
-            sample["parse"] = parse
+        for sample, parse, index in zip(samples, parses, indices, strict=True):
+            sample["parse"] = self._with_heads(parse, sample, index)
         return samples
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:

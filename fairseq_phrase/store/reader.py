@@ -89,6 +89,10 @@ class ParseStore:
         """Return the number of sentences."""
         return len(next(iter(self._readers.values())))
 
+    def sizes(self, field: str) -> np.ndarray:
+        """Return how many numbers each sentence has in a field that was asked for."""
+        return self._readers[field].sizes
+
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         """Return one sentence's parse.
 

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Optional
 
 import torch
@@ -20,7 +21,9 @@ from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
 from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
+from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
 from fairseq_phrase.compat import leave_out_unknown_inputs, quieten_batching, use_idle_cores
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -46,6 +49,21 @@ class SyntaxTranslationConfig(TranslationConfig):
             "help": "refuse to parse raw text with another version of the parser than made the data"
         },
     )
+    tree_source: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "dependency trees in training and translation: the parse, or as a control linear "
+            "(each word's head is the next), random (by --tree-seed and the sentence) or shuffled (the "
+            "parse of another training sentence of about the same length); by default the "
+            "checkpoint's, else parse"
+        },
+    )
+    tree_seed: Optional[int] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "seed of --tree-source random and shuffled; by default the checkpoint's, else 1"
+        },
+    )
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
@@ -62,7 +80,10 @@ class SyntaxTranslationTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._source_encoder: SourceEncoder | None = None
         self._labels = LabelDictionaries(utils.split_paths(cfg.data), cfg.source_lang)
-        self._raw_parses = RawParses(src_dict, self._labels.dictionary, lambda: self._encoder)
+        self._raw_parses = RawParses(
+            src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
+        )
+        self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
         self._labels_asked_for: set[str] = set()
         self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
         self._cuts_as_parsed = False
@@ -91,8 +112,13 @@ class SyntaxTranslationTask(TranslationTask):
         Raises:
             UserError: a data directory has no such parses.
         """
+        needed = set(fields)
+        if self._tree_options.source != "parse":
+            controlled = TreeSource(self._tree_options.source).fields_to_read(fields)
+            # The parses of other sentences are parses as well.
+            needed = needed if self._tree_options.source == "shuffled" else controlled
         for directory in utils.split_paths(self.cfg.data):
-            Manifest.load(directory, self.cfg.source_lang).require(set(fields), directory)
+            Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
         self._fields.update({"words", *fields})
 
     def label_dictionary(self, field: str) -> Dictionary:
@@ -131,6 +157,33 @@ class SyntaxTranslationTask(TranslationTask):
         keep_labels(cfg, found)
         return model
 
+    @cached_property
+    def _trees(self) -> TreeSource:
+        """What gives sentences their heads."""
+        source, pool = self._tree_options.source, None
+        if source == "shuffled":
+            name = self._pair_name(self._directory, self.cfg.train_subset)
+            if name is None:
+                raise UserError(
+                    f"{self._directory} has no {self.cfg.train_subset} split, whose parses "
+                    "--tree-source shuffled gives to other sentences"
+                )
+            pool = ParseStore(self._directory, name, self.cfg.source_lang, {"heads"})
+        return TreeSource(source, self._tree_options.seed, self.source_dictionary, pool)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what checkpoints keep of the task: where the trees came from, if models read them."""
+        trees = self._tree_options.state if "heads" in self._fields else {}
+        return {**super().state_dict(), **trees}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take trees from where a checkpoint's model had them, unless an option says from where.
+
+        Raises:
+            UserError: the models of an ensemble had them from different sources.
+        """
+        self._tree_options.take_over(state_dict)
+
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
@@ -145,10 +198,15 @@ class SyntaxTranslationTask(TranslationTask):
             directory = (
                 paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0]
             )
+            parses = self._load_parses(directory, split, combine)
             self.datasets[split] = SyntaxDataset(
                 self.datasets[split],
-                self._load_parses(directory, split, combine),
+                parses,
                 self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None,
+                self._trees if "heads" in self._fields else None,
+                is_pool=split == self.cfg.train_subset
+                and directory == self._directory
+                and isinstance(parses, ParseStore),
             )
 
     def _load_parses(self, directory: str, split: str, combine: bool) -> Any:
@@ -158,7 +216,10 @@ class SyntaxTranslationTask(TranslationTask):
             name = self._pair_name(directory, f"{split}{number or ''}")
             if name is None:
                 break
-            stores.append(ParseStore(directory, name, self.cfg.source_lang, self._fields))
+            fields = self._fields
+            if "heads" in fields:
+                fields = self._trees.fields_to_read(fields)
+            stores.append(ParseStore(directory, name, self.cfg.source_lang, fields))
             if not combine:
                 break
         if len(stores) == 1:

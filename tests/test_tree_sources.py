@@ -1,0 +1,237 @@
+"""Controls: trees that know no syntax, in batches and for raw lines, in training and translation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from commands import SIZES, TRAINING
+from fairseq import checkpoint_utils
+from fairseq_cli import generate as fairseq_generate
+from fairseq_cli import train as fairseq_train
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.batch.tree_sources import TREE_SOURCES, TreeOptions, TreeSource
+from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models import structural_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+
+READS_TREES = ("--arch", "structural_transformer_tiny", "--structural-absolute")
+
+
+def make_task(directory, **options):
+    config = SyntaxTranslationConfig(
+        data=str(directory),
+        source_lang="de",
+        target_lang="en",
+        train_subset="train",
+        dataset_impl="mmap",
+        required_seq_len_multiple=1,
+        **options,
+    )
+    task = SyntaxTranslationTask.setup_task(config)
+    task.require_parses(["words", "heads"])
+    return task
+
+
+def load(directory, split="train", **options):
+    task = make_task(directory, **options)
+    task.load_dataset(split)
+    return task, task.dataset(split)
+
+
+@pytest.fixture(scope="module")
+def without_heads(synthetic_corpus, tmp_path_factory):
+    """Data without any parser."""
+    destination = tmp_path_factory.mktemp("plain") / "data"
+    arguments = [
+        f"--{name}pref={synthetic_corpus / 'valid'}" for name in ("train", "valid", "test")
+    ]
+    options = ["--parser", "none", "--vocab-size", "200", "--joined-dictionary"]
+    preprocess_command.main(
+        ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), *options]
+    )
+    return destination
+
+
+@given(st.integers(0, 40), st.integers(0, 2**32))
+def test_every_control_is_a_tree_of_one_root(words, seed):
+    drawn = random_tree(words, np.random.default_rng(seed))
+    for heads in (chain(words), drawn):
+        assert len(heads) == words
+        DependencyTree(heads)
+        assert (heads == np.arange(words)).sum() == min(words, 1)
+
+
+def test_every_tree_is_drawn_equally_often():
+    generator = np.random.default_rng(1)
+    counts = Counter(tuple(random_tree(3, generator)) for _ in range(9000))
+    # Of 3 words there are 9 trees: 3 without a root, each with 3.
+    assert len(counts) == 9
+    assert max(abs(count - 1000) for count in counts.values()) < 150
+
+
+@given(st.integers(1, 12), st.integers(0, 20), st.integers(0, 2**32))
+def test_a_tree_is_cut_or_extended_by_a_chain(length, words, seed):
+    heads = random_tree(length, np.random.default_rng(seed))
+    made = fitted(heads, words)
+    assert len(made) == words
+    assert (made == np.arange(words)).sum() == min(words, 1)
+    DependencyTree(made)
+    if words >= length:
+        assert np.array_equal(made[:length], heads)
+    for word in range(length, words):
+        assert made[word] == (word + 1 if word + 1 < words else DependencyTree(heads).root)
+    for word in range(min(words, length)):
+        if heads[word] < words and words:
+            assert made[word] == heads[word]
+
+
+@pytest.mark.parametrize("source", TREE_SOURCES)
+def test_batches_carry_the_trees_of_the_source(data_directory, source):
+    _, dataset = load(data_directory, tree_source=source)
+    parses = ParseStore(data_directory, "train.de-en", "de", {"words", "heads"})
+    kept = different = 0
+    for index in range(200):
+        found, own = dataset[index]["parse"], parses[index]
+        assert np.array_equal(found["words"], own["words"])
+        assert len(found["heads"]) == len(own["heads"])
+        DependencyTree(found["heads"])
+        same = np.array_equal(found["heads"], own["heads"])
+        kept, different = kept + same, different + (not same)
+        if source == "linear":
+            assert np.array_equal(found["heads"], chain(len(own["heads"])))
+    assert kept == 200 if source == "parse" else different > 150
+    together = dataset.__getitems__([3, 1, 2])
+    for sample, index in zip(together, [3, 1, 2], strict=True):
+        assert np.array_equal(sample["parse"]["heads"], dataset[index]["parse"]["heads"])
+    batch = dataset.collater([dataset[index] for index in (3, 1, 2)])
+    assert "src_heads" in batch["net_input"]
+
+
+@pytest.mark.parametrize("source", ["random", "shuffled"])
+def test_what_is_drawn_is_the_same_again_and_another_by_the_seed(data_directory, source):
+    def heads(**options):
+        dataset = load(data_directory, tree_source=source, **options)[1]
+        return [tuple(dataset[index]["parse"]["heads"]) for index in range(60)]
+
+    assert heads() == heads() == heads(tree_seed=1)
+    assert heads() != heads(tree_seed=2)
+
+
+def test_a_shuffled_tree_is_the_parse_of_another_sentence(data_directory):
+    parses = ParseStore(data_directory, "train.de-en", "de", {"words", "heads"})
+    source = TreeSource("shuffled", 1, make_task(data_directory).source_dictionary, parses)
+    for index in range(200):
+        words = len(parses[index]["heads"])
+        for drawn in range(3):
+            other = source._other(words, drawn, index)
+            assert other != index
+            assert abs(len(parses[other]["heads"]) - words) <= max(4, words // 4)
+
+
+@pytest.mark.parametrize("source", TREE_SOURCES[1:])
+def test_raw_lines_get_the_trees_of_the_data(data_directory, source):
+    task, dataset = load(data_directory, "valid", tree_source=source)
+    for place in range(5):
+        expected = dataset[place]["parse"]
+        tokens = dataset[place]["source"][:-1].tolist()
+        pieces = [task.source_dictionary[token] for token in tokens]
+        # A parser of words alone is enough.
+        sentence = EncodedSentence(pieces, expected["words"], None, [], [], None, [])
+        assert np.array_equal(task.parse_of(sentence)["heads"], expected["heads"])
+
+
+def test_the_same_words_cut_otherwise_have_the_same_tree(data_directory):
+    dictionary = make_task(data_directory).source_dictionary
+    pieces = [symbol for symbol in dictionary.symbols[4:] if len(symbol) == 1 and symbol != "▁"]
+    whole = next(
+        symbol
+        for symbol in dictionary.symbols[4:]
+        if len(symbol) > 1 and all(letter in pieces for letter in symbol)
+    )
+    source = TreeSource("random", 1, dictionary)
+    once, letters = [dictionary.index(whole)], [dictionary.index(letter) for letter in whole]
+    assert source._draw(once) == source._draw([*letters, dictionary.eos()])
+
+
+@pytest.mark.parametrize("source", ["linear", "random"])
+def test_a_control_that_reads_no_parse_needs_no_parser(without_heads, source):
+    _, dataset = load(without_heads, tree_source=source)
+    sample = dataset[0]
+    assert len(sample["parse"]["heads"]) == sample["parse"]["words"][-1] + 1
+
+
+@pytest.mark.parametrize("source", [None, "parse", "shuffled"])
+def test_a_source_that_needs_heads_names_what_is_missing(without_heads, source):
+    with pytest.raises(UserError, match=r"has no heads for 'de'.* a dependency parser"):
+        make_task(without_heads, tree_source=source)
+
+
+@pytest.mark.parametrize(
+    ("field", "named"), [("spans", "constituency trees"), ("deprels", "relat")]
+)
+def test_what_would_still_tell_of_the_parse_is_refused(data_directory, field, named):
+    task = make_task(data_directory, tree_source="linear")
+    with pytest.raises(UserError, match=f"--tree-source linear makes .* also reads .*{named}"):
+        task.require_parses(["words", "heads", field])
+
+
+def test_constituents_alone_are_refused_under_a_control(data_directory):
+    task = make_task(data_directory, tree_source="random")
+    with pytest.raises(UserError, match="--tree-source random makes dependency heads alone"):
+        task.require_parses(["words", "spans"])
+
+
+def test_an_unknown_source_is_refused(data_directory):
+    with pytest.raises(UserError, match="--tree-source flat: expected one of parse, linear"):
+        make_task(data_directory, tree_source="flat")
+
+
+def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
+    arguments = (data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation")
+    command(
+        fairseq_train, *arguments, *TRAINING, *SIZES, *READS_TREES, "--save-dir", tmp_path,
+        "--max-tokens", "200", "--max-update", "2", "--disable-validation",
+        "--tree-source", "random", "--tree-seed", "5",
+    )  # fmt: skip
+    path = str(tmp_path / "checkpoint_last.pt")
+
+    def trees(**options):
+        task = make_task(data_directory, **options)
+        checkpoint_utils.load_model_ensemble([path], task=task)
+        return task._trees.name, task._trees.seed
+
+    assert trees() == ("random", 5)
+    assert trees(tree_source="parse") == ("parse", 5)
+    assert trees(tree_seed=6) == ("random", 6)
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    assert task._trees.name == "random"
+    flags = ("--path", path, "--gen-subset", "test", "--beam", "1", "--max-len-b", "5")
+    found = command(fairseq_generate, *arguments, *flags)
+    again = command(fairseq_generate, *arguments, *flags, "--tree-source", "random")
+    parsed = command(fairseq_generate, *arguments, *flags, "--tree-source", "parse")
+
+    def scores(text):
+        return [line for line in text.splitlines() if line.startswith("H-")]
+
+    assert scores(found) == scores(again) != scores(parsed)
+
+
+def test_models_of_different_trees_are_no_ensemble(caplog):
+    options = TreeOptions()
+    options.take_over({})
+    options.take_over({"tree_source": "linear", "tree_seed": 1})
+    with pytest.raises(UserError, match=r"--tree-source linear and parse.*name one"):
+        options.take_over({"tree_source": "parse", "tree_seed": 1})
+    chosen = TreeOptions("linear")
+    chosen.take_over({"tree_source": "parse", "tree_seed": 1})
+    assert chosen.source == "linear"
+    assert "this model was trained with parse" in caplog.text
