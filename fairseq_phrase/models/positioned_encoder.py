@@ -122,7 +122,7 @@ class PositionedEncoder(SyntaxEncoder):
 
     def _position_encodings(self, src_tokens: Tensor) -> Tensor:
         """Return PE(seq) of all positions that the batch has. Shape: ``(positions, width)``."""
-        positions = self.embed_positions
+        positions: Any = self.embed_positions
         longest = min(src_tokens.size(1), positions.max_positions)
         is_learned = isinstance(positions, LearnedPositionalEmbedding)
         table = positions.weight if is_learned else positions.weights
