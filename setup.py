@@ -16,6 +16,16 @@ RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
+TEST = [
+    *MOSES,
+    *PLOT,
+    *RAY,
+    *STANZA,
+    "conllu>=4.5",
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "hypothesis>=6.100",
+]
 COMMANDS = (
     "analyze",
     "attach",
@@ -40,7 +50,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
     package_data={"fairseq_phrase.report": ["page.html"]},
-    python_requires=">=3.10,<3.13",
+    python_requires=">=3.10,<3.14",
     # The oldest that were tried; but torch's is where weights_only became the default (2.13 was
     # tried), and of spaCy 3.8 it was 3.8.18.
     install_requires=[
@@ -62,18 +72,8 @@ setup(
         "plot": PLOT,
         "ray": RAY,
         "stanza": STANZA,
-        "dev": [
-            *MOSES,
-            *PLOT,
-            *RAY,
-            *STANZA,
-            "conllu>=4.5",
-            "pytest>=8",
-            "pytest-xdist>=3.5",
-            "hypothesis>=6.100",
-            "ruff==0.17.5",
-            "mypy==2.4.1",
-        ],
+        "test": TEST,
+        "dev": [*TEST, "ruff>=0.17", "mypy>=2.4"],  # CI's versions are in .ci/constraints.txt
     },
     entry_points={
         "console_scripts": [

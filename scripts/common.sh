@@ -1,6 +1,6 @@
 # What all scripts share: messages, dry runs and the environment. Source it from the project's root.
 # Settings, all optional:
-#   PYTHON                  interpreter to use, or to build the virtual environment with (python3, 3.10-3.12)
+#   PYTHON                  interpreter to use, or to build the virtual environment with (python3, 3.10-3.13)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: all is installed where PATH finds it; install nothing
 #   TORCH                   what to install where no torch is found (torch==2.13.0)
@@ -81,14 +81,14 @@ make_environment() {
     stamp="$1/.installed-$2-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         say "Setting up $1 (once; about 5 minutes where fairseq must be compiled)"
-        "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' ||
-            die "$PYTHON is not Python 3.10, 3.11 or 3.12: install one and set PYTHON=python3.11"
+        "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
+            die "$PYTHON is not Python 3.10 to 3.13: install one and set PYTHON=python3.11"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
         # A wheel of fairseq exists for Python 3.12; else it is compiled, for about two minutes.
         "$PYTHON" -c 'import os, shutil, sys, sysconfig
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
-sys.exit(sys.version_info < (3, 12) and not (shutil.which("g++") and os.path.exists(header)))' ||
+sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.path.exists(header)))' ||
             die "fairseq is compiled here: sudo apt-get install g++ python3-dev"
         if "$PYTHON" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
         [ -x "$python" ] || run "$PYTHON" -m venv "${site[@]}" "$1"

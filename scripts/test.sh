@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything for the tests: virtual environment, linters, type checker, tests.
+# The tests: virtual environment, then pytest. CI runs linters and the type checker besides (.ci/run).
 #
 #   bash scripts/test.sh [pytest's arguments]
 #
@@ -7,13 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
-ensure_environment dev
+ensure_environment test
 
-say "ruff"
-ruff check .
-ruff format --check .
-say "mypy"
-mypy
 say "pytest"
 # One thread each: the tests run side by side, and threads that wait for one another are slow.
 OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(nproc)" --dist loadfile "$@"
