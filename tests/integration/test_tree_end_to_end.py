@@ -16,6 +16,7 @@ import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, average, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.store.manifest import Manifest
 from tests.support.commands import SIZES, TRAINING, losses, run, train
 from tests.support.repository import REPOSITORY
 
@@ -187,4 +188,6 @@ def test_hydra_trains_from_every_configuration_file(tree_data, tmp_path, config)
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     arch = {"tree_tiny": "tree_transformer_tiny", "tree_iwslt": "tree_transformer_iwslt_de_en"}
     assert state["cfg"]["model"]["_name"] == arch[config]
+    labels = Manifest.load(tree_data, "de").labels["spans"]
+    assert state["cfg"]["model"]["label_fingerprints"] == {"spans": labels}
     assert state["model"]["encoder.layers.1.self_attn.accumulation.vertical"].shape == (7, 8)

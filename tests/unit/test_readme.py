@@ -1,54 +1,131 @@
-"""What the README promises."""
+"""What the README and the pages in docs/ promise: commands, examples and links."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
+import shlex
+from pathlib import Path
 
+import pytest
+from fairseq import options
+
+from fairseq_phrase import cli, models, tasks
 from tests.support.repository import REPOSITORY
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-MODELS = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    REPOSITORY / "results" / "README.md",
+]
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+STOCK = {
+    "fairseq-train": options.get_training_parser,
+    "fairseq-generate": options.get_generation_parser,
+    "fairseq-interactive": options.get_interactive_generation_parser,
+}
+OWN = "fairseq-phrase-"
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The words of each command in a page's bash blocks, without pipes and redirections."""
+    found = []
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        if block.startswith("#!"):
+            continue  # a script, which its own test runs
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if "|" in words:
+                words = words[words.index("|") + 1 :]
+            words = [word for word in words if not word.startswith((">", "<"))]
+            if words:
+                found.append(words)
+    return found
+
+
+def module_of(command: str) -> str:
+    """A command's module: the one whose parser has the command's name."""
+    for path in (REPOSITORY / "fairseq_phrase" / "cli").glob("*.py"):
+        if f'prog="{command}"' in path.read_text(encoding="utf-8"):
+            return path.stem
+    raise AssertionError(f"no command {command}")
+
+
+@pytest.fixture
+def in_repository(monkeypatch):
+    """The working directory of the commands, with the plugin as --user-dir imports it."""
+    monkeypatch.chdir(REPOSITORY)
+    for room in (models, tasks):
+        for module in pkgutil.iter_modules(room.__path__):
+            importlib.import_module(f"{room.__name__}.{module.name}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_command_is_read_by_its_own_parser(page, in_repository):
+    """An unknown option or a bad value ends the test."""
+    for command, *arguments in commands_of(page):
+        if command in STOCK:
+            options.parse_args_and_arch(STOCK[command](), arguments)
+        elif command.startswith(OWN):
+            module = importlib.import_module(f"{cli.__name__}.{module_of(command)}")
+            module._parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_script_that_is_named_exists_and_has_the_options(page):
+    shared = (REPOSITORY / "scripts" / "table.sh").read_text(encoding="utf-8")
+    for command, *arguments in commands_of(page):
+        if command not in ("bash", "python") or arguments[0].startswith("-"):
+            continue
+        script, *rest = arguments
+        text = (REPOSITORY / script).read_text(encoding="utf-8")
+        known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text + shared)) | {"--help"}
+        assert {word for word in rest if word.startswith("-")} <= known, (script, rest)
+
+
+def test_every_configuration_of_a_hydra_command_exists():
+    named = [words for page in PAGES for words in commands_of(page) if "--config-name" in words]
+    files = [
+        f"{words[words.index('--config-dir') + 1]}/{words[words.index('--config-name') + 1]}.yaml"
+        for words in named
+    ]
+    in_repository = [name.removeprefix("$PWD/") for name in files if "/runs/" not in name]
+    assert in_repository
+    assert all((REPOSITORY / name).is_file() for name in in_repository), in_repository
+
+
+def test_every_command_of_this_project_is_shown_in_the_pages():
+    shown = {words[0] for page in PAGES for words in commands_of(page)}
+    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
+    (installed,) = re.findall(r"^COMMANDS = \((.*?)\)", setup, re.DOTALL | re.MULTILINE)
+    assert {OWN + name for name in re.findall(r'"(\w+)"', installed)} <= shown
 
 
 def test_the_python_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", MODELS, re.DOTALL)
+    page = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
     exec(example, names)
     assert names["output"].shape == (2, 13, 64)
     assert names["weights"].shape == (2, 4, 13, 13)
 
 
-def test_every_file_that_the_readme_links_to_is_there():
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    local = [link for link in links if not link.startswith("http")]
-    assert len(local) >= 4
-    assert all((REPOSITORY / link).exists() for link in local), local
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_leads_somewhere(page):
+    """Files exist, and a page that is linked to has the heading that is named."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        name, _, heading = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+            assert heading in anchors, link
 
 
-def test_every_command_of_the_readme_is_installed_and_every_option_is_known():
-    """Ask each command for its help, and look the README's options up in it."""
-    from fairseq_phrase.cli import (
-        analyze,
-        attach,
-        average,
-        inspect_data,
-        plot,
-        preprocess,
-        report,
-        score,
-    )
-
-    parsers = {"preprocess": preprocess, "score": score, "average": average, "plot": plot}
-    parsers |= {"analyze": analyze, "attach": attach, "inspect": inspect_data, "report": report}
-    joined = README.replace("\\\n", " ")
-    found = re.findall(r"^ *fairseq-phrase-(\w+) (.*)$", joined, re.MULTILINE)
-    assert {name for name, _ in found} == set(parsers)
-    for name, arguments in found:
-        parser = parsers[name]._parser()
-        known = {option for action in parser._actions for option in action.option_strings}
-        for action in parser._actions:
-            for child in (
-                (action.choices or {}).values() if isinstance(action.choices, dict) else []
-            ):
-                known |= {o for inner in child._actions for o in inner.option_strings}
-        assert set(re.findall(r"(?<!\S)--[\w-]+", arguments)) <= known, name
+def test_the_readme_is_short():
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) < 200
