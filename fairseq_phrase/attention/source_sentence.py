@@ -111,10 +111,6 @@ class SourceSentence:
             last = tokens[-1]
         return text
 
-    def constituent_tokens(self, start: int, end: int) -> list[int]:
-        """Return the tokens of the words from ``start`` to ``end``, which is not among them."""
-        return np.flatnonzero((self.words >= start) & (self.words < end)).tolist()
-
     def _word(self, tokens: Sequence[int], held: set[int]) -> str:
         """Spell a word of which a node holds some tokens."""
         texts = [self._spelled[token][0] for token in tokens]

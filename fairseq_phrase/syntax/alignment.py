@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -24,39 +23,6 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
     if (counts < 1).any():
         raise ValueError(f"word {int((counts < 1).argmax())} has no subword (words count from 0)")
     return np.repeat(np.arange(len(counts)), counts)
-
-
-def check_words(words: np.ndarray) -> None:
-    """Check that words follow one another without gaps, each with at least one subword.
-
-    Args:
-        words: the word of each subword. Shape: ``(subwords,)``, word indices from 0.
-
-    Raises:
-        ValueError: the first subword is not of word 0, or a word is skipped or comes twice.
-    """
-    steps = np.diff(np.asarray(words, dtype=np.int64), prepend=-1)
-    wrong = (steps < 0) | (steps > 1)
-    if len(steps) and steps[0] != 1:
-        wrong[0] = True
-    if wrong.any():
-        subword = int(wrong.argmax())
-        before = int(words[subword - 1]) if subword else None
-        raise ValueError(f"subword {subword} is of word {int(words[subword])} after word {before}")
-
-
-def subwords_of_word(words: np.ndarray, count: int) -> list[range]:
-    """List the subwords of each word.
-
-    Args:
-        words: the word of each subword. Shape: ``(subwords,)``, word indices from 0.
-        count: the number of words.
-
-    Returns:
-        A range of subword indices from 0 for each word.
-    """
-    starts = np.searchsorted(words, np.arange(count + 1))
-    return [range(int(start), int(end)) for start, end in pairwise(starts)]
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:

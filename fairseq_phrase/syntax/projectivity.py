@@ -7,16 +7,6 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree
 
 
-def is_projective(tree: DependencyTree) -> bool:
-    """Whether every subtree is a span of words.
-
-    Args:
-        tree: any dependency tree.
-    """
-    starts, ends = projected_bounds(tree)
-    return bool((ends - starts == subtree_sizes(tree)).all())
-
-
 def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     """Find the words of each subtree once the tree has been made projective by lifting.
 

@@ -24,7 +24,6 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
     GOLD,
@@ -41,6 +40,7 @@ from tests.support.commands import PHRASE, SIZES, run, train
 from tests.support.data_tasks import make_task
 from tests.support.hostile import SNIPPETS
 from tests.support.repository import shared_data
+from tests.twins.alignment import check_words
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.syntax.projectivity import is_projective
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import shared_data
+from tests.twins.projectivity import is_projective
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS
+from tests.twins.alignment import check_words
 
 
 def contents(directory):

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.syntax.brackets import format_brackets, parse_brackets, unescaped
+from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import constituents, lines
 from tests.support.repository import REPOSITORY, shared_data
-from tests.unit.test_brackets import ptb_trees
+from tests.support.treebanks import ptb_trees
+from tests.twins.brackets import format_brackets
 
 
 def read(folder, brackets, texts):

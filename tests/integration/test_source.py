@@ -18,11 +18,11 @@ from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.alignment import check_words
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS, lines, trees
+from tests.twins.alignment import check_words
 
 INVISIBLE = "\u200b"
 

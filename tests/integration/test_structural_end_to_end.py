@@ -20,7 +20,7 @@ import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, losses, run
 from tests.support.repository import REPOSITORY
-from tests.unit.test_structural_transformer import TABLE_1
+from tests.support.structural_models import TABLE_1
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import load_rows

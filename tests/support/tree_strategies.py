@@ -144,3 +144,6 @@ def nodes_of(tree: Tree, batch: TreeBatch) -> Tensor:
     """The positions of a tree's own nodes in its row of the batch."""
     nonterminals = batch.num_leaves + torch.arange(len(tree.parents))
     return torch.cat([torch.arange(tree.leaves), nonterminals])
+
+
+forests = st.lists(trees(), min_size=1, max_size=4)

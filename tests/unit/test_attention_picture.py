@@ -17,23 +17,23 @@ from fairseq_phrase.attention.heat_maps import draw_attention, plot_attention
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from tests.support import structural_models as structural
+from tests.support import tree_models as tree
+from tests.support.phrase_models import batch, build
 from tests.support.tree_strategies import grown
-from tests.unit import test_structural_transformer as structural
-from tests.unit import test_tree_transformer as tree
-from tests.unit.test_phrase_transformer import batch, build, dictionary  # noqa: F401 - a fixture
 
 
-def sentence_of(inputs, dictionary):  # noqa: F811
+def sentence_of(inputs, dictionary):
     task = Namespace(source_dictionary=dictionary, label_dictionary=lambda field: tree.labels())
     return SourceSentence.of_batch(inputs, task)
 
 
 @pytest.fixture
-def model(dictionary):  # noqa: F811
+def model(dictionary):
     return build(dictionary, phrase_max_length=2)
 
 
-def test_phrases_come_after_tokens_and_padding_is_left_out(model, dictionary):  # noqa: F811
+def test_phrases_come_after_tokens_and_padding_is_left_out(model, dictionary):
     inputs = batch(dictionary, [4], extra=2)
     picture = attention_picture(model, sentence_of(inputs, dictionary))
     a, b, c, d = (dictionary[index] for index in inputs["src_tokens"][0, :4].tolist())
@@ -51,7 +51,7 @@ def test_phrases_come_after_tokens_and_padding_is_left_out(model, dictionary):  
     assert within[0, 5] > 0
 
 
-def test_the_last_layer_is_drawn_unless_another_is_named(model, dictionary):  # noqa: F811
+def test_the_last_layer_is_drawn_unless_another_is_named(model, dictionary):
     sentence = sentence_of(batch(dictionary, [4]), dictionary)
     parts = {
         (layer, head): attention_picture(model, sentence, layer, head).panels[0].values
@@ -73,7 +73,7 @@ def test_the_last_layer_is_drawn_unless_another_is_named(model, dictionary):  # 
             attention_picture(model, sentence, **arguments)
 
 
-def test_relative_positions_are_drawn_beside_the_attention(dictionary):  # noqa: F811
+def test_relative_positions_are_drawn_beside_the_attention(dictionary):
     options = {"sequential_relative": True, "structural_relative": True, "relative_clip": 2}
     model = structural.build(dictionary, **options)
     inputs = structural.batch(dictionary, [0])
@@ -96,7 +96,7 @@ def test_relative_positions_are_drawn_beside_the_attention(dictionary):  # noqa:
     assert picture.others == ""
 
 
-def test_phrases_with_positions_show_both(dictionary):  # noqa: F811
+def test_phrases_with_positions_show_both(dictionary):
     model = build(dictionary, phrase_source="dependency", structural_relative=True)
     inputs = batch(dictionary, [5])
     picture = attention_picture(model, sentence_of(inputs, dictionary))
@@ -107,7 +107,7 @@ def test_phrases_with_positions_show_both(dictionary):  # noqa: F811
     assert {panel.values.shape for panel in picture.panels} == {(len(picture.labels),) * 2}
 
 
-def test_constituents_are_nodes_too(dictionary):  # noqa: F811
+def test_constituents_are_nodes_too(dictionary):
     inputs = tree.batch(dictionary, [grown(6, 5, 4)])
     picture = attention_picture(tree.build(dictionary), sentence_of(inputs, dictionary))
     assert picture.others == "constituents"
@@ -117,7 +117,7 @@ def test_constituents_are_nodes_too(dictionary):  # noqa: F811
     np.testing.assert_allclose(panel.values.sum(1), 1, rtol=1e-5)
 
 
-def test_an_encoder_without_maps_and_a_sentence_that_is_too_long_are_refused(model, dictionary):  # noqa: F811
+def test_an_encoder_without_maps_and_a_sentence_that_is_too_long_are_refused(model, dictionary):
     sentence = sentence_of(batch(dictionary, [2]), dictionary)
     stock = Namespace(encoder=Namespace())
     with pytest.raises(UserError, match="gives no attention maps"):

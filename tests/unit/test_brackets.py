@@ -2,22 +2,17 @@
 
 import itertools
 import time
-import zipfile
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.brackets import (
-    escaped,
-    format_brackets,
-    one_line_each,
-    parse_brackets,
-    unescaped,
-)
+from fairseq_phrase.syntax.brackets import escaped, one_line_each, parse_brackets, unescaped
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS, constituents, lines
 from tests.support.repository import shared_data
+from tests.support.treebanks import ptb_trees
+from tests.twins.brackets import format_brackets
 
 
 def triples(sentence):
@@ -227,17 +222,6 @@ def test_trees_of_many_levels_are_read_and_written():
 def test_a_hundred_thousand_unclosed_brackets_are_refused():
     with pytest.raises(ValueError, match="column 100001: this bracket is never closed"):
         parse_brackets("(NP (" * 20_000 + "(")
-
-
-def ptb_trees():
-    """The trees of the Penn Treebank sample, on one line each, where it is at hand."""
-    folder = shared_data("ptb_sample")
-    if folder is None:
-        pytest.skip("no Penn Treebank sample here")
-    with zipfile.ZipFile(folder / "nltk_treebank_sample.zip") as sample:
-        for name in sorted(sample.namelist()):
-            if name.endswith(".mrg"):
-                yield from one_line_each(sample.read(name).decode("ascii").splitlines())
 
 
 def test_the_penn_treebank_sample_is_read_as_by_recursion():

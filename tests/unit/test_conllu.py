@@ -13,10 +13,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.syntax.constituency import ConstituencyTree
-from fairseq_phrase.syntax.projectivity import is_projective
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import lines, trees
 from tests.support.repository import shared_data
+from tests.twins.projectivity import is_projective
 
 
 def row(identifier, form, head, deprel="dep", upos="X", misc="_"):

@@ -17,18 +17,19 @@ from fairseq_phrase.modules.trees.coefficients import (
     PathCoefficients,
     coefficients_of,
 )
+from tests.support.accumulations import Largest, build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same
-from tests.support.tree_strategies import Tree, chain, flat, grown, pad_trees, unary, zigzag
-from tests.unit.test_hierarchical_accumulation import (
-    Largest,
-    build,
-    conventions,
-    place,
-    random_states,
-    random_values,
-    twin_head,
+from tests.support.tree_strategies import (
+    Tree,
+    chain,
+    flat,
+    forests,
+    grown,
+    pad_trees,
+    unary,
+    zigzag,
 )
-from tests.unit.test_tree_batch import forests
+from tests.twins.hierarchical_accumulation import place, twin_head
 
 FORMS = (PathCoefficients, DepthCoefficients)
 

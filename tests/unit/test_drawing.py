@@ -8,23 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from fairseq_phrase.inspection.parsed_text import ParsedText
 from fairseq_phrase.inspection.terminal_trees import MAX_WORDS, arc_rows, draw
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from tests.support.hostile import constituents, trees
-
-
-def sentence(words, heads=None, deprels=(), tags=(), tree=None, pieces=None):
-    return ParsedText(
-        "train.de-en.de, line 7",
-        list(words),
-        [True] * len(words),
-        pieces or [[word] for word in words],
-        None if heads is None else np.array(heads),
-        list(deprels),
-        list(tags),
-        tree,
-    )
+from tests.support.parsed_texts import sentence
 
 
 def heads_of(rows):

@@ -19,13 +19,7 @@ import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the enco
 from fairseq_phrase.attention.encoder_maps import attention_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
-from tests.support.parsed_batches import (
-    build_model,
-    encode,
-    make_batch,
-    make_dictionary,
-    random_sentence,
-)
+from tests.support.parsed_batches import build_model, encode, make_batch, random_sentence
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -34,11 +28,6 @@ import label_transformer  # noqa: F401 - the example goes through the same tests
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 LENGTHS = [7, 1, 4, 5]
-
-
-@pytest.fixture(scope="module")
-def dictionary():
-    return make_dictionary()
 
 
 @pytest.fixture

@@ -8,13 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.trees import coefficients
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from tests.support.accumulations import Largest, build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same, error
 from tests.support.tree_strategies import (
     SHAPES,
@@ -26,97 +25,7 @@ from tests.support.tree_strategies import (
     pad_trees,
     trees,
 )
-
-# The twin: the paper's equations, one grid cell after the other.
-
-
-def grid(leaves: Tensor, nonterminals: Tensor, tree: Tree) -> dict[tuple[int, int], Tensor]:
-    """F: leaf j at the bottom (row 0) of column j, and nonterminal i in row i + 1 where j is below it."""
-    cells = {}
-    for j in range(tree.leaves):
-        cells[0, j] = leaves[j]
-        for i in tree.ancestors(j):
-            cells[i + 1, j] = nonterminals[i]
-    return cells
-
-
-def place(t: int, j: int, tree: Tree, convention: str) -> tuple[int, int]:
-    """The indices of E_tj, from 1."""
-    vertical = len(tree.path(t, j)) if convention == "paper" else tree.depth(t) + 1
-    return vertical, j - tree.under(t)[0] + 1
-
-
-def twin_head(
-    leaves: Tensor,
-    nonterminals: Tensor,
-    states: Tensor,
-    tree: Tree,
-    module: HierarchicalAccumulation,
-    head: int,
-) -> Tensor:
-    """One head of one sentence, from its values and the whole states.
-
-    Shape: (nonterminals, head width).
-    """
-    cells = grid(leaves, nonterminals, tree)
-    if module.embeddings:  # E
-        for (row, j), cell in list(cells.items()):
-            if row > 0:
-                v, h = place(row - 1, j, tree, module.convention)
-                embedding = torch.cat(
-                    [
-                        module.vertical[min(v, len(module.vertical)) - 1],
-                        module.horizontal[min(h, len(module.horizontal)) - 1],
-                    ]
-                )
-                cells[row, j] = cell + embedding
-    averages = {}
-    for row, j in cells:  # U
-        if row > 0:
-            branch = [cells[0, j], *(cells[t + 1, j] for t in tree.path(row - 1, j))]
-            count = len(branch) - (module.convention == "released")
-            averages[row - 1, j] = sum(branch[1:], branch[0]) / count
-    outputs = []
-    for i in range(len(tree.parents)):  # V
-        total = torch.zeros_like(nonterminals[0])
-        for j in tree.under(i):
-            weight = states[j] @ module.leaf_weight.weight[head]
-            if module.leaf_weight.bias is not None:
-                weight = weight + module.leaf_weight.bias[head]
-            total = total + weight * averages[i, j]
-        outputs.append(total / len(tree.under(i)))
-    return torch.stack(outputs) if outputs else nonterminals[:0]
-
-
-def twin(values: Tensor, states: Tensor, tree: Tree, module: HierarchicalAccumulation) -> Tensor:
-    """All heads of one sentence without padding. Shape: (nonterminals, heads, head width).
-
-    ``states`` are those that the values were projected from.
-    """
-    leaves, nonterminals = values[: tree.leaves], values[tree.leaves :]
-    heads = [
-        twin_head(leaves[:, head], nonterminals[:, head], states, tree, module, head)
-        for head in range(module.num_heads)
-    ]
-    return torch.stack(heads, 1)
-
-
-def build(heads: int = 2, width: int = 4, **options) -> HierarchicalAccumulation:
-    torch.manual_seed(1)
-    module = HierarchicalAccumulation(embed_dim=heads * width, num_heads=heads, **options).double()
-    if module.leaf_weight.bias is not None:
-        torch.nn.init.normal_(module.leaf_weight.bias)
-    return module
-
-
-def random_values(batch, module, dtype=torch.float64) -> Tensor:
-    shape = (batch.batch_size, batch.num_nodes, module.num_heads, module.head_dim)
-    return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
-
-
-def random_states(batch, module, dtype=torch.float64) -> Tensor:
-    shape = (batch.batch_size, batch.num_leaves, module.leaf_weight.in_features)
-    return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
+from tests.twins.hierarchical_accumulation import twin
 
 
 def compare(forest: list[Tree], module: HierarchicalAccumulation, **padding: int) -> None:
@@ -137,9 +46,6 @@ def compare(forest: list[Tree], module: HierarchicalAccumulation, **padding: int
     ]
     for actual, literal in zip(*gradients, strict=True):
         assert_same(actual, literal)
-
-
-conventions = pytest.mark.parametrize("convention", ["paper", "released"])
 
 
 @conventions
@@ -260,19 +166,6 @@ def test_deep_and_long_trees_stay_finite_in_float16(scale: float) -> None:
         output.float().mean().backward()
         for parameter in (values, states, *module.parameters()):
             assert parameter.grad.isfinite().all()
-
-
-class Largest(TorchDispatchMode):
-    """Numbers in the largest tensor that is made."""
-
-    size = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        result = function(*arguments, **(options or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, Tensor):
-                self.size = max(self.size, tensor.numel())
-        return result
 
 
 def test_no_tensor_holds_a_vector_for_each_nonterminal_and_leaf() -> None:

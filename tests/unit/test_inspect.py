@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_phrase.cli import inspect_data as inspect_command
 from fairseq_phrase.store.manifest import Manifest, fingerprint
-from tests.unit.test_integrity import SPLIT, copied, rewrite, sign
+from tests.support.data_directories import SPLIT, copied, rewrite, sign
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -11,49 +10,9 @@ import pytest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection import sentence_blocks
 from fairseq_phrase.inspection.integrity import load_dictionaries, verify_split
-from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
-from fairseq_phrase.store.manifest import Manifest, fingerprint
-
-SPLIT = "valid.de-en"
-
-
-def copied(data_directory, folder):
-    """A copy of the data directory's valid split with its manifest and dictionaries."""
-    folder.mkdir()
-    for path in data_directory.iterdir():
-        if not path.name.startswith(("train", "test")):
-            shutil.copy(path, folder)
-    path = folder / "syntax.de.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["splits"] = {SPLIT: content["splits"][SPLIT]}
-    path.write_text(json.dumps(content))
-    return folder
-
-
-def sign(directory):
-    """Let the manifest vouch for the files as they are now."""
-    path = directory / "syntax.de.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    checksums = content["splits"][SPLIT]["checksums"]
-    for name in checksums:
-        checksums[name] = fingerprint(directory / name)
-    path.write_text(json.dumps(content))
-
-
-def rewrite(directory, name, change):
-    """Write a field's arrays anew, as ``change`` makes them from a list of them."""
-    prefix = directory / f"{SPLIT}.de"
-    index = shared_index(name, FIELDS)
-    reader = IndexedReader(
-        prefix if name == "text" else f"{prefix}.{name}", f"{prefix}.{index}" if index else None
-    )
-    rows = [reader[number].tolist() for number in range(len(reader))]
-    change(rows)
-    writer = IndexedWriter(reader.prefix, own_index=index is None)
-    for row in rows:
-        writer.append(np.array(row))
-    writer.finish()
+from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.manifest import Manifest
+from tests.support.data_directories import SPLIT, copied, rewrite, sign
 
 
 def verify(directory):

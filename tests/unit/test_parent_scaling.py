@@ -18,16 +18,11 @@ from fairseq_phrase.modules.positions.parent_scaling import (
     parent_scales,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from tests.support.parsed_batches import build_model, encode, make_batch, make_dictionary
+from tests.support.parsed_batches import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 
 NAME = "parent_scaled_transformer"
 LENGTHS = [9, 1, 5, 6]
-
-
-@pytest.fixture(scope="module")
-def dictionary():
-    return make_dictionary()
 
 
 def trees(dictionary, *, left=False, roots=1):

@@ -17,7 +17,7 @@ from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.text import read_lines
-from tests.unit.test_store import SPLIT, write_store
+from tests.support.stores import SPLIT, write_store
 
 
 def reader_of(data_directory, split):

@@ -25,75 +25,22 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
 from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, word_ngrams
+from tests.support.padded_sentences import (
+    HEADS,
+    KINDS,
+    PATHS,
+    SUBWORDS,
+    all_kinds,
+    make_phrases,
+    pad,
+    pad_heads,
+    random_heads,
+)
 from tests.support.tolerance import assert_same, error
-from tests.unit.test_phrase_batch import all_kinds, pad, pad_heads
+from tests.twins.phrase_attention import literal_attention
 
-KINDS = ("token", "token, ends with EOS", "word", "dependency", "members", "none")
-PATHS = ("dense", "edges")
 FUNCTIONS = {"subset": subset_attention, "hadamard": hadamard_attention}
 PATHS_OF_KINDS = list(itertools.product(KINDS, PATHS))
-
-# Words of several subwords, a non-projective tree (word 1 under 3 crosses 2 under 0), a sentence of
-# one token, and one that is shorter by half.
-SUBWORDS = [[1, 2, 1, 1, 2, 1], [1], [2, 1, 1]]
-HEADS = [[0, 3, 0, 0, 1, 4], [0], [1, 1, 0]]
-
-
-def make_phrases(kind: str, k: int = 3, left: bool = False) -> PhraseBatch:
-    words, padding = pad(SUBWORDS, left)
-    return all_kinds(words, pad_heads(HEADS), padding, k)[kind]
-
-
-def literal_attention(
-    attention: PhraseAttention, states: Tensor, phrases: PhraseBatch
-) -> tuple[Tensor, Tensor]:
-    """Write eq. 2-7 out for the unpadded nodes, one node and one head at a time.
-
-    Returns:
-        The output, zero at padded nodes, and the weights, zero between padded nodes.
-    """
-    heads, width = attention.num_heads, attention.embed_dim // attention.num_heads
-    activation = {
-        "sigmoid": lambda x: 1 / (1 + (-x).exp()),
-        "identity": lambda x: x,
-        "tanh": lambda x: (x.exp() - (-x).exp()) / (x.exp() + (-x).exp()),
-        "relu": lambda x: x * (x > 0),
-        "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
-    }[attention.activation]
-    batch, num_nodes, _ = states.shape
-    outputs = torch.zeros_like(states)
-    weights = states.new_zeros(batch, heads, num_nodes, num_nodes)
-    for sentence, members in enumerate(phrases.members()):
-        nodes = [node for node, tokens in enumerate(members) if tokens]
-        for i in nodes:
-            per_head = []
-            for head in range(heads):
-                part = slice(head * width, (head + 1) * width)
-
-                def project(layer: nn.Linear, node: int, part=part, sentence=sentence) -> Tensor:
-                    return layer.weight[part] @ states[sentence, node] + layer.bias[part]
-
-                query = project(attention.q_proj, i)
-                exponentials = {}
-                for j in nodes:
-                    left, right = set(members[i]), set(members[j])
-                    inside = left <= right or right <= left
-                    score = query @ project(attention.k_proj, j) / math.sqrt(width)
-                    if attention.mask == "all" or inside:
-                        exponentials[j] = score.exp()
-                    elif attention.mask == "hadamard":
-                        exponentials[j] = (score * 0).exp()
-                total = sum(exponentials.values())
-                attended = torch.zeros(width, dtype=states.dtype)
-                for j, exponential in exponentials.items():
-                    weights[sentence, head, i, j] = (exponential / total).detach()
-                    attended = attended + exponential / total * project(attention.v_proj, j)
-                per_head.append(activation(attended))
-            row = attention.out_proj.weight @ torch.cat(per_head) + attention.out_proj.bias
-            selector = torch.zeros(batch, num_nodes, 1, dtype=states.dtype)
-            selector[sentence, i] = 1
-            outputs = outputs + selector * row
-    return outputs, weights
 
 
 def gradients(
@@ -130,15 +77,6 @@ def random_states(phrases: PhraseBatch, width: int = 6, seed: int = 1) -> Tensor
     generator = torch.Generator().manual_seed(seed)
     shape = (phrases.batch_size, phrases.num_nodes, width)
     return torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
-
-
-def random_heads(phrases: PhraseBatch, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Draw queries, keys and values. Shape of each: (batch, 2, nodes, 3)."""
-    generator = torch.Generator().manual_seed(2)
-    shape = (phrases.batch_size, 2, phrases.num_nodes, 3)
-    return [
-        torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype) for _ in range(3)
-    ]
 
 
 @pytest.mark.parametrize("k", [2, 3])

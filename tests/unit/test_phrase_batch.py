@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
 from fairseq_phrase.modules.phrases.first_states import with_phrases
@@ -14,16 +13,11 @@ from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
 from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, without_phrases, word_ngrams
-from fairseq_phrase.syntax.phrases import (
-    dependency_phrases,
-    ngram_phrases,
-    phrase_tokens,
-    word_ngram_phrases,
-)
+from tests.support.hostile import trees
+from tests.support.padded_sentences import all_kinds, members_of, pad, pad_heads, phrases_of
 from tests.support.tolerance import assert_same
-from tests.unit.test_phrases import trees
-
-TokenSets = set[tuple[int, ...]]
+from tests.twins.phrase_attention import literal_adjacency
+from tests.twins.phrases import dependency_phrases, ngram_phrases, phrase_tokens, word_ngram_phrases
 
 
 @st.composite
@@ -31,76 +25,6 @@ def sentences(draw: st.DrawFn) -> list[list[int]]:
     """Draw for each sentence the number of subwords of each word."""
     subwords = st.lists(st.sampled_from([1, 1, 2, 3]), min_size=1, max_size=6)
     return draw(st.lists(subwords, min_size=1, max_size=4))
-
-
-def pad(sentences: list[list[int]], left: bool) -> tuple[Tensor, Tensor]:
-    """Lay sentences out: each token's word or -1, and the padding; every sentence ends with EOS."""
-    rows = [
-        [word for word, count in enumerate(subwords) for _ in range(count)] + [-1]
-        for subwords in sentences
-    ]
-    width = max(map(len, rows))
-    words, padding = [], []
-    for row in rows:
-        blank = width - len(row)
-        words.append([-1] * blank + row if left else row + [-1] * blank)
-        is_padding = [False] * len(row)
-        padding.append([True] * blank + is_padding if left else is_padding + [True] * blank)
-    return torch.tensor(words), torch.tensor(padding)
-
-
-def pad_heads(heads: list[list[int]]) -> Tensor:
-    width = max(map(len, heads))
-    return torch.tensor([row + [-1] * (width - len(row)) for row in heads])
-
-
-def phrases_of(batch: PhraseBatch) -> list[TokenSets]:
-    """Return each sentence's phrases, after checking that none stands there twice."""
-    found = []
-    for nodes in batch.members():
-        phrases = [node for node in nodes[batch.num_tokens :] if node]
-        assert len(phrases) == len(set(phrases))
-        assert all(len(phrase) >= 2 for phrase in phrases)
-        found.append(set(phrases))
-    return found
-
-
-def literal_adjacency(batch: PhraseBatch) -> Tensor:
-    """Write eq. 4 and 6 out with sets."""
-    adjacency = torch.zeros(batch.batch_size, batch.num_nodes, batch.num_nodes, dtype=torch.bool)
-    for sentence, nodes in enumerate(batch.members()):
-        for i, left in enumerate(nodes):
-            for j, right in enumerate(nodes):
-                within = set(left) <= set(right) or set(right) <= set(left)
-                adjacency[sentence, i, j] = i == j or (bool(left) and bool(right) and within)
-    return adjacency
-
-
-def members_of(sets: list[list[tuple[int, ...]]], padding: Tensor) -> Tensor:
-    """Mark the tokens of each phrase. Shape: (batch, phrases, tokens), bool."""
-    members = torch.zeros(len(sets), max(map(len, sets), default=0), padding.size(1)).bool()
-    for sentence, phrases in enumerate(sets):
-        for slot, phrase in enumerate(phrases):
-            members[sentence, slot, list(phrase)] = True
-    return members
-
-
-def all_kinds(words: Tensor, heads: Tensor, padding: Tensor, k: int) -> dict[str, PhraseBatch]:
-    listed = word_ngrams(words, padding, k).members()
-    sets = [[node for node in nodes if len(node) > 1] for nodes in listed]
-    return {
-        "token": token_ngrams(words >= 0, padding, k),
-        "token, ends with EOS": token_ngrams(
-            (words >= 0) & (torch.arange(words.size(1)) < words.size(1) - 1),
-            padding,
-            k,
-            ends_with_eos=True,
-        ),
-        "word": word_ngrams(words, padding, k),
-        "dependency": chain_phrases(words, heads, padding, k),
-        "members": phrases_of_members(members_of(sets, padding), padding),
-        "none": without_phrases(padding),
-    }
 
 
 @given(sentences(), st.integers(2, 8), st.booleans(), st.booleans())
@@ -131,7 +55,12 @@ def test_word_ngrams_are_the_spans_of_whole_words(
     assert batch.num_nodes == words.size(1) + max(map(len, expected))
 
 
-@given(st.lists(trees(), min_size=1, max_size=4), st.integers(2, 6), st.booleans(), st.data())
+@given(
+    st.lists(trees(max_words=9), min_size=1, max_size=4),
+    st.integers(2, 6),
+    st.booleans(),
+    st.data(),
+)
 @settings(max_examples=60, deadline=None)
 def test_dependency_phrases_are_the_chains_of_each_tree(
     heads: list[list[int]], k: int, left: bool, data: st.DataObject
@@ -149,7 +78,12 @@ def test_dependency_phrases_are_the_chains_of_each_tree(
     assert batch.num_nodes == words.size(1) + max(map(len, expected))
 
 
-@given(st.lists(trees(), min_size=1, max_size=3), st.integers(2, 5), st.booleans(), st.data())
+@given(
+    st.lists(trees(max_words=9), min_size=1, max_size=3),
+    st.integers(2, 5),
+    st.booleans(),
+    st.data(),
+)
 @settings(max_examples=25, deadline=None)
 def test_nodes_are_adjacent_iff_one_contains_the_other(
     heads: list[list[int]], k: int, left: bool, data: st.DataObject

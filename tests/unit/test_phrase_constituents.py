@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.phrases.sources.constituency import constituent_phrases
+from tests.support.padded_sentences import pad, phrases_of
+from tests.support.phrase_models import batch, build, encode
 from tests.support.tree_strategies import Tree, trees
-from tests.unit.test_phrase_batch import literal_adjacency, pad, phrases_of
-from tests.unit.test_phrase_transformer import batch, build, dictionary, encode, twin_encoder  # noqa: F401
+from tests.twins.phrase_attention import literal_adjacency
+from tests.twins.phrase_encoder import twin_encoder
 
 
 def pad_spans(forest: list[Tree], subwords: list[list[int]]) -> torch.Tensor:
@@ -67,7 +69,7 @@ def test_a_batch_without_constituents_has_no_phrases() -> None:
     assert phrases_of(made) == [set(), set()]
 
 
-def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:  # noqa: F811
+def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:
     options = {"phrase_source": "constituency", "phrase_max_length": 4, "phrase_init": "mean"}
     model = build(dictionary, **options)
     inputs = batch(dictionary, [6, 3])
@@ -89,7 +91,7 @@ def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:  # 
         torch.testing.assert_close(states[row, : length + 1], twin, rtol=1e-9, atol=1e-9)
 
 
-def test_a_batch_or_a_task_without_constituents_is_refused(dictionary) -> None:  # noqa: F811
+def test_a_batch_or_a_task_without_constituents_is_refused(dictionary) -> None:
     model = build(dictionary, phrase_source="constituency")
     with pytest.raises(ValueError, match="carries no spans: use --task"):
         model.encoder(**batch(dictionary, [4]))

@@ -8,7 +8,6 @@ from dataclasses import fields
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerConfig
 from fairseq.sequence_generator import SequenceGenerator
@@ -18,58 +17,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
-
-WORDS = 30
-PhraseTransformerConfig = ENCODERS["phrase_transformer"].config
-
-
-@pytest.fixture(scope="module")
-def dictionary() -> Dictionary:
-    made = Dictionary()
-    for number in range(WORDS):
-        made.add_symbol(f"w{number}")
-    return made
-
-
-def build(dictionary: Dictionary, task=None, **options):
-    """A small model with random weights, in double precision and without dropout."""
-    torch.manual_seed(0)
-    sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 2}
-    small = {
-        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
-    }
-    cfg = PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
-    task = task or Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
-    )
-    model = ARCH_MODEL_REGISTRY["phrase_transformer"].build_model(cfg, task)
-    return model.double().eval()
-
-
-def batch(dictionary: Dictionary, lengths: list[int], *, left: bool = False, extra: int = 0):
-    """Random sentences of so many words and an end of sentence, padded; with words and heads."""
-    generator = torch.Generator().manual_seed(sum(lengths))
-    width = max(lengths) + 1 + extra
-    tokens = torch.full((len(lengths), width), dictionary.pad())
-    words = torch.full((len(lengths), width), -1)
-    heads = torch.full((len(lengths), max(lengths)), -1)
-    for row, length in enumerate(lengths):
-        start = width - length - 1 if left else 0
-        drawn = torch.randint(dictionary.nspecial, len(dictionary), (length,), generator=generator)
-        tokens[row, start : start + length] = drawn
-        tokens[row, start + length] = dictionary.eos()
-        count = max(1, length - 2)  # the first word has up to three subwords
-        of_word = torch.arange(length) - (length - count)
-        words[row, start : start + length] = of_word.clamp(min=0)
-        heads[row, :count] = torch.tensor(
-            [0] + [int(torch.randint(0, word, (), generator=generator)) for word in range(1, count)]
-        )
-    return {"src_tokens": tokens, "src_words": words, "src_heads": heads}
-
-
-def encode(model, inputs):
-    return model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
-
+from tests.support.phrase_models import PhraseTransformerConfig, batch, build, encode
+from tests.twins.phrase_encoder import twin_encoder, twin_members
 
 KINDS = {
     "token bigrams": {"phrase_max_length": 2},
@@ -81,101 +30,6 @@ KINDS = {
     "pre-norm": {"encoder_normalize_before": True},
 }
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
-
-# The twin: algorithm 1 and eq. 2-7 in loops over nodes, layer norms and feed-forward written out.
-
-
-def twin_layer_norm(norm, vector):
-    centred = vector - sum(vector) / len(vector)
-    return centred / torch.sqrt(sum(centred**2) / len(vector) + norm.eps) * norm.weight + norm.bias
-
-
-def twin_attention(attention, states, allowed, activation, mask):
-    """Eq. 2-3, or eq. 5-7 where ``allowed(i, j)`` is A; one head and one node at a time."""
-    nodes, width = len(states), states.shape[1] // attention.num_heads
-    queries, keys, values = (
-        [projection.weight @ state + projection.bias for state in states]
-        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    outputs = []
-    for i in range(nodes):
-        heads = []
-        for head in range(attention.num_heads):
-            part = slice(head * width, (head + 1) * width)
-            weights = {}
-            for j in range(nodes):
-                score = queries[i][part] @ keys[j][part] / math.sqrt(width)
-                if allowed(i, j):
-                    weights[j] = torch.exp(score)
-                elif mask == "hadamard":
-                    weights[j] = torch.exp(0 * score)
-            total = sum(weights.values())
-            heads.append(activation(sum(w / total * values[j][part] for j, w in weights.items())))
-        outputs.append(attention.out_proj.weight @ torch.cat(heads) + attention.out_proj.bias)
-    return torch.stack(outputs)
-
-
-def twin_encoder(model, cfg, tokens: torch.Tensor, members: list[set[int]]) -> torch.Tensor:
-    encoder = model.encoder
-    sigma = {
-        "sigmoid": torch.sigmoid, "tanh": torch.tanh, "identity": lambda x: x,
-    }[cfg.phrase_activation]  # fmt: skip
-    n = len(tokens)
-    states = list(encoder.forward_embedding(tokens.unsqueeze(0))[0][0])
-    for phrase in members[n:]:
-        mean = sum(states[token] for token in phrase) / len(phrase)
-        states.append(mean if cfg.phrase_init == "mean" else torch.zeros_like(mean))
-    states = torch.stack(states)
-
-    def related(i, j):
-        return cfg.phrase_mask == "all" or members[i] <= members[j] or members[j] <= members[i]
-
-    for layer in encoder.layers:
-        blocks = [
-            (layer.self_attn_layer_norm,
-             lambda x, a=layer.self_attn: twin_attention(a, x, lambda i, j: True, lambda h: h, "")),
-            (layer.phrase_attn_layer_norm,
-             lambda x, a=layer.phrase_attn: twin_attention(a, x, related, sigma, cfg.phrase_mask)),
-            (layer.final_layer_norm, lambda x, m=layer: torch.stack([
-                m.fc2.weight @ torch.relu(m.fc1.weight @ state + m.fc1.bias) + m.fc2.bias
-                for state in x])),
-        ]  # fmt: skip
-        for norm, block in blocks:
-            if cfg.encoder_normalize_before:
-                inner = block(torch.stack([twin_layer_norm(norm, state) for state in states]))
-                states = states + inner
-            else:
-                states = torch.stack(
-                    [twin_layer_norm(norm, state) for state in states + block(states)]
-                )
-    if encoder.layer_norm is not None:
-        states = torch.stack([twin_layer_norm(encoder.layer_norm, state) for state in states])
-    return states[:n]
-
-
-def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
-    """The nodes' token sets, by the definitions of ``docs/phrase_transformer.md``."""
-    n = len(tokens) - 1  # without the end of sentence
-    k = cfg.phrase_max_length
-    found: list[set[int]] = []
-    if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
-        found = [set(range(i, i + size)) for size in range(2, k + 1) for i in range(n - size + 1)]
-    else:
-        count = int(words.max()) + 1
-        spans: list[list[int]] = []
-        if cfg.phrase_source == "ngram":
-            spans = [list(range(i, i + s)) for s in range(1, k + 1) for i in range(count - s + 1)]
-        elif cfg.phrase_source == "dependency":
-            for word in range(count):
-                chain = [word]
-                while len(chain) < k and heads[chain[-1]] != chain[-1]:
-                    chain.append(int(heads[chain[-1]]))
-                    spans.append(list(chain))
-        for span in spans:
-            members = {t for t in range(n) if int(words[t]) in span}
-            if len(members) > 1:
-                found.append(members)
-    return [{token} for token in range(n + 1)] + found
 
 
 @each_kind

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.record_checks import RecordChecker
-from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock
-from fairseq_phrase.syntax.alignment import check_words, words_of_subwords
+from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import constituents, trees
+from tests.support.sentence_blocks import block
+from tests.twins.alignment import check_words
 
 ENTRIES = 12
 
@@ -30,17 +31,6 @@ def dictionary(entries=ENTRIES):
 
 DICTIONARIES = {name: dictionary() for name in ("text", "deprels", "tags", "spans")}
 CHECKER = RecordChecker(SimpleNamespace(path_of=lambda name: f"split.{name}"), DICTIONARIES)
-
-
-def ragged(rows):
-    offsets = np.cumsum([0, *map(len, rows)])
-    return Ragged(np.array([value for row in rows for value in row], dtype=np.int64), offsets)
-
-
-def block(records, first=0):
-    return SentenceBlock(
-        first, {name: ragged([record[name] for record in records]) for name in records[0]}
-    )
 
 
 @st.composite

@@ -16,7 +16,7 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import is_projective
+from tests.twins.projectivity import is_projective
 
 SPLIT = "valid.de-en"
 
@@ -97,7 +97,7 @@ def test_labels_bytes_and_unknown_subwords_are_counted(statistics, parses, data_
 
 
 def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
-    from tests.unit.test_records import block
+    from tests.support.sentence_blocks import block
 
     crossing = {
         "text": [5, 6, 7, 8, 2],

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store import manifest as store_module
-from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import rerun
 from fairseq_phrase.syntax.alignment import words_of_subwords
 from tests.support.hostile import trees
+from tests.support.stores import SPLIT, write_arrays, write_store
 
-SPLIT = "train.de-en"
 RERUN = "fairseq-phrase-preprocess"
 
 
@@ -36,38 +35,6 @@ def parses(draw):
         "tags": np.array(draw(labels)),
         "spans": np.array(draw(st.lists(st.tuples(*[st.integers(0, 300)] * 3)))).reshape(-1, 3),
     }
-
-
-def write_arrays(prefix, arrays, own_index=True):
-    writer = IndexedWriter(prefix, own_index=own_index)
-    for values in arrays:
-        writer.append(values)
-    writer.finish()
-
-
-def write_store(directory, sentences, fields=FIELDS):
-    """Write a data directory of one split; the text's tokens are arbitrary."""
-    text = [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
-    write_arrays(directory / f"{SPLIT}.de", text)
-    for name in fields:
-        arrays = [parse[name].reshape(-1) for parse in sentences]
-        write_arrays(directory / f"{SPLIT}.de.{name}", arrays, shared_index(name, fields) is None)
-    (directory / "dict.de.txt").write_text("Haus 3\n", encoding="utf-8")
-    files = [path for path in directory.iterdir() if path.name.startswith(SPLIT)]
-    manifest = Manifest(
-        language="de",
-        parser="conllu",
-        parser_version="CoNLL-U",
-        fields=list(fields),
-        constituents="parser",
-        tokenized=False,
-        bpe="sentencepiece",
-        bpe_model="spm.model",
-        dictionary=fingerprint(directory / "dict.de.txt"),
-    )
-    checksums = {path.name: fingerprint(path) for path in files}
-    manifest.splits[SPLIT] = SplitRecord(len(sentences), 0, 0, checksums)
-    manifest.save(directory)
 
 
 def parse_of(counts):

@@ -19,26 +19,12 @@ from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.modules.positions.relative_positions import sequential_positions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.syntax.dependency import DependencyTree
+from tests.support.padded_sentences import all_kinds, batches, pad, pad_heads
+from tests.support.structural_models import HEADS, SUBWORDS, batch, encode
 from tests.support.tolerance import assert_same
-from tests.unit.test_phrase_batch import all_kinds, pad, pad_heads
-from tests.unit.test_phrase_transformer import (
-    twin_attention as twin_phrase_attention,
-)
-from tests.unit.test_phrase_transformer import (
-    twin_layer_norm,
-    twin_members,
-)
-from tests.unit.test_structural_transformer import (
-    HEADS,
-    SUBWORDS,
-    batch,
-    dictionary,  # noqa: F401 - a fixture
-    encode,
-    twin_attention,
-    twin_embedding,
-    twin_positions,
-)
-from tests.unit.test_tree_positions import batches
+from tests.twins.phrase_encoder import twin_attention as twin_phrase_attention
+from tests.twins.phrase_encoder import twin_layer_norm, twin_members
+from tests.twins.structural_encoder import twin_attention, twin_embedding, twin_positions
 
 ALL = {"sequential_relative": True, "structural_absolute": True, "structural_relative": True}
 KINDS = {
@@ -101,7 +87,7 @@ def config(**options):
 
 
 @pytest.fixture
-def build(dictionary):  # noqa: F811
+def build(dictionary):
     def made(**options):
         torch.manual_seed(0)
         task = Namespace(
@@ -175,7 +161,7 @@ def twin_encoder(model, cfg, tokens: Tensor, members: list[set[int]], row: int) 
 
 
 @each_kind
-def test_the_encoder_is_the_equations_in_value_and_gradient(build, dictionary, options):  # noqa: F811
+def test_the_encoder_is_the_equations_in_value_and_gradient(build, dictionary, options):
     model, cfg, inputs = build(**options), config(**options), batch(dictionary)
     actual = encode(model, inputs)
     expected, direction = torch.zeros_like(actual), torch.randn_like(actual)
@@ -202,7 +188,7 @@ def test_the_encoder_is_the_equations_in_value_and_gradient(build, dictionary, o
 @each_kind
 def test_a_sentence_in_a_batch_is_encoded_as_if_alone_padded_on_either_side(
     build,
-    dictionary,  # noqa: F811
+    dictionary,
     options,
 ):
     model = build(**options)
@@ -215,7 +201,7 @@ def test_a_sentence_in_a_batch_is_encoded_as_if_alone_padded_on_either_side(
         assert_same(shifted[row, -length:], alone)
 
 
-def test_constituents_stand_where_their_highest_words_stand(build, dictionary):  # noqa: F811
+def test_constituents_stand_where_their_highest_words_stand(build, dictionary):
     model = build(phrase_source="constituency", phrase_max_length=5, **ALL)
     inputs = batch(dictionary)
     # Two constituents in the first sentence, one in the third: words 0-1, 2-4; 1-3.
@@ -233,7 +219,7 @@ def test_constituents_stand_where_their_highest_words_stand(build, dictionary): 
     assert sorted(needed) == ["heads", "spans", "words"]
 
 
-def test_activations_can_be_checkpointed(build, dictionary):  # noqa: F811
+def test_activations_can_be_checkpointed(build, dictionary):
     found = []
     for checkpointed in (False, True):
         model = build(checkpoint_activations=checkpointed, **KINDS["dependency chains, everything"])
@@ -243,7 +229,7 @@ def test_activations_can_be_checkpointed(build, dictionary):  # noqa: F811
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_attention_maps_show_both_phases(build, dictionary):  # noqa: F811
+def test_attention_maps_show_both_phases(build, dictionary):
     model = build(**KINDS["dependency chains, everything"])
     phrases, maps = model.encoder.attention_maps(**batch(dictionary))
     nodes = (3, 2, phrases.num_nodes, phrases.num_nodes)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,30 +10,17 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.sequence_generator import SequenceGenerator
-from torch import Tensor
 
 import fairseq_phrase.models.structural_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.depth_encoding import sinusoids
-from fairseq_phrase.syntax.dependency import DependencyTree
+from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
 from tests.support.tolerance import assert_same
+from tests.twins.structural_encoder import twin_encoder
 
 WORDS = 30
-#: The nine models of the paper's table 1, by their number.
-TABLE_1: dict[str, dict[str, Any]] = {
-    "1": {"no_sequential_absolute": True},
-    "2": {"no_sequential_absolute": True, "structural_absolute": True},
-    "3": {"no_sequential_absolute": True, "structural_relative": True},
-    "4": {},
-    "5": {"structural_absolute": True},
-    "6": {"structural_absolute": True, "structural_relative": True},
-    "7": {"sequential_relative": True},
-    "8": {"sequential_relative": True, "structural_absolute": True},
-    "9": {"sequential_relative": True, "structural_absolute": True, "structural_relative": True},
-}
 KINDS = {
     **{f"table 1, {number}": options for number, options in TABLE_1.items()},
     "sum, pre-norm": {
@@ -50,177 +35,6 @@ KINDS = {
     },
 }  # fmt: skip
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
-
-
-@pytest.fixture(scope="module")
-def dictionary() -> Dictionary:
-    made = Dictionary()
-    for number in range(WORDS):
-        made.add_symbol(f"w{number}")
-    return made
-
-
-def config(**options):
-    sizes = {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 2}
-    small = {
-        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
-    }
-    return ENCODERS["structural_transformer"].config(**{**small, "dropout": 0.0, **options})
-
-
-def build(dictionary: Dictionary, task=None, **options):
-    """A small model with random weights, in double precision and without dropout."""
-    torch.manual_seed(0)
-    task = task or Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
-    )
-    model = ARCH_MODEL_REGISTRY["structural_transformer"].build_model(config(**options), task)
-    return model.double().eval()
-
-
-#: Heads of non-projective trees, and the number of subwords of each word.
-HEADS = [[2, 3, 2, 2, 0], [0], [1, 2, 2, 0]]
-SUBWORDS = [[1, 2, 1, 1, 3], [2], [1, 1, 1, 1]]
-
-
-def batch(dictionary: Dictionary, rows=(0, 1, 2), *, left: bool = False, extra: int = 0):
-    """The sentences above with their end, padded; every token another word of the dictionary."""
-    generator = torch.Generator().manual_seed(1)
-    drawn = [
-        torch.randint(dictionary.nspecial, len(dictionary), (sum(counts),), generator=generator)
-        for counts in SUBWORDS
-    ]
-    width = max(len(drawn[row]) for row in rows) + 1 + extra
-    tokens = torch.full((len(rows), width), dictionary.pad())
-    words = torch.full((len(rows), width), -1)
-    heads = torch.full((len(rows), max(len(HEADS[row]) for row in rows)), -1)
-    for place, row in enumerate(rows):
-        length = len(drawn[row])
-        start = width - length - 1 if left else 0
-        tokens[place, start : start + length] = drawn[row]
-        tokens[place, start + length] = dictionary.eos()
-        of_word = [word for word, count in enumerate(SUBWORDS[row]) for _ in range(count)]
-        words[place, start : start + length] = torch.tensor(of_word)
-        heads[place, : len(HEADS[row])] = torch.tensor(HEADS[row])
-    return {"src_tokens": tokens, "src_words": words, "src_heads": heads}
-
-
-def encode(model, inputs) -> Tensor:
-    return model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
-
-
-# The twin: eq. 1-7 for one sentence, token by token and pair by pair.
-
-
-def twin_positions(cfg, row: int) -> tuple[list[int], list[list[dict[str, int]]]]:
-    """Eq. 5 of each token, and eq. 4 and 6 of each pair, not clipped; the last token is the end."""
-    tree = DependencyTree(HEADS[row])
-    of_word = [word for word, count in enumerate(SUBWORDS[row]) for _ in range(count)]
-    between = tree.relative_positions(cfg.structural_relation)
-    absolute = [int(tree.depths[word]) for word in of_word] + [int(tree.depths.max()) + 1]
-    n = len(absolute)
-    relative = [[{"sequential": i - j} for j in range(n)] for i in range(n)]
-    for i in range(n):
-        for j in range(n):
-            if max(i, j) == n - 1:
-                size = 0 if i == j else absolute[i] + absolute[j]
-                relative[i][j]["structural"] = size if i > j else -size
-            else:
-                relative[i][j]["structural"] = int(between[of_word[i], of_word[j]])
-    return absolute, relative
-
-
-def twin_embedding(encoder, cfg, tokens: Tensor, absolute: list[int]) -> list[Tensor]:
-    """Word embedding and the absolute positions, as eq. 7 or its parts."""
-    states = []
-    width = encoder.embed_tokens.embedding_dim
-    for place, (token, depth) in enumerate(zip(tokens, absolute, strict=True)):
-        sequential = structural = torch.zeros(width, dtype=torch.double)
-        if not cfg.no_sequential_absolute:
-            number = place + 1 + encoder.padding_idx  # fairseq counts from there
-            table = encoder.embed_positions
-            sequential = table.weight[number] if cfg.encoder_learned_pos else table.weights[number]
-        if cfg.structural_absolute:
-            structural = sinusoids(depth + 1, width)[depth].double()
-        position = sequential + structural
-        fusion = encoder.depth_encoding
-        if cfg.structural_absolute and fusion.structural is not None:
-            position = torch.tanh(
-                fusion.sequential.weight @ sequential
-                + fusion.structural.weight @ structural
-                + fusion.structural.bias
-            )
-        states.append(math.sqrt(width) * encoder.embed_tokens.weight[token] + position)
-    return states
-
-
-def twin_attention(attention, cfg, states: list[Tensor], relative) -> list[Tensor]:
-    """Shaw et al.'s eq. 3-4 with the terms of both kinds of positions."""
-    clips = {"sequential": cfg.relative_clip, "structural": cfg.structural_clip}
-    kinds = [kind for kind in clips if getattr(cfg, f"{kind}_relative")]
-    n, width = len(states), len(states[0]) // cfg.encoder_attention_heads
-
-    def table_row(tables, kind, position):
-        return tables[kind][clips[kind] + max(-clips[kind], min(clips[kind], position))]
-
-    queries, keys, values = (
-        [projection.weight @ state + projection.bias for state in states]
-        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    outputs = []
-    for i in range(n):
-        heads = []
-        for head in range(cfg.encoder_attention_heads):
-            part = slice(head * width, (head + 1) * width)
-            scores, terms = [], []
-            for j in range(n):
-                key, value = keys[j][part], values[j][part]
-                for kind in kinds:
-                    position = relative[i][j][kind]
-                    key = key + table_row(attention.relative_keys, kind, position)
-                    if not cfg.relative_keys_only:
-                        value = value + table_row(attention.relative_values, kind, position)
-                scores.append(queries[i][part] @ key / math.sqrt(width))
-                terms.append(value)
-            weights = torch.stack(scores).softmax(0)
-            heads.append(sum(weight * term for weight, term in zip(weights, terms, strict=True)))
-        outputs.append(attention.out_proj.weight @ torch.cat(heads) + attention.out_proj.bias)
-    return outputs
-
-
-def twin_layer_norm(norm, state: Tensor) -> Tensor:
-    centred = state - state.mean()
-    return centred / torch.sqrt((centred**2).mean() + norm.eps) * norm.weight + norm.bias
-
-
-def twin_encoder(model, cfg, tokens: Tensor, row: int) -> Tensor:
-    encoder = model.encoder
-    absolute, relative = twin_positions(cfg, row)
-    states = twin_embedding(encoder, cfg, tokens, absolute)
-    for layer in encoder.layers:
-
-        def attend(inputs, attention=layer.self_attn):
-            return twin_attention(attention, cfg, inputs, relative)
-
-        def feed_forward(inputs, layer=layer):
-            inner = [torch.relu(layer.fc1.weight @ x + layer.fc1.bias) for x in inputs]
-            return [layer.fc2.weight @ x + layer.fc2.bias for x in inner]
-
-        for norm, block in (
-            (layer.self_attn_layer_norm, attend),
-            (layer.final_layer_norm, feed_forward),
-        ):
-            if cfg.encoder_normalize_before:
-                updates = block([twin_layer_norm(norm, state) for state in states])
-                states = [state + update for state, update in zip(states, updates, strict=True)]
-            else:
-                states = [
-                    twin_layer_norm(norm, state + update)
-                    for state, update in zip(states, block(states), strict=True)
-                ]
-    if encoder.layer_norm is not None:
-        states = [twin_layer_norm(encoder.layer_norm, state) for state in states]
-    return torch.stack(states)
 
 
 @each_kind

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset, collate_parses, truncated
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.syntax.alignment import check_words, words_of_subwords
+from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import trees
+from tests.twins.alignment import check_words
 
 DICTIONARY = Dictionary()
 for symbol in range(50):

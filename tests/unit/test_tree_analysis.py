@@ -15,19 +15,16 @@ from fairseq_phrase.attention.constituent_maps import Share, nonterminal_shares,
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.attention.tree_picture import MAX_LEAVES, TreePicture, layout, plot_tree
 from fairseq_phrase.errors import UserError
+from tests.support.phrase_models import WORDS
+from tests.support.phrase_models import build as build_phrase_transformer
 from tests.support.report_table import table_lines
+from tests.support.tree_models import batch, build, labels, of_sentence
 from tests.support.tree_strategies import Tree, flat, grown
-from tests.unit.test_phrase_transformer import (
-    WORDS,
-    dictionary,  # noqa: F401 - a fixture
-)
-from tests.unit.test_phrase_transformer import build as build_phrase_transformer
-from tests.unit.test_tree_transformer import batch, build, labels, of_sentence
 
 FOREST = [grown(6, 5, 4), flat(4), Tree(1, [], [-1])]
 
 
-def samples(dictionary, forest, extra=0):  # noqa: F811
+def samples(dictionary, forest, extra=0):
     """Batches as a data set makes them; targets of different lengths."""
     generator = torch.Generator().manual_seed(1)
     previous = torch.full((len(forest), 5), dictionary.pad())
@@ -41,7 +38,7 @@ def samples(dictionary, forest, extra=0):  # noqa: F811
 
 
 @pytest.mark.parametrize("masking", [True, False])
-def test_shares_are_means_over_everything_that_attends_with_a_choice(dictionary, masking):  # noqa: F811
+def test_shares_are_means_over_everything_that_attends_with_a_choice(dictionary, masking):
     model = build(dictionary, no_subtree_masking=not masking)
     sample = samples(dictionary, FOREST, extra=2)
     shares = nonterminal_shares(model, [sample])
@@ -79,7 +76,7 @@ def test_shares_are_means_over_everything_that_attends_with_a_choice(dictionary,
         assert share.of_nodes == pytest.approx(np.mean(nodes[share.attention]), rel=1e-5)
 
 
-def test_batches_add_up_whatever_their_padding(dictionary):  # noqa: F811
+def test_batches_add_up_whatever_their_padding(dictionary):
     model = build(dictionary)
     whole = samples(dictionary, FOREST)
     parts = []
@@ -109,7 +106,7 @@ def test_the_table_has_a_row_for_each_layer_and_the_means():
     assert [cross, own] == [["cross", "mean", "55.0%", "40.0%"], ["self", "mean", "75.0%", "45.0%"]]
 
 
-def test_nothing_to_measure_is_an_error(dictionary):  # noqa: F811
+def test_nothing_to_measure_is_an_error(dictionary):
     model = build(dictionary)
     for given in ([], [samples(dictionary, [Tree(1, [], [-1])])]):
         with pytest.raises(UserError, match="no sentence has constituents"):
@@ -127,12 +124,12 @@ def whole_words() -> Dictionary:
     return made
 
 
-def drawn(model, dictionary, inputs, **options):  # noqa: F811
+def drawn(model, dictionary, inputs, **options):
     task = task_of(dictionary)
     return tree_picture.tree_picture(model, task, SourceSentence.of_batch(inputs, task), **options)
 
 
-def task_of(dictionary):  # noqa: F811
+def task_of(dictionary):
     return Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
@@ -141,7 +138,7 @@ def task_of(dictionary):  # noqa: F811
 
 
 def test_a_picture_has_the_trees_nodes_and_the_attention_of_a_translation(whole_words):
-    dictionary = whole_words  # noqa: F811
+    dictionary = whole_words
     model = build(dictionary)
     tree = FOREST[0]
     inputs = batch(dictionary, [tree], extra=2)
@@ -170,7 +167,7 @@ def test_a_picture_has_the_trees_nodes_and_the_attention_of_a_translation(whole_
     assert second.title.endswith("layer 2 of 2")
 
 
-def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):  # noqa: F811
+def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):
     model = build(dictionary)
     inputs = batch(dictionary, [FOREST[0]])
     picture = drawn(model, dictionary, inputs, layer=1, encoder=True)
@@ -183,7 +180,7 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):  # noqa: F81
 
 def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused():
     pieces = ["▁ein", "▁Hun", "d", "▁läuft"]
-    dictionary = dict(enumerate(pieces))  # noqa: F811
+    dictionary = dict(enumerate(pieces))
     tokens = torch.tensor([0, 1, 2, 3, 99])
     for word in ("Hund", "2"):
         attending, title = tree_picture._attending(tokens, dictionary, word)
@@ -195,7 +192,7 @@ def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused(
             tree_picture._attending(tokens, dictionary, word)
 
 
-def test_layers_and_models_that_are_not_there_are_refused(dictionary):  # noqa: F811
+def test_layers_and_models_that_are_not_there_are_refused(dictionary):
     inputs = batch(dictionary, [FOREST[0]])
     with pytest.raises(UserError, match="layers 1 to 2, not 3"):
         drawn(build(dictionary), dictionary, inputs, layer=3)
@@ -220,7 +217,7 @@ def test_trees_are_drawn_in_every_format(tmp_path, suffix):
     assert path.read_bytes().startswith(start)
 
 
-def test_a_sentence_without_constituents_is_drawn_too(tmp_path, dictionary):  # noqa: F811
+def test_a_sentence_without_constituents_is_drawn_too(tmp_path, dictionary):
     inputs = batch(dictionary, [Tree(1, [], [-1])])
     picture = drawn(build(dictionary), dictionary, inputs)
     assert picture.parents.tolist() == [-1, -1]
@@ -228,7 +225,7 @@ def test_a_sentence_without_constituents_is_drawn_too(tmp_path, dictionary):  # 
     assert (tmp_path / "tree.png").stat().st_size > 1000
 
 
-def test_a_sentence_of_too_many_tokens_is_refused(dictionary):  # noqa: F811
+def test_a_sentence_of_too_many_tokens_is_refused(dictionary):
     inputs = batch(dictionary, [flat(MAX_LEAVES)])
     with pytest.raises(UserError, match=f"{MAX_LEAVES + 1} tokens, and a picture has room"):
         drawn(build(dictionary), dictionary, inputs)

@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
-from tests.support.tree_strategies import SHAPES, Tree, chain, flat, grown, pad_trees, trees, unary
+from tests.support.tree_strategies import (
+    SHAPES,
+    Tree,
+    chain,
+    flat,
+    forests,
+    grown,
+    pad_trees,
+    unary,
+)
 
-forests = st.lists(trees(), min_size=1, max_size=4)
 padding = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 

@@ -10,8 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 
 from fairseq_phrase.models import tree_decoder, tree_transformer
 from fairseq_phrase.models.tree_beams import regroup
-from tests.unit.test_phrase_transformer import dictionary  # noqa: F401 - a fixture
-from tests.unit.test_tree_transformer import FOREST, batch, build, each_kind, of_sentence
+from tests.support.tree_models import FOREST, batch, build, each_kind, of_sentence
 
 # fairseq's own cached self-attention takes its softmax in single precision.
 CACHED = {"rtol": 1e-5, "atol": 1e-5}
@@ -33,7 +32,7 @@ def stepwise(model, encoded, previous, orders=()):
 
 
 @each_kind
-def test_cached_decoding_is_that_without_a_cache(dictionary, options):  # noqa: F811
+def test_cached_decoding_is_that_without_a_cache(dictionary, options):
     model = build(dictionary, **options)
     encoded = model.encoder(**batch(dictionary, FOREST))
     previous = torch.randint(4, 20, (len(FOREST), 5))
@@ -51,7 +50,7 @@ REORDERINGS = {
 
 
 @pytest.mark.parametrize("orders", REORDERINGS.values(), ids=REORDERINGS.keys())
-def test_reordered_rows_keep_their_own_sentence(dictionary, orders):  # noqa: F811
+def test_reordered_rows_keep_their_own_sentence(dictionary, orders):
     model = build(dictionary)
     inputs = batch(dictionary, FOREST[:3])
     beams = torch.arange(3).repeat_interleave(2)
@@ -84,7 +83,7 @@ def test_rows_are_regrouped_by_sentence():
     assert moved([0, 1, 2], 2, 2) == ([0, 0, 1], 1)
 
 
-def generate(model, dictionary, inputs, beam, kind=SequenceGenerator, **options):  # noqa: F811
+def generate(model, dictionary, inputs, beam, kind=SequenceGenerator, **options):
     lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
     generator = kind(
         model if isinstance(model, list) else [model],
@@ -96,7 +95,7 @@ def generate(model, dictionary, inputs, beam, kind=SequenceGenerator, **options)
     return generator.generate(None, {"net_input": {**inputs, "src_lengths": lengths}})
 
 
-def eager_to_end(model, dictionary):  # noqa: F811
+def eager_to_end(model, dictionary):
     """Make a random model end its sentences at different steps, so that rows leave the batch."""
     with torch.no_grad():
         model.decoder.output_projection.weight *= 3
@@ -109,7 +108,7 @@ def tokens_and_scores(found):
 
 
 @pytest.mark.parametrize("options", [{}, {"tree_encoder_only": True}], ids=["both", "encoder only"])
-def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, options, monkeypatch):  # noqa: F811
+def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, options, monkeypatch):
     model = eager_to_end(build(dictionary, **options), dictionary)
     inputs = batch(dictionary, FOREST)
     for beam in (1, 4):
@@ -127,7 +126,7 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, option
         assert tokens_and_scores(generate(model, dictionary, inputs, 4)) == together
 
 
-def test_beam_one_is_greedy_search(dictionary):  # noqa: F811
+def test_beam_one_is_greedy_search(dictionary):
     model = build(dictionary)
     inputs = batch(dictionary, FOREST)
     for row, hypos in enumerate(generate(model, dictionary, inputs, 1)):
@@ -145,7 +144,7 @@ def test_beam_one_is_greedy_search(dictionary):  # noqa: F811
         assert found[: len(previous) - 1] == previous[1:]
 
 
-def test_decoding_accumulates_each_sentence_once_in_each_layer(dictionary):  # noqa: F811
+def test_decoding_accumulates_each_sentence_once_in_each_layer(dictionary):
     model = build(dictionary)
     calls = []
     for layer in model.decoder.layers:
@@ -158,7 +157,7 @@ def test_decoding_accumulates_each_sentence_once_in_each_layer(dictionary):  # n
     assert calls == expected
 
 
-def test_alignments_and_ensembles_see_one_column_for_each_source_token(dictionary):  # noqa: F811
+def test_alignments_and_ensembles_see_one_column_for_each_source_token(dictionary):
     models = [build(dictionary), build(dictionary, tree_convention="released")]
     inputs = batch(dictionary, FOREST)
     for ensemble in (models[:1], models):

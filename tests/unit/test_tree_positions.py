@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.syntax.dependency import RELATIONS, DependencyTree
-from tests.support.hostile import trees
-from tests.unit.test_phrase_batch import pad, pad_heads
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]], bool]:
-    """Heads of each sentence, subwords of each of its words, and whether padding is on the left."""
-    heads = draw(st.lists(trees(8), min_size=1, max_size=4))
-    subwords = [draw(st.lists(st.integers(1, 3), min_size=len(h), max_size=len(h))) for h in heads]
-    return heads, subwords, draw(st.booleans())
+from tests.support.padded_sentences import batches, pad, pad_heads
 
 
 def tree_positions(heads, subwords, left=False) -> TreePositions:

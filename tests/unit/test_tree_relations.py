@@ -21,17 +21,12 @@ from fairseq_phrase.modules.positions.tree_relations import (
     sentence_buckets,
     tree_relations,
 )
-from tests.support.parsed_batches import LABELS, build_model, encode, make_batch, make_dictionary
+from tests.support.parsed_batches import LABELS, build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 
 NAME = "relation_transformer"
 LENGTHS = [12, 1, 5, 7]
 NUM_LABELS = len(LABELS) + 4
-
-
-@pytest.fixture(scope="module")
-def dictionary():
-    return make_dictionary()
 
 
 def batch(dictionary, *, left=False):

@@ -17,7 +17,7 @@ from fairseq_phrase.inspection.terminal_trees import MAX_WORDS
 from fairseq_phrase.inspection.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from tests.support.hostile import SNIPPETS, trees
-from tests.unit.test_drawing import sentence
+from tests.support.parsed_texts import sentence
 
 SVG = "{http://www.w3.org/2000/svg}"
 HUND = sentence(

@@ -16,25 +16,13 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     attention_weights,
     subset_attention,
 )
-from tests.support.parsed_batches import build_model, encode, make_batch, make_dictionary
+from tests.support.padded_sentences import HEADS, KINDS, PATHS, SUBWORDS, make_phrases, random_heads
+from tests.support.parsed_batches import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
-from tests.unit.test_phrase_attention import (
-    HEADS,
-    KINDS,
-    PATHS,
-    SUBWORDS,
-    make_phrases,
-    random_heads,
-)
 
 NAME = "phrase_transformer"
 LENGTHS = [7, 1, 4, 5]
 each_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(scope="module")
-def dictionary():
-    return make_dictionary()
 
 
 def phrases_of(batch):

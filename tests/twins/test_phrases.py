@@ -6,24 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.phrases import (
+from tests.support.hostile import trees
+from tests.twins.phrases import (
     chains_to_root,
     dependency_phrases,
     ngram_phrases,
     phrase_tokens,
     word_ngram_phrases,
 )
-
-
-@st.composite
-def trees(draw: st.DrawFn, max_words: int = 9) -> list[int]:
-    """Draw the heads of any rooted tree, projective or not."""
-    num_words = draw(st.integers(1, max_words))
-    order = draw(st.permutations(range(num_words)))
-    heads = list(range(num_words))
-    for rank in range(1, num_words):
-        heads[order[rank]] = order[draw(st.integers(0, rank - 1))]
-    return heads
 
 
 @given(st.integers(0, 40))
@@ -79,13 +69,13 @@ def test_dependency_phrases_are_edges_and_chains_of_heads() -> None:
     assert dependency_phrases(heads, 3)[4:] == [(0, 1, 2), (0, 2, 4)]
 
 
-@given(trees())
+@given(trees(max_words=9))
 def test_a_tree_has_one_pair_per_edge(heads: list[int]) -> None:
     edges = [tuple(sorted((word, head))) for word, head in enumerate(heads) if word != head]
     assert dependency_phrases(heads, 2) == edges
 
 
-@given(trees(), st.integers(2, 10))
+@given(trees(max_words=9), st.integers(2, 10))
 def test_dependency_phrases_are_unique_connected_chains(heads: list[int], max_length: int) -> None:
     phrases = dependency_phrases(heads, max_length)
     assert len(set(phrases)) == len(phrases)
@@ -97,7 +87,7 @@ def test_dependency_phrases_are_unique_connected_chains(heads: list[int], max_le
         assert len(inside) == len(set(inside)) == len(phrase) - 1
 
 
-@given(trees(), st.integers(2, 10))
+@given(trees(max_words=9), st.integers(2, 10))
 def test_longer_chains_only_add_phrases(heads: list[int], max_length: int) -> None:
     shorter = dependency_phrases(heads, max_length)
     assert dependency_phrases(heads, max_length + 1)[: len(shorter)] == shorter

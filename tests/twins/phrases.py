@@ -1,6 +1,6 @@
 """What the phrases of one sentence are, by definition: the reference for the batched builders.
 
-These functions work on one sentence and are written to be read. The encoder builds the same
+These functions take one sentence and are written to be read. The encoder builds the same
 phrases for a whole padded batch on the device (:mod:`fairseq_phrase.modules.phrases.phrase_batch`), and
 the tests hold the two against each other.
 

@@ -1,0 +1,43 @@
+"""Data directories of arbitrary parses, written by the store's own writers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+
+SPLIT = "train.de-en"
+
+
+def write_arrays(prefix, arrays, own_index=True):
+    writer = IndexedWriter(prefix, own_index=own_index)
+    for values in arrays:
+        writer.append(values)
+    writer.finish()
+
+
+def write_store(directory, sentences, fields=FIELDS):
+    """Write a data directory of one split; the text's tokens are arbitrary."""
+    text = [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
+    write_arrays(directory / f"{SPLIT}.de", text)
+    for name in fields:
+        arrays = [parse[name].reshape(-1) for parse in sentences]
+        write_arrays(directory / f"{SPLIT}.de.{name}", arrays, shared_index(name, fields) is None)
+    (directory / "dict.de.txt").write_text("Haus 3\n", encoding="utf-8")
+    files = [path for path in directory.iterdir() if path.name.startswith(SPLIT)]
+    manifest = Manifest(
+        language="de",
+        parser="conllu",
+        parser_version="CoNLL-U",
+        fields=list(fields),
+        constituents="parser",
+        tokenized=False,
+        bpe="sentencepiece",
+        bpe_model="spm.model",
+        dictionary=fingerprint(directory / "dict.de.txt"),
+    )
+    checksums = {path.name: fingerprint(path) for path in files}
+    manifest.splits[SPLIT] = SplitRecord(len(sentences), 0, 0, checksums)
+    manifest.save(directory)
