@@ -181,8 +181,3 @@ def one_line_each(lines: Iterable[str]) -> Iterator[str]:
 def unescaped(word: str) -> str:
     r"""Return the text of a leaf: ``-LRB-`` is ``(``, and PTB's ``\/`` and ``\*`` are plain."""
     return _ESCAPE.sub(lambda escape: _ESCAPES[escape[0]], word)
-
-
-def escaped(word: str) -> str:
-    """Return a word or label as it may stand between brackets: its own become ``-LRB-``, ``-RRB-``."""
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")

@@ -49,12 +49,6 @@ def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
-def subtree_sizes(tree: DependencyTree) -> np.ndarray:
-    """Count the words of each subtree, its top included. Shape: ``(words,)``, int64."""
-    from_above = np.argsort(tree.depths, kind="stable").tolist()
-    return np.array(_sizes(tree.heads.tolist(), from_above), dtype=np.int64)
-
-
 def _sizes(heads: list[int], from_above: list[int]) -> list[int]:
     sizes = [1] * len(heads)
     for word in reversed(from_above):

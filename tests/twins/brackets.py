@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairseq_phrase.syntax.brackets import escaped
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 
@@ -32,3 +31,8 @@ def format_brackets(words: Sequence[str], tags: Sequence[str], tree: Constituenc
         for brackets, tag, word, closed in zip(opening, tags, words, closing, strict=True)
     )
     return " ".join(leaves)
+
+
+def escaped(word: str) -> str:
+    """Return a word or label as it may stand between brackets: its own become ``-LRB-``, ``-RRB-``."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds, subtree_sizes
+from fairseq_phrase.syntax.projectivity import projected_bounds
 
 
 def is_projective(tree: DependencyTree) -> bool:
@@ -14,3 +16,13 @@ def is_projective(tree: DependencyTree) -> bool:
     """
     starts, ends = projected_bounds(tree)
     return bool((ends - starts == subtree_sizes(tree)).all())
+
+
+def subtree_sizes(tree: DependencyTree) -> np.ndarray:
+    """Count the words of each subtree, its top included. Shape: ``(words,)``, int64."""
+    heads = tree.heads.tolist()
+    sizes = np.ones(len(heads), dtype=np.int64)
+    for word in np.argsort(-tree.depths, kind="stable").tolist():
+        if heads[word] != word:
+            sizes[heads[word]] += sizes[word]
+    return sizes

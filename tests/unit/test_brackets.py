@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.brackets import escaped, one_line_each, parse_brackets, unescaped
+from fairseq_phrase.syntax.brackets import one_line_each, parse_brackets, unescaped
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS, constituents, lines
 from tests.support.repository import shared_data
 from tests.support.treebanks import ptb_trees
-from tests.twins.brackets import format_brackets
+from tests.twins.brackets import escaped, format_brackets
 
 
 def triples(sentence):

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds, subtree_sizes
+from fairseq_phrase.syntax.projectivity import projected_bounds
 from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,
     constituent_depths,
@@ -18,6 +18,7 @@ from fairseq_phrase.syntax.tree_arrays import (
     projective_words,
 )
 from tests.support.hostile import constituents, trees
+from tests.twins.projectivity import subtree_sizes
 
 # Their depths need as many doublings as any tree's of their length.
 RISING, FALLING = [*range(1, 64), 63], [0, *range(63)]

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from commands import SIZES, TRAINING
 from fairseq import checkpoint_utils
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
@@ -22,6 +21,7 @@ from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+from tests.support.commands import SIZES, TRAINING
 
 READS_TREES = ("--arch", "structural_transformer_tiny", "--structural-absolute")
 
