@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fairseq_phrase.models.syntax_encoder import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.models.tree_options import build_accumulation
+from fairseq_phrase.modules.masks import additive
+from fairseq_phrase.modules.projections import project
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_attention import attend
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -85,7 +87,7 @@ class TreeCrossAttention(MultiheadAttention):
             query.permute(1, 3, 2, 0, 4).flatten(2, 3),
             source["prev_key"],
             source["prev_value"],
-            ~source["prev_key_padding_mask"],
+            source["prev_bias"],
             self.dropout_module.p if drops else 0.0,
             need_weights or need_head_weights,
         )
@@ -102,19 +104,21 @@ class TreeCrossAttention(MultiheadAttention):
 
         Returns:
             ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
-            ``prev_key_padding_mask``, of shape (sentences, 1, 1, nodes): fairseq's names.
+            ``prev_bias``, which keeps padding out, of shape (sentences, 1, 1, nodes).
         """
-        keys, values = (
-            projection(states).unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
-            for projection in (self.k_proj, self.v_proj)
-        )
+        projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
-            leaf_states = states[: tree.num_leaves].transpose(0, 1)
-            values = self.accumulation(values, leaf_states, tree)
+            projections.append(self.accumulation.leaf_weight)
+        # (nodes, sentences, width) -> (sentences, nodes, width)
+        keys, values, *weights = (each.transpose(0, 1) for each in project(states, projections))
+        # -> (sentences, nodes, heads, head width)
+        keys, values = (each.unflatten(-1, (self.num_heads, -1)) for each in (keys, values))
+        if self.accumulation is not None:
+            values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
         return {
             "prev_key": keys.transpose(1, 2),
             "prev_value": values.transpose(1, 2),
-            "prev_key_padding_mask": ~tree.key_mask(),
+            "prev_bias": additive(tree.key_mask(), keys.dtype),
         }
 
     def reorder_incremental_state(

@@ -34,18 +34,21 @@ from tests.twins.hierarchical_accumulation import place, twin_head
 FORMS = (PathCoefficients, DepthCoefficients)
 
 
-def twin(weights: Tensor, tree: Tree, indices: Indices, sizes: tuple[int, int, int]) -> Tensor:
+def twin(
+    weights: Tensor, tree: Tree, indices: Indices, sizes: tuple[int, int, int], leaves: int
+) -> Tensor:
     """One sentence's coefficients, triple by triple. Shape: (heads, nonterminals, sum of sizes)."""
     nodes, vertical, _ = sizes
-    found = weights.new_zeros(weights.size(1), nodes, sum(sizes)) + 0 * weights.sum()
+    found = weights.new_zeros(weights.size(1), nodes - leaves, sum(sizes)) + 0 * weights.sum()
     convention = "released" if indices.from_root else "paper"
     for j in range(tree.leaves):
         for i in tree.ancestors(j):
             path = tree.path(i, j)
             branch = len(path) + (convention == "paper")
             share = weights[j] / (len(tree.under(i)) * branch)
+            found[:, i, j] = found[:, i, j] + share
             for t in path:
-                places = [t]
+                places = [leaves + t]
                 if indices.max_vertical:
                     v, h = place(t, j, tree, convention)
                     places.append(nodes + min(v, indices.max_vertical) - 1)
@@ -76,7 +79,10 @@ def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
             made = form(batch, indices, torch.float64)
             found = made(weights)
             expected = torch.stack(
-                [twin(weights[row], tree, indices, made.sizes) for row, tree in enumerate(forest)]
+                [
+                    twin(weights[row], tree, indices, made.sizes, batch.num_leaves)
+                    for row, tree in enumerate(forest)
+                ]
             )
             assert_same(found, expected)
             direction = torch.randn(found.shape, generator=generator, dtype=torch.float64)
@@ -179,8 +185,8 @@ def test_memory_of_deep_trees_is_that_of_pairs_of_nodes(tree: Tree, monkeypatch)
         module(values, states, batch).sum().backward()
     pairs = batch.num_nodes**2
     assert batch.num_paths > 10 * pairs or tree.leaves == 2
-    # Two heads' coefficients of nodes and embeddings are the largest.
-    assert largest.size <= 2 * 300 * (300 + 50 + 100)
+    # Two heads' coefficients of leaves, nonterminals and embeddings are the largest.
+    assert largest.size <= 2 * 300 * (batch.num_nodes + 50 + 100)
     assert sum(map(numbers_in, batch._cache.values())) < 4 * pairs
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
 from fairseq_phrase.modules.phrases.leaked_weight import for_device
 from fairseq_phrase.modules.phrases.part_positions import num_part_positions
@@ -92,10 +93,10 @@ def subset_attention(
         if bias is not None:
             by_edge = bias.t().index_select(0, phrases.edge_positions(_clip(bias)))
         return edge_attention(query, key, value, phrases, dropout_p, leak=False, bias=by_edge)
-    mask = phrases.adjacency[:, None]
+    # Shape: (batch, 1 or heads, nodes, nodes)
+    mask = additive(phrases.adjacency, query.dtype)[:, None]
     if bias is not None:
-        positions = phrases.part_positions(_clip(bias))
-        mask = pair_bias(bias, positions).masked_fill(~mask, -math.inf)
+        mask = mask + pair_bias(bias, phrases.part_positions(_clip(bias)))
     return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
 
@@ -152,7 +153,8 @@ def all_attention(
     Returns:
         Shape: (batch, heads, nodes, head width)
     """
-    return scaled_dot_product_attention(query, key, value, phrases.key_mask, dropout_p=dropout_p)
+    mask = additive(phrases.key_mask, query.dtype)
+    return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
 
 def attention_weights(

@@ -1,8 +1,9 @@
 """What of each node and embedding goes into each nonterminal: one linear map of the leaves' weights.
 
 With ``A_ij = w_j / (len_i |branch from i to j|)`` and t on the path from nonterminal i down to leaf j,
-A_ij is added, for every such triple (i, t, j), to i's coefficients of node t, of the vertical
-embedding at (t, j) and of the horizontal one. Two forms of this map give the same numbers:
+A_ij is i's coefficient of leaf j, and it is added, for every such triple (i, t, j), to i's coefficients
+of node t, of the vertical embedding at (t, j) and of the horizontal one. Two forms of this map give the
+same numbers:
 
 - :class:`PathCoefficients` lists the triples, of which a leaf under D nonterminals has D (D + 1) / 2:
   few in an ordinary tree, but as many as its depth to the third in a deep one.
@@ -57,7 +58,7 @@ class Indices:
     def sizes(self, tree: TreeBatch) -> tuple[int, int, int]:
         """Count the nodes, vertical and horizontal indices that have coefficients in a batch."""
         return (
-            tree.num_nonterminals,
+            tree.num_nodes,
             min(tree.max_depth, self.max_vertical),
             min(tree.max_span, self.max_horizontal),
         )
@@ -110,7 +111,7 @@ class PathCoefficients:
     def __init__(self, tree: TreeBatch, indices: Indices, dtype: torch.dtype) -> None:
         sentence, top, node, leaf = tree.paths()
         self.sizes = nodes, vertical, _ = indices.sizes(tree)
-        places = [node]
+        places = [tree.num_leaves + node]
         if indices.max_vertical:
             depth = tree.depths[sentence, node]
             if not indices.from_root:
@@ -118,16 +119,22 @@ class PathCoefficients:
             along = leaf - tree.leaf_spans[sentence, node, 0]
             places.append(nodes + depth.clamp(max=indices.max_vertical - 1))
             places.append(nodes + vertical + along.clamp(max=indices.max_horizontal - 1))
-        self._shape = (tree.batch_size, nodes, sum(self.sizes))
+        nonterminals = tree.num_nonterminals
+        self._shape = (tree.batch_size, nonterminals, sum(self.sizes))
         # Rows are (sentence, nonterminal i, coefficient), columns (sentence, leaf j). Triples are sorted
         # by column; with their indices side by side, so are the entries.
-        first = (sentence * nodes + top) * sum(self.sizes)
+        first = (sentence * nonterminals + top) * sum(self.sizes)
         values = branches(tree, indices.from_root, dtype)[sentence, top, leaf]
+        # Every pair (i, j) has one triple whose path ends where it begins: the leaf's own entry.
+        entries = first.unsqueeze(1) + torch.stack([leaf, *places], 1)
+        is_entry = torch.ones_like(entries, dtype=torch.bool)
+        is_entry[:, 0] = top == node
+        columns = (sentence * tree.num_leaves + leaf).unsqueeze(1).expand_as(entries)
         self._matrix = ConstantSparseMatrix(
-            (first.unsqueeze(1) + torch.stack(places, 1)).flatten(),
-            (sentence * tree.num_leaves + leaf).repeat_interleave(len(places)),
-            values.repeat_interleave(len(places)),
-            (tree.batch_size * nodes * sum(self.sizes), tree.batch_size * tree.num_leaves),
+            entries[is_entry],
+            columns[is_entry],
+            values.unsqueeze(1).expand_as(entries)[is_entry],
+            (tree.batch_size * nonterminals * sum(self.sizes), tree.batch_size * tree.num_leaves),
         )
 
     def __call__(self, weights: Tensor) -> Tensor:
@@ -179,13 +186,13 @@ class DepthCoefficients:
         of_nodes = (shares.flatten(1, 2) @ self._below).unflatten(1, shares.shape[1:3])
         of_nodes = of_nodes.masked_fill(~self._subtrees.unsqueeze(2), 0.0)
         of_indices = _Counted.apply(shares, self)
-        return torch.cat([of_nodes, of_indices], -1).transpose(1, 2)
+        return torch.cat([shares, of_nodes, of_indices], -1).transpose(1, 2)
 
     def pieces(self) -> list[slice]:
         """Cut the nonterminals into runs whose counts are no more than :data:`PIECE` numbers."""
         batch, _, leaves, indices = self._low.shape
         run = max(1, PIECE // max(1, batch * leaves * indices))
-        return [slice(i, i + run) for i in range(0, self.sizes[0], run)]
+        return [slice(i, i + run) for i in range(0, self._depths.size(1), run)]
 
     def counts(self, piece: slice) -> Tensor:
         """Count the nodes of each index on the paths from some nonterminals to all leaves.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.precision import upcast
-from fairseq_phrase.modules.trees.coefficients import Indices, branches, coefficients_of
+from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 __all__ = ["CONVENTIONS", "HierarchicalAccumulation", "refuse_projected_leaf_weights"]
@@ -160,31 +160,46 @@ class HierarchicalAccumulation(nn.Module):
         Raises:
             ValueError: the values are not those of the batch's nodes, or the states not its leaves'.
         """
-        expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
-        if values.shape != expected:
-            raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
+        self._check_values(values, tree)
         entering = (tree.batch_size, tree.num_leaves, self.leaf_weight.in_features)
         if leaf_states.shape != entering:
             raise ValueError(
                 f"leaf states must have shape {entering}, got {tuple(leaf_states.shape)}"
             )
-        leaves, nonterminals = values.split([tree.num_leaves, tree.num_nonterminals], 1)
-        # w, shape (batch, leaves, heads)
-        weights = self.leaf_weight(leaf_states)
-        # A·L, of all heads in one product: w goes with the leaves.
-        weighted = (leaves * weights.unsqueeze(-1)).flatten(2)
-        from_leaves = branches(tree, self.indices.from_root, values.dtype) @ weighted
-        # (A·M^T) ∘ Sub, C^v and C^h (docs/tree_attention.md), of shape (batch, heads, nonterminals, k)
+        return self.accumulate(values, self.leaf_weight(leaf_states), tree)
+
+    def accumulate(self, values: Tensor, weights: Tensor, tree: TreeBatch) -> Tensor:
+        """Accumulate with leaf weights that are computed already.
+
+        Args:
+            values: as for :meth:`forward`.
+            weights: w, what ``leaf_weight`` makes of the leaves' states.
+                Shape: (batch, leaves, heads)
+            tree: the trees.
+
+        Returns:
+            As :meth:`forward`.
+
+        Raises:
+            ValueError: the values are not those of the batch's nodes.
+        """
+        self._check_values(values, tree)
+        # A, (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k); the
+        # first two are of the leaves and nonterminals, which come together.
         weights = upcast(weights)
         form = coefficients_of(tree, self.indices, weights.dtype)
-        node, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
-        # The rest, shape (batch, heads, nonterminals, head width)
-        accumulated = node @ nonterminals.transpose(1, 2)
+        nodes, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
+        # Shape: (batch, heads, nonterminals, head width)
+        accumulated = nodes @ values.transpose(1, 2)
         if self.embeddings:
             embedded = (
                 vertical @ self.vertical[: vertical.size(-1)],
                 horizontal @ self.horizontal[: horizontal.size(-1)],
             )
             accumulated = accumulated + torch.cat(embedded, -1)
-        accumulated = from_leaves.unflatten(-1, expected[2:]) + accumulated.transpose(1, 2)
-        return torch.cat([leaves, accumulated], 1)
+        return torch.cat([values[:, : tree.num_leaves], accumulated.transpose(1, 2)], 1)
+
+    def _check_values(self, values: Tensor, tree: TreeBatch) -> None:
+        expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
+        if values.shape != expected:
+            raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")

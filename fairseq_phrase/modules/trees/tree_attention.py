@@ -7,8 +7,9 @@ import math
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.precision import upcast
-from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.projections import initialize_projections, project
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
@@ -19,7 +20,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor,
+    bias: Tensor,
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -29,8 +30,9 @@ def attend(
         query: Shape: (batch, heads, queries, head width)
         key: Shape: (batch, heads, keys, head width)
         value: Shape: (batch, heads, keys, head width)
-        mask: True where a query may attend to a key; no row may be empty.
-            Shape: broadcasts to (batch, heads, queries, keys), bool
+        bias: added to the scores: 0 where a query may attend to a key, -inf elsewhere
+            (:func:`~fairseq_phrase.modules.masks.additive`); no row may be all -inf.
+            Shape: broadcasts to (batch, heads, queries, keys)
         dropout_p: probability with which a weight is dropped.
         need_weights: also return the weights, which takes a slower way.
 
@@ -39,9 +41,9 @@ def attend(
         dropout, in single precision or better, of shape (batch, heads, queries, keys), or None.
     """
     if not need_weights:
-        return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p), None
+        return scaled_dot_product_attention(query, key, value, bias, dropout_p=dropout_p), None
     scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
-    weights = upcast(scores).masked_fill(~mask, -math.inf).softmax(-1)
+    weights = (upcast(scores) + bias).softmax(-1)
     return dropout(weights, dropout_p).to(value.dtype) @ value, weights
 
 
@@ -107,17 +109,18 @@ class TreeSelfAttention(nn.Module):
         Raises:
             ValueError: the states are not those of the batch's nodes.
         """
-        query, key, value = (
-            # (batch, nodes, width) -> (batch, nodes, heads, head width)
-            projection(states).unflatten(-1, (self.num_heads, -1))
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        *projected, leaf_weights = project(
+            states, (self.q_proj, self.k_proj, self.v_proj, self.accumulation.leaf_weight)
         )
-        value = self.accumulation(value, states[:, : tree.num_leaves], tree)
+        # (batch, nodes, width) -> (batch, nodes, heads, head width)
+        query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
+        value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
+        mask = tree.subtree_mask() if self.subtree_masking else tree.key_mask()
         attended, weights = attend(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
-            tree.subtree_mask() if self.subtree_masking else tree.key_mask(),
+            additive(mask, query.dtype),
             self.dropout if self.training else 0.0,
             need_weights,
         )

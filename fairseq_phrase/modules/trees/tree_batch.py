@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -51,8 +52,9 @@ class TreeBatch:
             Shape: (batch, nonterminals), int64
 
     Raises:
-        ValueError: a tensor has another type or shape; a span is empty, out of range or holds padding;
-            two spans cross; or a parent stands before its child.
+        ValueError: a tensor has another type or shape; or, where looking costs no wait for the device, a
+            span is empty, out of range or holds padding, two spans cross, or a parent comes before its
+            child.
     """
 
     def __init__(
@@ -69,7 +71,8 @@ class TreeBatch:
         self.padding_mask = padding_mask
         self.labels = labels
         self._cache: dict[Any, Any] = {}
-        self._validate()
+        if not leaf_spans.is_cuda:
+            _check_spans(leaf_spans.numpy(), padding_mask.numpy())
 
     @classmethod
     def from_words(cls, words: Tensor, spans: Tensor, padding_mask: Tensor) -> TreeBatch:
@@ -86,53 +89,25 @@ class TreeBatch:
                 Shape: (batch, tokens), bool
 
         Raises:
-            ValueError: a tensor has another type or shape, words are out of order, or a constituent
-                has words that the sentence has not.
+            ValueError: a tensor has another type or shape or, where looking costs no wait for the
+                device, words are out of order or a constituent has words that its sentence has not.
         """
         _check("words", words, torch.int64, "(batch, tokens)")
         _check("spans", spans, torch.int64, "(batch, constituents, 2 or more)")
+        if not words.is_cuda:
+            _check_words(words.numpy(), spans.numpy())
         is_word = words >= 0
-        tokens = torch.arange(words.size(1), device=words.device)
         first = is_word.long().argmax(1, keepdim=True)
-        together = (tokens >= first) & (tokens < first + is_word.sum(1, keepdim=True))
-        steps = words.diff(dim=1, prepend=words.new_full((len(words), 1), -1))
-        in_order = torch.where(tokens == first, words == 0, (steps == 0) | (steps == 1))
-        if not bool((is_word == together).all() & (in_order | ~is_word).all()):
-            raise ValueError("the words of a sentence must stand in order, from 0, and together")
-        num_words = int(words.max()) + 1 if words.numel() else 0
-        # bounds[:, k]: the token at which word k begins; one more, where the last word ends.
-        counts = words.new_zeros(len(words), num_words + 1)
-        counts.scatter_add_(1, words.clamp(min=0), is_word.long())
-        bounds = first + pad(counts[:, :num_words].cumsum(1), (1, 0))
+        # bounds[:, k]: the token at which word k begins; one more, where the last word ends. There are
+        # no more words than tokens, and that bound spares a wait for the device.
+        counts = torch.zeros_like(words).scatter_add_(1, words.clamp(min=0), is_word.long())
+        bounds = first + pad(counts.cumsum(1), (1, 0))
         ends = spans[..., :2]
-        if bool((ends > (words.amax(1) + 1)[:, None, None]).any()):
-            raise ValueError("a constituent has words that its sentence has not")
         leaf_spans = bounds.gather(1, ends.clamp(min=0).flatten(1)).view(ends.shape)
         return cls(
             leaf_spans=torch.where(ends < 0, ends, leaf_spans),
             padding_mask=padding_mask,
             labels=spans[..., 2].clamp(min=0) if spans.size(2) > 2 else None,
-        )
-
-    def _validate(self) -> None:
-        starts, ends = self.leaf_spans.unbind(2)
-        padded, real = (starts == -1) & (ends == -1), self.is_nonterminal
-        fits = (starts >= 0) & (starts < ends) & (ends <= self.num_leaves)
-        holds_padding = (self.membership & self.padding_mask[:, None]).any(2)
-        inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
-        apart = (ends[:, :, None] <= starts[:, None]) | (ends[:, None] <= starts[:, :, None])
-        crosses = ~(inside | inside.transpose(1, 2) | apart) & real[:, :, None] & real[:, None]
-        order = torch.arange(self.num_nonterminals, device=self.device)
-        too_early = inside & ~inside.transpose(1, 2) & (order[:, None] < order)
-        too_early &= real[:, :, None] & real[:, None]
-        broken = ~(padded | fits) | holds_padding | crosses.any(2) | too_early.any(2)
-        if not bool(broken.any()):
-            return
-        sentence, node = broken.nonzero()[0].tolist()
-        raise ValueError(
-            f"nonterminal {node} of sentence {sentence} covers the leaves "
-            f"{self.leaf_spans[sentence, node].tolist()} (half-open): expected leaves that are there, "
-            "spans that do not cross, and children before parents"
         )
 
     @property
@@ -326,3 +301,48 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: str) -> None:
             f"{name} must be a {dtype} tensor of shape {shape}, "
             f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
+
+
+# By NumPy: checks of what the collater made launch no kernel.
+
+
+def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
+    """Raise ``ValueError`` unless words come in order and together, and spans are over them."""
+    is_word = words >= 0
+    tokens = np.arange(words.shape[1])
+    first = is_word.argmax(1)[:, None] if words.size else np.zeros((len(words), 1), np.int64)
+    together = (tokens >= first) & (tokens < first + is_word.sum(1, keepdims=True))
+    steps = np.diff(words, axis=1, prepend=-1)
+    in_order = np.where(tokens == first, words == 0, (steps == 0) | (steps == 1))
+    if not ((is_word == together).all() and (in_order | ~is_word).all()):
+        raise ValueError("the words of a sentence must stand in order, from 0, and together")
+    if (spans[..., :2] > (words.max(1, initial=-1) + 1)[:, None, None]).any():
+        raise ValueError("a constituent has words that its sentence has not")
+
+
+def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
+    """Raise ``ValueError`` unless spans are those of trees, children before parents."""
+    starts, ends = leaf_spans[..., 0], leaf_spans[..., 1]
+    num_leaves = padding_mask.shape[1]
+    padded, real = (starts == -1) & (ends == -1), starts >= 0
+    fits = (starts >= 0) & (starts < ends) & (ends <= num_leaves)
+    # Padding before each leaf; shape: (batch, leaves + 1)
+    before = np.pad(padding_mask.cumsum(1), ((0, 0), (1, 0)))
+    bounds = [np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)]
+    holds_padding = real & (bounds[0] < bounds[1])
+    inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+    around = inside.swapaxes(1, 2)
+    apart = (ends[:, :, None] <= starts[:, None]) | (ends[:, None] <= starts[:, :, None])
+    both = real[:, :, None] & real[:, None]
+    order = np.arange(starts.shape[1])
+    too_early = inside & ~around & (order[:, None] < order)
+    wrong = both & (~(inside | around | apart) | too_early)
+    broken = ~(padded | fits) | holds_padding | wrong.any(2)
+    if not broken.any():
+        return
+    sentence, node = np.argwhere(broken)[0].tolist()
+    raise ValueError(
+        f"nonterminal {node} of sentence {sentence} covers the leaves "
+        f"{leaf_spans[sentence, node].tolist()} (half-open): expected leaves that are there, "
+        "spans that do not cross, and children before parents"
+    )
