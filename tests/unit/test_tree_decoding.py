@@ -148,9 +148,13 @@ def test_decoding_accumulates_each_sentence_once_in_each_layer(dictionary):
     model = build(dictionary)
     calls = []
     for layer in model.decoder.layers:
-        layer.encoder_attn.accumulation.register_forward_hook(
-            lambda module, inputs, output: calls.append((module, len(inputs[0])))
-        )
+        module = layer.encoder_attn.accumulation
+
+        def accumulate(values, weights, tree, module=module, original=module.accumulate):
+            calls.append((module, len(values)))
+            return original(values, weights, tree)
+
+        module.accumulate = accumulate
     found = generate(model, dictionary, batch(dictionary, FOREST), 4)
     assert max(len(hypos[0]["tokens"]) for hypos in found) > 3
     expected = [(layer.encoder_attn.accumulation, len(FOREST)) for layer in model.decoder.layers]
