@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +42,8 @@ class SyntaxDataset(BaseWrapperDataset):
             subwords that it keeps; parses are cut alike.
         trees: gives the sentences their heads; the parse's own by default.
         is_pool: whether these are the very sentences of the pool of ``trees``.
+        gold: whether batches also have the words and heads under ``trees``, for a loss.
+        inputs: the fields that models take, which are in ``net_input``; all by default.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -54,6 +56,9 @@ class SyntaxDataset(BaseWrapperDataset):
         max_subwords: int | None = None,
         trees: TreeSource | None = None,
         is_pool: bool = False,
+        *,
+        gold: bool = False,
+        inputs: Collection[str] | None = None,
     ):
         super().__init__(dataset)
         if len(parses) != len(dataset):
@@ -62,6 +67,7 @@ class SyntaxDataset(BaseWrapperDataset):
         self.max_subwords = max_subwords
         self.trees = trees or TreeSource("parse")
         self.is_pool = is_pool
+        self.gold, self.inputs = gold, inputs
 
     def __getattr__(self, name: str) -> Any:
         """Answer as the dataset inside does (``src``, ``tgt``, ``num_tokens_vec``…)."""
@@ -143,7 +149,12 @@ class SyntaxDataset(BaseWrapperDataset):
             by_id = {sample["id"]: sample["parse"] for sample in samples}
             parses = [by_id[index] for index in batch["id"].tolist()]
             tokens = batch["net_input"]["src_tokens"]
-            batch["net_input"].update(collate_parses(tokens, parses, self.dataset.src_dict))
+            collated = collate_parses(tokens, parses, self.dataset.src_dict)
+            for name, values in collated.items():
+                if self.inputs is None or name.removeprefix(PREFIX) in self.inputs:
+                    batch["net_input"][name] = values
+            if self.gold:
+                batch["trees"] = {name: collated[f"{PREFIX}{name}"] for name in ("words", "heads")}
         return batch
 
 

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
@@ -27,6 +27,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,17 @@ class SyntaxTranslationConfig(TranslationConfig):
             "help": "seed of --tree-source random and shuffled; by default the checkpoint's, else 1"
         },
     )
+    parse_loss: float = field(
+        default=0.0,
+        metadata={
+            "help": "λ: the first head of an encoder layer learns to point at each word's parent, by a "
+            "loss that is added to the criterion's; translation needs no parses for it"
+        },
+    )
+    parse_loss_layer: int = field(
+        default=0,
+        metadata={"help": "the encoder layer of --parse-loss, from 1; 0 is the one in the middle"},
+    )
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
@@ -83,6 +95,8 @@ class SyntaxTranslationTask(TranslationTask):
         self._raw_parses = RawParses(
             src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
         )
+        self._fields_of_loss: set[str] = set()
+        self._pointing_width = 0
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
         self._labels_asked_for: set[str] = set()
         self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
@@ -112,6 +126,11 @@ class SyntaxTranslationTask(TranslationTask):
         Raises:
             UserError: a data directory has no such parses.
         """
+        self._check_fields(fields)
+        self._fields.update({"words", *fields})
+
+    def _check_fields(self, fields: Collection[str]) -> None:
+        """Check that the data have what is needed of their parses."""
         needed = set(fields)
         if self._tree_options.source != "parse":
             controlled = TreeSource(self._tree_options.source).fields_to_read(fields)
@@ -119,7 +138,6 @@ class SyntaxTranslationTask(TranslationTask):
             needed = needed if self._tree_options.source == "shuffled" else controlled
         for directory in utils.split_paths(self.cfg.data):
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
-        self._fields.update({"words", *fields})
 
     def label_dictionary(self, field: str) -> Dictionary:
         """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
@@ -155,7 +173,26 @@ class SyntaxTranslationTask(TranslationTask):
                 self._directory,
             )
         keep_labels(cfg, found)
+        if self.cfg.parse_loss:
+            self._pointing_width = head_width(model, self.cfg.parse_loss_layer)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion, with the parse loss added if the options ask for it.
+
+        Raises:
+            UserError: a data directory has no dependency trees, or λ is negative.
+        """
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if self.cfg.parse_loss < 0:
+            raise UserError(f"--parse-loss {self.cfg.parse_loss}: expected 0 or more")
+        if not self.cfg.parse_loss:
+            return criterion
+        self._fields_of_loss = {"words", "heads"}
+        self._check_fields(self._fields_of_loss | self._fields)
+        return with_parse_loss(
+            criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
+        )
 
     @cached_property
     def _trees(self) -> TreeSource:
@@ -193,33 +230,34 @@ class SyntaxTranslationTask(TranslationTask):
             UserError: the parses are missing or belong to another text.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
-        if self._fields:
+        fields = self._fields | self._fields_of_loss
+        if fields:
             paths = utils.split_paths(self.cfg.data)
             directory = (
                 paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0]
             )
-            parses = self._load_parses(directory, split, combine)
+            parses = self._load_parses(directory, split, combine, fields)
             self.datasets[split] = SyntaxDataset(
                 self.datasets[split],
                 parses,
                 self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None,
-                self._trees if "heads" in self._fields else None,
+                self._trees if "heads" in fields else None,
                 is_pool=split == self.cfg.train_subset
                 and directory == self._directory
                 and isinstance(parses, ParseStore),
+                gold=bool(self._fields_of_loss),
+                inputs=frozenset(self._fields),
             )
 
-    def _load_parses(self, directory: str, split: str, combine: bool) -> Any:
+    def _load_parses(self, directory: str, split: str, combine: bool, fields: set[str]) -> Any:
         """Load the parses of ``split`` and of ``split1``, ``split2``…, as fairseq combines them."""
         stores = []
         for number in itertools.count():
             name = self._pair_name(directory, f"{split}{number or ''}")
             if name is None:
                 break
-            fields = self._fields
-            if "heads" in fields:
-                fields = self._trees.fields_to_read(fields)
-            stores.append(ParseStore(directory, name, self.cfg.source_lang, fields))
+            read = self._trees.fields_to_read(fields) if "heads" in fields else fields
+            stores.append(ParseStore(directory, name, self.cfg.source_lang, read))
             if not combine:
                 break
         if len(stores) == 1:

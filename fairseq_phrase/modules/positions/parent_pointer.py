@@ -1,0 +1,91 @@
+"""A head of self-attention that learns to point at each word's parent.
+
+Source: Strubell et al., *Linguistically-Informed Self-Attention* (2018); ``spec/tree_relations.md``.
+For each word's first subword t, ``loss = -log softmax_j(q_t' U k_j)`` at its parent's first subword; the
+root points at itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_phrase.modules.precision import upcast
+
+__all__ = ["ParentPointer", "Pointed", "first_subwords"]
+
+
+class Pointed(NamedTuple):
+    """How well a batch's words pointed at their parents.
+
+    Attributes:
+        loss: -log p of the parents, added up over words.
+        correct: number of words that point at a subword of their parent.
+        words: number of words.
+    """
+
+    loss: Tensor
+    correct: Tensor
+    words: Tensor
+
+
+def first_subwords(words: Tensor, num_words: int) -> Tensor:
+    """Find each word's first subword.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+            Shape: (batch, tokens)
+        num_words: number of words of the padded batch.
+
+    Returns:
+        Its place in the padded row, 0 at padding. Shape: (batch, words), int64
+    """
+    places = torch.arange(words.size(1), device=words.device).expand_as(words)
+    column = words.where(words >= 0, num_words)
+    first = places.new_zeros(len(words), num_words + 1)
+    return first.scatter_reduce(1, column, places, "amin", include_self=False)[:, :-1]
+
+
+class ParentPointer(nn.Module):
+    """Scores of all tokens as a word's parent, by one head's queries and keys.
+
+    It starts as the head's own attention: U is the identity over √d_head.
+
+    Args:
+        width: of the head's queries and keys.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(width) / math.sqrt(width))
+
+    def forward(self, query: Tensor, key: Tensor, words: Tensor, heads: Tensor) -> Pointed:
+        """Point, and compare with the parse.
+
+        Args:
+            query: of every token. Shape: (batch, tokens, width)
+            key: of every token. Shape: (batch, tokens, width)
+            words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
+                padding. A word may point at any token of a word.
+                Shape: (batch, tokens)
+            heads: 0-based index of each word's head; a root is its own head; -1 is padding.
+                Shape: (batch, words)
+        """
+        first = first_subwords(words, heads.size(1))
+        # Shape: (batch, words, width)
+        asking = query.gather(1, first[:, :, None].expand(-1, -1, query.size(2)))
+        # Shape: (batch, words, tokens)
+        scores = upcast(asking @ self.weight @ key.transpose(1, 2))
+        is_word = heads >= 0
+        scores = scores.masked_fill((words < 0)[:, None], torch.finfo(scores.dtype).min)
+        parent = first.gather(1, heads.clamp(min=0))
+        log_probability = scores.log_softmax(-1).gather(2, parent[:, :, None]).squeeze(2)
+        found = words.gather(1, scores.argmax(-1))
+        return Pointed(
+            loss=-log_probability.where(is_word, 0.0).sum(),
+            correct=((found == heads) & is_word).sum(),
+            words=is_word.sum(),
+        )

@@ -1,0 +1,196 @@
+"""The parse loss: its equation in loops, for every encoder and criterion, either way of norms."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+)
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
+    RdropLabelSmoothedCrossEntropyCriterion,
+)
+from fairseq.logging import metrics
+
+import fairseq_phrase.models.parent_scaled_transformer
+import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.relation_transformer
+import fairseq_phrase.models.structural_transformer
+import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
+from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
+from tests.support.parsed_batches import build_model, make_batch, make_dictionary
+from tests.support.tolerance import assert_same
+
+LENGTHS = [7, 1, 4, 5]
+NAMES = ["transformer", *ENCODERS]
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    return make_dictionary()
+
+
+def twin_loss(query, key, weight, words, heads):
+    """-log p of each word's parent, word by word; and whether it points at the parent."""
+    losses, correct = [], 0
+    for row in range(len(words)):
+        of_token = words[row].tolist()
+        for word, head in enumerate(heads[row].tolist()):
+            if head < 0:
+                continue
+            t, parent = of_token.index(word), of_token.index(head)
+            tokens = [j for j, other in enumerate(of_token) if other >= 0]
+            scores = torch.stack([query[row, t] @ weight @ key[row, j] for j in tokens])
+            losses.append(-scores.log_softmax(0)[tokens.index(parent)])
+            correct += of_token[tokens[int(scores.argmax())]] == head
+    return torch.stack(losses), correct
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_pointer_is_the_equation_in_loops(dictionary, left):
+    torch.manual_seed(1)
+    inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
+    words, heads = inputs["src_words"], inputs["src_heads"]
+    pointer = ParentPointer(4).double()
+    torch.nn.init.normal_(pointer.weight)
+    query, key = (
+        torch.randn(*words.shape, 4, dtype=torch.double, requires_grad=True) for _ in range(2)
+    )
+    losses, correct = twin_loss(query, key, pointer.weight, words, heads)
+    found = pointer(query, key, words, heads)
+    assert_same(found.loss, losses.sum())
+    assert (found.correct, found.words) == (correct, len(losses))
+    parameters = [query, key, pointer.weight]
+    wanted = torch.autograd.grad(losses.sum(), parameters)
+    for own, expected in zip(torch.autograd.grad(found.loss, parameters), wanted, strict=True):
+        assert_same(own, expected)
+
+
+def make_sample(dictionary, inputs):
+    """A sample as the dataset makes it, with as many target tokens as source sentences have."""
+    tokens = inputs["src_tokens"]
+    lengths = tokens.ne(dictionary.pad()).sum(1)
+    return {
+        "net_input": {"src_tokens": tokens, "src_lengths": lengths, "prev_output_tokens": tokens},
+        "target": tokens,
+        "ntokens": int(lengths.sum()),
+        "trees": {"words": inputs["src_words"], "heads": inputs["src_heads"]},
+    }
+
+
+def make_criterion(kind, dictionary, **options):
+    task = Namespace(target_dictionary=dictionary)
+    return kind(task, sentence_avg=False, label_smoothing=0.1, **options)
+
+
+def own_inputs(name, model, inputs):
+    """The parses that an encoder takes."""
+    needed = ENCODERS[name].parse_fields(model.cfg) if name in ENCODERS else []
+    return {f"src_{field}": inputs[f"src_{field}"] for field in needed}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["", "checkpointed"])
+def test_the_loss_is_added_for_every_encoder(dictionary, name, pre_norm, checkpointed):
+    model = build_model(
+        name,
+        dictionary,
+        encoder_normalize_before=pre_norm,
+        checkpoint_activations=checkpointed,
+    ).train()
+    inputs = make_batch(dictionary, LENGTHS)
+    sample = make_sample(dictionary, inputs)
+    sample["net_input"] |= own_inputs(name, model, inputs)
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    wrapped = with_parse_loss(plain, 0.5, 2, head_width(model, 2)).double()
+    seen = []
+    layer = model.encoder.layers[1]
+    handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    expected, size, _ = plain(model, sample)
+    handle.remove()
+    states = seen[0].transpose(0, 1) if getattr(layer, "time_first", True) else seen[0]
+    states = states[:, : sample["target"].size(1)]
+    states = layer.self_attn_layer_norm(states) if pre_norm else states
+    query, key = (
+        (states @ projection.weight.T + projection.bias)[..., :8]
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj)
+    )
+    words, heads = inputs["src_words"], inputs["src_heads"]
+    losses, correct = twin_loss(query, key, wrapped.pointer.weight, words, heads)
+    loss, found_size, logged = wrapped(model, sample)
+    assert found_size == size
+    assert_same(loss, expected + 0.5 * size * losses.mean())
+    assert (int(logged["parse_correct"]), int(logged["parse_words"])) == (correct, len(losses))
+    loss.backward()
+    assert wrapped.pointer.weight.grad.any()
+    projection = layer.self_attn.q_proj.weight.grad
+    assert projection.isfinite().all()
+    assert projection.any()
+
+
+def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
+    model = build_model("transformer", dictionary, dropout=0.3).train()
+    sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
+    rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
+    wrapped = with_parse_loss(rdrop, 1.0, 1, head_width(model, 1)).double()
+    loss, _, logged = wrapped(model, sample)
+    assert int(logged["parse_words"]) == 2 * int((sample["trees"]["heads"] >= 0).sum())
+    loss.backward()
+    assert wrapped.pointer.weight.grad.isfinite().all()
+
+
+def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictionary):
+    model = build_model("transformer", dictionary)
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    wrapped = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()
+    logs = []
+    for lengths in (LENGTHS, [3, 12]):
+        sample = make_sample(dictionary, make_batch(dictionary, lengths))
+        logs.append(wrapped(model, sample)[2])
+    with metrics.aggregate() as found:
+        type(wrapped).reduce_metrics(logs)
+    values = found.get_smoothed_values()
+    correct, words = (
+        sum(int(log[name]) for log in logs) for name in ("parse_correct", "parse_words")
+    )
+    assert values["uas"] == round(100 * correct / words, 2)
+    assert {"loss", "nll_loss", "ppl", "parse_loss"} <= values.keys()
+    assert type(wrapped).__name__ == "LabelSmoothedCrossEntropyCriterionWithParseLoss"
+
+
+def test_a_layer_that_was_dropped_teaches_nothing(dictionary):
+    torch.manual_seed(1)
+    model = build_model("transformer", dictionary, encoder_layerdrop=0.999).train()
+    sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    _, _, logged = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()(model, sample)
+    assert "parse_words" not in logged
+
+
+def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
+    model = build_model("transformer", dictionary)
+    sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
+    del sample["trees"]
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    wrapped = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()
+    assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_a_layer_that_the_encoder_lacks_is_refused(dictionary, layer):
+    model = build_model("transformer", dictionary)
+    with pytest.raises(
+        UserError, match=f"--parse-loss-layer {layer}: the encoder has layers 1 to 2"
+    ):
+        head_width(model, layer)
+
+
+def test_an_encoder_without_attention_is_refused():
+    with pytest.raises(UserError, match="needs an encoder with layers of self-attention"):
+        head_width(Namespace(encoder=torch.nn.LSTM(2, 2)), 1)
