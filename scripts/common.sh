@@ -2,8 +2,8 @@
 # Settings, all optional:
 #   PYTHON                  interpreter to use, or to build the virtual environment with (python3, 3.10-3.13)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
-#   FAIRSEQ_PHRASE_READY    1: all is installed where PATH finds it; install nothing
-#   TORCH                   what to install where no torch is found (torch==2.13.0)
+#   FAIRSEQ_PHRASE_READY    1: PATH has all that is needed; install nothing
+#   TORCH                   what to install if there is no torch (torch==2.13.0)
 #   FAIRSEQ_PHRASE_DATA     folder of data sets, such as multi30k/
 
 PYTHON=${PYTHON:-python3}

@@ -1,4 +1,4 @@
-"""Score minimal pairs by trained models: what `fairseq-phrase-report --contrastive DIR` reads.
+"""Score minimal pairs with trained models, for `fairseq-phrase-report --contrastive DIR`.
 
     python scripts/contrastive.py ../shared/data/contrastive --data RUNS/data-bin --runs RUNS/rows \\
         -s en -t de --work RUNS/contrastive
@@ -6,7 +6,7 @@
 The correct translations of a phenomenon are a test set, and so are the incorrect ones. They are cut into
 subwords and parsed as the models' data were, in WORK/data-bin, and scored by each run's average.pt
 (fairseq-generate --score-reference) to RUNS/ROW/seedN/contrastive/PHENOMENON.correct.txt and
-.incorrect.txt. What is there is not made again.
+.incorrect.txt. Existing files are not made again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def preprocess(args: argparse.Namespace, prefixes: list[str], destination: Path)
     made = json.loads(manifest.read_text(encoding="utf-8"))
     if made["tokenized"]:
         sys.exit(
-            f"{args.data} is of tokenized text, but the minimal pairs are raw: their scores differ"
+            f"{args.data} has tokenized text, but the minimal pairs are raw: their scores differ"
         )
     parser = args.parser or made["parser"]
     models = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}

@@ -1,4 +1,4 @@
-"""From the reports of several shares of the training data to one table and one picture of BLEU.
+"""Make a table and a picture of BLEU from the reports of several fractions of the training data.
 
     python scripts/curve.py 1/4=RUNS/fraction-1-4/report 1=RUNS/fraction-1/report --out RUNS/curve
 

@@ -35,7 +35,7 @@ find_parser() {
     fi
 }
 
-# choose_parser DATA ROWS: set PARSER, for ROWS; where the data are made already, none needs to be here.
+# choose_parser DATA ROWS: set PARSER, for ROWS. If the data exist already, no parser needs to be installed.
 choose_parser() {
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
     [ -n "$PARSER" ] || [ -e "$1/syntax.$SOURCE.json" ] || find_parser "$SOURCE"
@@ -43,12 +43,12 @@ choose_parser() {
 }
 
 # synthetic_text FOLDER PAIRS TESTS: write the project's own corpus there, PAIRS to train on and TESTS to test
-# on; it serves where a table's text cannot be had. Its sides are de and en.
+# on. It replaces a table's text if that is not available. Its languages are de and en.
 synthetic_text() {
     [ -e "$1/test.en" ] || run fairseq-phrase-synthetic --out "$1" --train "$2" --valid "$3" --test "$3"
 }
 
-# slice_text: of the pairs to train on, TRAIN, take the first SLICE where that is asked for.
+# slice_text: with --slice, take the first SLICE pairs of the training text TRAIN.
 slice_text() {
     local language
     [ -n "$SLICE" ] || return 0
@@ -58,7 +58,7 @@ slice_text() {
     TRAIN=$OUT/raw/train
 }
 
-# pieces N: how many subwords to learn: N, but fewer from a slice.
+# pieces N: how many subwords to learn: N, or fewer from a slice.
 pieces() {
     local count=$1
     if [ -n "$SLICE" ]; then

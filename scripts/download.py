@@ -1,11 +1,11 @@
-"""Download a file: go on where it was cut off, and check what came.
+"""Download a file, resume a download that broke off, and check the result.
 
     python scripts/download.py URL FILE [--sha256 SUM]
 
-What has come so far is kept in FILE.partial until all is there. Without SUM the checksum of the first
-download is written to FILE.sha256, and later downloads must have it. Only the length and https check
-the first download then, so http:// without a checksum is refused. A checksum that you know from elsewhere
-can be put into FILE.sha256 before the first download.
+An unfinished download is kept in FILE.partial. Without SUM the checksum of the first download is
+written to FILE.sha256, and later downloads must have it. The first download is then checked by its
+length and https alone, so http:// without a checksum is refused. If you know a checksum, put it into
+FILE.sha256 before the first download.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fetch(url: str, partial: Path) -> None:
         partial: what is there of it, if anything, and where the rest is appended.
 
     Raises:
-        SystemExit: it cannot be had, or did not come whole; what came is kept.
+        SystemExit: the download fails or is incomplete. What was downloaded is kept.
     """
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -86,7 +86,7 @@ def download(url: str, file: Path, expected: str | None) -> None:
         expected: its SHA-256; None to record it, or to take the one that was recorded.
 
     Raises:
-        SystemExit: it cannot be had, or is another file than expected.
+        SystemExit: the download fails, or the file is not the expected one.
     """
     if file.exists():
         return

@@ -1,9 +1,9 @@
-"""Print a side of the IWSLT 2014 corpus from its archive.
+"""Print one language of a split of the IWSLT 2014 corpus, from its archive.
 
     python scripts/iwslt14.py ARCHIVE PAIR train|dev|test LANGUAGE
 
 As in fairseq's examples, one of 23 sentences of the training talks is held out for development, and
-dev2010, dev2012 and tst2010 to tst2012 together are the test set. Text stays as it is: with its case, not
+dev2010, dev2012 and tst2010 to tst2012 together are the test set. The text keeps its case and is not
 tokenized.
 """
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# The tree Transformer against the Transformer on IWSLT: all data, and less and less of it.
+# The tree Transformer against the Transformer on IWSLT, with all of the training data and with fractions.
 #
 #   bash scripts/iwslt14_trees.sh                            German to English, with the ablations
 #   bash scripts/iwslt14_trees.sh --direction en-de --seeds 1,2,3 --gpus 0,1 --jobs 2
 #   bash scripts/iwslt14_trees.sh --fractions 1/16,1/8,1/4,1/2,1 --rows transformer,tree    the curve
-#   bash scripts/iwslt14_trees.sh --slice 2000 --max-update 50 a look at whether all works
+#   bash scripts/iwslt14_trees.sh --slice 2000 --max-update 50 test the whole chain
 #
-# IWSLT 2014 German-English is downloaded to data/iwslt14; see scripts/iwslt14.py for what is held out, and
-# scripts/download.py for its checksum, which is published nowhere. The paper's other pairs (English-French)
-# need --data. Constituents come from Stanza, where it and its models of the source language are
-# installed (fairseq-phrase[stanza]); else they are made from a dependency parser's trees.
+# IWSLT 2014 German-English is downloaded to data/iwslt14. scripts/iwslt14.py says what is held out. No
+# checksum is published: see scripts/download.py. The paper's other pairs (English-French) need --data.
+# Constituents come from Stanza if it and its models of the source language are installed
+# (fairseq-phrase[stanza]). Otherwise they are made from a dependency parser's trees.
 #
 # Options of this table:
 #   --direction SRC-TGT     de-en, en-de; any other with --data (de-en)
-#   --fractions LIST        shares of the training data, 1 or 1/K, commas between them; 1/K takes one of K
-#                           sentences. Each has a table; with several there is a curve of them, too (1)
+#   --fractions LIST        fractions of the training data, 1 or 1/K, separated by commas. 1/K takes one of K
+#                           sentences. Each has a table. Several also have a curve (1)
 #   --data DIR              text that you have: DIR/{train,dev,test}.{SRC,TGT}, .gz too
 #
-# With --slice and without --data, the project's own synthetic corpus serves.
+# With --slice and without --data, the text is the project's own synthetic corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

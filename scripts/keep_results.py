@@ -2,7 +2,7 @@
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
-Checkpoints, data and the test sets' own text stay where they are; the rest is small:
+Checkpoints, data and the text of test sets are not copied. The rest is small:
 
     README.md                       how it was made, and the tables
     report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures, HTML
@@ -11,7 +11,7 @@ Checkpoints, data and the test sets' own text stay where they are; the rest is s
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
-    logs.tar.xz                     the logs, under the names that they had: runs/ROW/seedN/train.log,
+    logs.tar.xz                     the logs, under their own names: runs/ROW/seedN/train.log,
                                     generate-*.log, interactive-* for the speed with parsing, and
                                     the scores of minimal pairs
 

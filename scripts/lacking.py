@@ -1,4 +1,4 @@
-"""Print what an environment lacks of fairseq, this project and its extras; nothing where all is there.
+"""Print which parts of fairseq, this project and its extras are missing in an environment, if any.
 
 python -I scripts/lacking.py EXTRAS
 """

@@ -1,8 +1,8 @@
-"""Print a text in lower case and in Moses' tokens, as many papers on Multi30k have it.
+"""Print a text in lower case and in Moses' tokens, as in many papers on Multi30k.
 
 python scripts/moses.py PREFIX LANGUAGE [LINES]
 
-Punctuation is normalized before; characters that Moses' other tools read as marks are escaped (&apos;).
+Punctuation is normalized first. Characters with a meaning in Moses' other tools are escaped (&apos;).
 """
 
 import argparse

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The PhraseTransformer paper's table 1 on Multi30k, with controls and the other two encoders.
+# The PhraseTransformer paper's table 1 on Multi30k, with controls and other encoders.
 #
 #   bash scripts/multi30k_table1.sh                          every row of the tuned setting, one seed
 #   bash scripts/multi30k_table1.sh --seeds 1,2,3 --gpus 0 --jobs 6
 #   bash scripts/multi30k_table1.sh --setting paper --rows transformer,phrase_k2
-#   bash scripts/multi30k_table1.sh --rows 2 --max-update 50 a look at whether all works
+#   bash scripts/multi30k_table1.sh --rows 2 --max-update 50 test the whole chain
 #
 # Options of this table:
 #   --setting tuned|paper   sizes and learning rate: configs/tables/multi30k_table1.SETTING.yaml (tuned)
 #   --direction de-en|en-de (de-en)
 #   --vocab-size N          subwords of both languages together (8000)
-#   --text raw|moses        moses: lower-cased, in Moses' tokens, and cut by --vocab-size merges of subword-nmt,
-#                           as most papers on Multi30k have it; BLEU is of such text then, and no parser
-#                           sees a capital letter (raw, cut by SentencePiece)
+#   --text raw|moses        moses: lower-cased text in Moses' tokens, cut by --vocab-size merges of subword-nmt,
+#                           as in most papers on Multi30k. BLEU is then measured on such text, and the
+#                           parser sees no capital letters. raw: cut by SentencePiece (raw)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -62,7 +62,7 @@ moses_text() {
 }
 
 say "Data"
-find_multi30k || die "Multi30k cannot be had; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
 choose_parser "$OUT/data-bin" "dependency and tree rows"
 SETS=(test_2016_flickr)
 for name in test_2017_flickr test_2018_flickr; do
@@ -79,7 +79,7 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$FOLDER/val" --test
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# The paper's numbers are of de-en; of which test set it does not say: they are beside the first.
+# The paper's numbers are for de-en. It does not name the test set. They are shown for the first one.
 NUMBERS=1
 [ "$DIRECTION" = de-en ] || NUMBERS=
 for number in "${!SETS[@]}"; do

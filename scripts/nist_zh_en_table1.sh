@@ -2,23 +2,23 @@
 # The structural-position paper's table 1: nine models on NIST Chinese-English.
 #
 #   bash scripts/nist_zh_en_table1.sh --data /corpora/nist --gpus 0,1,2 --jobs 3
-#   bash scripts/nist_zh_en_table1.sh --slice 2000 --max-update 50 a look at whether all works
+#   bash scripts/nist_zh_en_table1.sh --slice 2000 --max-update 50 test the whole chain
 #
-# The text is licensed by the LDC and cannot be downloaded; what it is made from may not be passed on either
-# (OUT holds sentences). The paper does not say which LDC corpora it trains on; of NIST's sets 2002 is for
-# development, which its table 1 is of, and 2003 to 2006 are for tests.
+# The text is licensed by the LDC and cannot be downloaded. OUT holds sentences of it, so OUT may not be passed
+# on either. The paper does not say which LDC corpora it trains on. NIST 2002 is its development set, on which
+# table 1 is measured. NIST 2003 to 2006 are its test sets.
 #
 # Options of this table:
 #   --data DIR              DIR/train.{zh,en}, DIR/dev.{zh,en} and, if you have them, test sets
-#                           DIR/test*.{zh,en}, .gz too. A set of several references has them in
-#                           NAME.en0, NAME.en1, … (not .gz) in place of NAME.en
+#                           DIR/test*.{zh,en}, .gz too. A set with several references has the files
+#                           NAME.en0, NAME.en1, … (not .gz) instead of NAME.en
 #
-# Chinese text may be segmented or not: the parser makes its own words. spaCy's zh_core_web_sm parses it, or
-# FAIRSEQ_PHRASE_PARSER=stanza:zh-hans.
-# The report's BLEU is against the first reference, the paper's against four: BLEU against all is in
-# OUT/bleu-of-all-references.txt, by sacrebleu.
+# Chinese text may be segmented or not, because the parser makes its own words. The parser is spaCy's
+# zh_core_web_sm, or FAIRSEQ_PHRASE_PARSER=stanza:zh-hans.
+# The report's BLEU uses the first reference. The paper's uses four. BLEU against all references is in
+# OUT/bleu-of-all-references.txt, computed by sacrebleu.
 #
-# With --slice and without --data, the project's own synthetic corpus serves, German for Chinese.
+# With --slice and without --data, the text is the project's own synthetic corpus, with German for Chinese.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -39,7 +39,7 @@ find_sets() {
     done
 }
 
-# one_reference SET: make OUT/raw/SET, with the first reference where there are several.
+# one_reference SET: make OUT/raw/SET, with the first of several references.
 one_reference() {
     local reference=$TARGET
     [ ! -e "$DATA/$1.${TARGET}0" ] || reference=${TARGET}0
@@ -80,14 +80,14 @@ TESTS=${TESTS#,} SUBSETS=${SUBSETS#,}
 TRAIN=$DATA/train DEV=$OUT/raw/${SETS[0]} TEST=$OUT/raw/${SETS[0]}
 slice_text
 choose_parser "$OUT/data-bin" "structural rows"
-# The development set is a test set, too: of those no line is left out.
+# The development set is a test set too, and test sets keep every line.
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" \
     --max-length 250 --vocab-size "$(pieces "$VOCABULARY")" --constituents none
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-NUMBERS=1 # the paper's are of the development set
+NUMBERS=1 # the paper's are for the development set
 for number in "${!SETS[@]}"; do
     name=${SETS[number]}
     say "Report ($OUT/report-$name)"

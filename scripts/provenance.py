@@ -1,4 +1,4 @@
-"""Print when, how and where something was run: what a result needs beside it.
+"""Print when, how and where something was run, to keep with its result.
 
 python scripts/provenance.py COMMAND...
 """

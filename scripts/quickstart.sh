@@ -8,9 +8,9 @@
 # trained side by side.
 #
 # Options of this table:
-#   --fast                  a small synthetic corpus in place of Multi30k
+#   --fast                  a small synthetic corpus instead of Multi30k
 #
-# FAIRSEQ_PHRASE_PARSER may be none, too. WORK is another name of --out (runs/quickstart, runs/quickstart-fast).
+# FAIRSEQ_PHRASE_PARSER may also be none. WORK is another name of --out (runs/quickstart, runs/quickstart-fast).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

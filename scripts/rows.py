@@ -1,4 +1,4 @@
-"""What a row of a table consists of: its options, and the commands that train and translate with them.
+"""A row of a table: its options, and the commands that train and translate with them.
 
 A table is YAML: groups of fairseq's options that all rows share, and ``rows:``, each with a title, the
 paper's number and the options in which it differs. OmegaConf merges them. The options become flags of

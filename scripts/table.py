@@ -2,10 +2,10 @@
 
     python scripts/table.py run configs/tables/quickstart.yaml --data DATA -s de -t en --out RUNS
 
-A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options) and what each command
-printed. What is finished is not run again, a training that was stopped goes on from its last checkpoint,
-and a row that fails stops no other. docs/tables.md says how to add a table, a row or a kind of row, and
-why threads of concurrent.futures do this rather than a workflow system.
+A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options) and the output of each
+command. Finished commands are not repeated. A training that was stopped continues from its last
+checkpoint. A row that fails does not stop the others. docs/tables.md says how to add a table, a row or a
+kind of row, and why this uses threads of concurrent.futures and not a workflow system.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
 # Options of every table:
-#   --rows NAMES|N          names with commas between them, or the first N of the table (all)
+#   --rows NAMES|N          names separated by commas, or the first N rows of the table (all)
 #   --seeds NUMBERS         (1)
 #   --jobs N                trainings at a time (1)
-#   --gpus NUMBERS          GPUs to share (all that there are; none: CPU)
-#   --gpus-per-run N        GPUs that train one run together: update_freq is divided by N, so that the
+#   --gpus NUMBERS          GPUs to share (all GPUs of the machine; without one, the CPU)
+#   --gpus-per-run N        GPUs that train one run together. update_freq is divided by N, so that the
 #                           batch stays the row's (1)
-#   --precision NAME        of training: fp32, fp16 or bf16 (fp32)
-#   --max-epoch N           at most so many epochs; the report says so
-#   --max-update N          fewer updates than the rows say; the last checkpoint is not averaged then, and
+#   --precision NAME        precision of training: fp32, fp16 or bf16 (fp32)
+#   --max-epoch N           at most N epochs. The report says so
+#   --max-update N          at most N updates. The last checkpoint is then used without averaging, and
 #                           the report says so
-#   --average N             checkpoints to average, instead of the row's number
+#   --average N             number of checkpoints to average, instead of the row's
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'
 #   --generate-flags FLAGS  more flags for fairseq-generate
-#   --slice N               only N sentence pairs to train on; the report says so
-#   --out DIR               where everything goes (a folder in runs/)
-#   --with-parsing          also translate raw text, parsing it on the fly, for the speed of that
-#   --data-only             make the data and stop: on a machine with a network, for one without
+#   --slice N               train on N sentence pairs only. The report says so
+#   --out DIR               the folder for everything (a folder in runs/)
+#   --with-parsing          also translate raw text, to measure the speed with parsing
+#   --data-only             make the data and stop, for a machine without a network
 #   --dry-run               print every command; run, download and install nothing
 #
-# Run a script again after Ctrl-C or a failure: what is finished is not run again. Other settings: see
-# scripts/common.sh; FAIRSEQ_PHRASE_PARSER names a parser of the source, spacy:MODEL.
+# Run a script again after Ctrl-C or a failure. Finished commands are not repeated. Other settings are in
+# scripts/common.sh. FAIRSEQ_PHRASE_PARSER names a parser of the source, spacy:MODEL.
 
-# What the scripts of tables share. Source it after scripts/common.sh; docs/tables.md shows how to add a table.
-# What begins with two dashes and three spaces before in the comments at a script's top, and here, is an
-# option: --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
+# What the scripts of tables share. Source it after scripts/common.sh. docs/tables.md shows how to add a table.
+# A line in the comments at a script's top, or here, that begins with three spaces and two dashes declares an
+# option. --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
 . scripts/data.sh
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
@@ -70,8 +70,8 @@ check_one_of() { # OPTION VALUE NAMES...
 }
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
-# rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder that holds runs of other settings
-# is refused: they would be in one table.
+# rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
+# refused, because one table would mix them.
 open_table() {
     local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE"
     settings+=" precision=$PRECISION train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
@@ -116,8 +116,8 @@ train_rows() {
     rows run "$@" || STATUS=1
 }
 
-# report RUNS OUT SUBSET REFERENCE NUMBERS CAPTION [ARGUMENTS...]: the table of a test set, beside the paper's
-# numbers where NUMBERS is not empty.
+# report RUNS OUT SUBSET REFERENCE NUMBERS CAPTION [ARGUMENTS...]: the table of a test set, with the paper's
+# numbers if NUMBERS is not empty.
 report() {
     [ -z "$DATA_ONLY" ] || return 0
     local runs=$1 out=$2 caption=$6 titles=rows without='' compared=()

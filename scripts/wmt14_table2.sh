@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# The structural-position paper's table 2, WMT14 English-German; base and big.
+# The structural-position paper's table 2, WMT14 English-German, in the sizes base and big.
 #
 #   bash scripts/wmt14_table2.sh --gpus 0,1,2,3 --jobs 4     all rows of the base size, a GPU each
 #   bash scripts/wmt14_table2.sh --size big --gpus 0,1,2,3,4,5,6,7 --gpus-per-run 8 --precision bf16
-#   bash scripts/wmt14_table2.sh --slice 2000 --max-update 50 a look at whether all works
+#   bash scripts/wmt14_table2.sh --slice 2000 --max-update 50 test the whole chain
 #
 # The training text (Europarl v7, Common Crawl, News Commentary v9: about 4.5 million pairs) is downloaded
-# from statmt.org to data/wmt14, about 1.6 GB; newstest2013, the development set, and newstest2014, the test set,
-# come from sacrebleu. The archives' checksums are published nowhere: see scripts/download.py.
+# from statmt.org to data/wmt14 (about 1.6 GB). The development set newstest2013 and the test set newstest2014
+# come from sacrebleu. No checksums of the archives are published: see scripts/download.py.
 #
 # Options of this table:
 #   --size base|big         configs/tables/wmt14_table2.SIZE.yaml (base)
 #   --data DIR              text that you have: DIR/{train,dev,test}.{en,de}, .gz too
-#   --bpe-codes FILE        DIR's text is Moses-tokenized, and cut by these codes of subword-nmt; BLEU is of
-#                           tokenized text then. Without it 32,000 subwords are learned by SentencePiece
-#   --test-set NAME         sacrebleu's name of newstest2014: wmt14/full, 3,003 sentences, or wmt14, 2,737
-#                           of them (wmt14/full)
+#   --bpe-codes FILE        DIR's text is Moses-tokenized, and is cut by these codes of subword-nmt. BLEU is
+#                           then measured on tokens. Without it SentencePiece learns 32,000 subwords
+#   --test-set NAME         sacrebleu's name of newstest2014: wmt14/full (3,003 sentences) or wmt14 (2,737
+#                           of them) (wmt14/full)
 #
-# With --slice, pairs of FAIRSEQ_PHRASE_DATA/wmt (Moses-tokenized) serve if they are there; its last lines
-# are the development and test sets.
+# With --slice, the text is FAIRSEQ_PHRASE_DATA/wmt (Moses-tokenized) if it exists. Its last lines are the
+# development and test sets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
