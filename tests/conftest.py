@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import settings
 
 from fairseq_phrase.cli import preprocess as preprocess_command
@@ -63,6 +64,15 @@ def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
 def segmenter(data_directory) -> SentencePieceSegmenter:
     """The subword model of :func:`data_directory`."""
     return SentencePieceSegmenter(data_directory / "spm.model")
+
+
+@pytest.fixture(scope="session")
+def normalize(segmenter):
+    """A word's normal form by SentencePiece, ``▁`` for every space and none added or taken away."""
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        model_file=str(segmenter.model), add_dummy_prefix=False, remove_extra_whitespaces=False
+    )
+    return lambda word: normalizer.normalize(word).replace(" ", "▁")
 
 
 @pytest.fixture(scope="session")

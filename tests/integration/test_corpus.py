@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -274,15 +273,19 @@ def text(synthetic_corpus, tmp_path_factory):
     return folder
 
 
-#: Shards of 10 lines and a parser that takes its time, so that there is something to interrupt.
-SLOW = """
-import sys, time
-from fairseq_phrase.corpus import parsing as corpus
-from fairseq_phrase.corpus import engines
-from fairseq_phrase.parsers import spacy
-parse = spacy.SpacyParser.parse
-spacy.SpacyParser.parse = lambda self, lines: time.sleep(0.1) or parse(self, lines)
-corpus.SHARD_LINES, corpus.LINES_PER_WORKER = 10, 1
+#: Shards of 10 lines. After each one, the run says so and waits for a line on standard input, if
+#: that is open. Whoever started the run so decides how far it gets.
+GATED = """
+import sys
+from fairseq_phrase.corpus import parsing
+from fairseq_phrase.corpus.parse_shards import ShardFolder
+write = ShardFolder.write
+def gated(*arguments):
+    write(*arguments)
+    print("shard", flush=True)
+    sys.stdin.readline()
+ShardFolder.write = gated
+parsing.SHARD_LINES, parsing.LINES_PER_WORKER = 10, 1
 from fairseq_phrase.cli.preprocess import main
 if __name__ == "__main__":
     main(sys.argv[1:])
@@ -290,13 +293,33 @@ if __name__ == "__main__":
 
 
 def start(text, out, parser, workers):
-    script = text / "slow.py"
-    script.write_text(SLOW)
+    script = text / "gated.py"
+    script.write_text(GATED)
     options = ["-s", "de", "-t", "en", "--trainpref", str(text / "train"), "--destdir", str(out)]
     options += ["--vocab-size", "300", "--parser", f"spacy:{parser}", "--workers", str(workers)]
-    return subprocess.Popen(
-        [sys.executable, str(script), *options], stderr=subprocess.PIPE, text=True
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, str(script), *options], **pipes, text=True)
+
+
+def wait_for_shards(run, count):
+    """Let a run write so many shards; it waits after the last one."""
+    for number in range(count):
+        if number:
+            let_on(run, 1)
+        assert "shard\n" in iter(run.stdout.readline, "")
+
+
+def let_on(run, shards):
+    """Let a run write so many shards more, without waiting for them."""
+    run.stdin.write("\n" * shards)
+    run.stdin.flush()
+
+
+def let_end(run):
+    """Let a run go on to its end; returns its messages."""
+    messages = run.communicate()[1]
+    assert run.returncode == 0, messages
+    return messages
 
 
 def finished(out):
@@ -308,25 +331,23 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     text, tmp_path, trained_pipeline, workers
 ):
     whole = tmp_path / "whole"
-    assert start(text, whole, trained_pipeline, workers).wait() == 0
+    let_end(start(text, whole, trained_pipeline, workers))
     out, moments = tmp_path / "out", random.Random(workers)
     shards_at_kill = []
     for _ in range(4):
         run, before = start(text, out, trained_pipeline, workers), finished(out)
-        # Four times at most 9 of 40 shards, the moment after included: the run is never finished.
-        wanted = before + moments.randint(1, 5)
-        while run.poll() is None and finished(out) < min(wanted, 40):
-            time.sleep(0.005)
-        time.sleep(moments.random() * 0.1)
+        # Four times at most 9 of 40 shards, those during the kill included: the run never ends.
+        wanted = moments.randint(1, 5)
+        wait_for_shards(run, wanted)
+        assert finished(out) == before + wanted
+        let_on(run, moments.randint(0, 3))
         run.kill()
         run.communicate()
         assert run.returncode == -signal.SIGKILL
         shards_at_kill.append(finished(out))
     assert shards_at_kill == sorted(shards_at_kill)
     assert shards_at_kill[0] > 0
-    run = start(text, out, trained_pipeline, workers)
-    messages = run.communicate()[1]
-    assert run.returncode == 0, messages
+    let_end(start(text, out, trained_pipeline, workers))
     assert files(out) == files(whole)
     assert not (out / ".partial").exists()
 
@@ -384,10 +405,8 @@ def interrupted(*arguments):
 
 def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, capsys):
     run = start(text, tmp_path / "out", trained_pipeline, 1)
-    while run.poll() is None and not finished(tmp_path / "out"):
-        time.sleep(0.01)
+    wait_for_shards(run, 1)
     with pytest.raises(SystemExit):
         preprocess(text, tmp_path / "out", splits=("train",))
     assert "another run is at work in" in capsys.readouterr().err
-    assert run.wait() == 0
-    run.communicate()
+    let_end(run)

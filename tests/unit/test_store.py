@@ -237,20 +237,6 @@ def test_a_preprocessed_directory_can_be_moved(data_directory, tmp_path):
     )
 
 
-def test_damaged_parses_name_the_command_that_made_them(attached_data, data_directory, tmp_path):
-    for made, command in ((attached_data, "attach"), (data_directory, "preprocess")):
-        folder = tmp_path / command
-        shutil.copytree(made, folder)
-        (folder / "train.de-en.de.heads.bin").unlink()
-        with pytest.raises(UserError, match=f"run fairseq-phrase-{command} again"):
-            ParseStore(folder, "train.de-en", "de", {"words", "heads"})
-        (folder / "dict.de.txt").write_text("a 1\n")
-        with pytest.raises(UserError, match=f"or run fairseq-phrase-{command} again"):
-            ParseStore(folder, "train.de-en", "de", {"words"})
-        with pytest.raises(UserError, match=f"run fairseq-phrase-{command} for it"):
-            ParseStore(folder, "test9.de-en", "de", {"words"})
-
-
 def test_a_damaged_manifest_is_no_obstacle_to_advice(tmp_path):
     (tmp_path / "syntax.de.json").write_text("[half")
     assert rerun(tmp_path) == "run fairseq-phrase-preprocess again"

@@ -1,4 +1,4 @@
-"""Parsers: spaCy on real pipelines and hostile text, and words at white space."""
+"""spaCy on real pipelines and hostile text."""
 
 import json
 import shutil
@@ -9,11 +9,11 @@ import spacy
 from hypothesis import given, settings
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser, resolve
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
-from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import SNIPPETS, lines
+from tests.support.well_formed import assert_well_formed
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,6 @@ def parser(spacy_pipeline):
 def small_parser(trained_pipeline):
     """The pipeline trained here, which sees sentences everywhere."""
     return SpacyParser(str(trained_pipeline))
-
-
-def assert_well_formed(sentence, fields):
-    count = len(sentence.words)
-    assert len(sentence.space_before) == count
-    assert all(word and not any(map(str.isspace, word)) for word in sentence.words)
-    if "heads" in fields:
-        assert len(sentence.tree) == len(sentence.deprels) == len(sentence.tags) == count
-        assert all(sentence.deprels)
-        assert all(sentence.tags)
 
 
 def spelled(sentence):
@@ -228,66 +218,9 @@ def test_a_damaged_pipeline_is_named(trained_pipeline, tmp_path, damage):
         adapter.parse(["Haus"])
 
 
-@pytest.mark.parametrize("spec", ["", ":", ":de", "Conllu", "None", "spacy de"])
-def test_an_unknown_parser_is_refused_with_those_there_are(spec):
-    with pytest.raises(UserError, match=r"expected spacy:MODEL, .*conllu\[:surface\], ptb or none"):
-        load_parser(spec)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("spacy", "--parser spacy: expected spacy:MODEL"),
-        ("spacy:", "--parser spacy:: expected spacy:MODEL"),
-        ("stanza", r"--parser stanza: expected stanza:LANG\[@DIR\]"),
-        ("conllu:de", "--parser conllu:de: expected conllu:words or conllu:surface"),
-        ("ptb:x", "--parser ptb:x: expected ptb"),
-        ("none:x", "--parser none:x: expected none"),
-    ],
-)
-def test_an_argument_that_a_parser_does_not_take_is_refused(spec, message):
-    with pytest.raises(UserError, match=message):
-        load_parser(spec)
-
-
 def test_parsers_of_lines_and_of_files_are_told_apart(trained_pipeline):
     for spec in ("none", f"spacy:{trained_pipeline}"):
         assert isinstance(load_parser(spec), LineParser)
     files: FileParser = load_parser("conllu")
     assert not isinstance(files, LineParser)
     assert files.suffix == "conllu"
-
-
-def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "de_model").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert resolve("spacy:de_model") == f"spacy:{tmp_path / 'de_model'}"
-    assert resolve("spacy:de_core_news_sm") == "spacy:de_core_news_sm"
-    assert resolve("stanza:de@de_model") == f"stanza:de@{tmp_path / 'de_model'}"
-    assert resolve("stanza:de_model") == "stanza:de_model"
-    assert resolve("none") == "none"
-    assert resolve("conllu") == "conllu"
-    (tmp_path / "surface").mkdir()
-    assert resolve("conllu:surface") == "conllu:surface"
-    assert resolve("another:de_model") == f"another:{tmp_path / 'de_model'}"
-    assert resolve("another:model") == "another:model"
-    assert resolve("another") == "another"
-
-
-@given(lines())
-@settings(deadline=None)
-def test_without_a_parser_words_stand_between_white_space(line):
-    parser = load_parser("none")
-    (sentence,) = parser.parse([line])
-    assert sentence.words == line.split()
-    assert parser.tokenize([line]) == [sentence]
-    assert sentence.tree is None
-    assert_well_formed(sentence, parser.fields)
-
-
-@given(lines())
-@settings(deadline=None)
-def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
-    joined = join_white_space(text)
-    assert not any(map(str.isspace, joined))
-    assert joined.replace("▁", " ").split() == text.replace("▁", " ").split()

@@ -1,8 +1,6 @@
 """Files of bracketed trees beside the text: leaves are found in it, and what does not fit is named."""
 
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -15,7 +13,7 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import constituents, lines
-from tests.support.repository import REPOSITORY, shared_data
+from tests.support.repository import shared_data
 from tests.support.treebanks import ptb_trees
 from tests.twins.brackets import format_brackets
 
@@ -148,22 +146,6 @@ def test_the_whole_penn_treebank_sample_is_read(tmp_path):
         assert not isinstance(sentence, Unparsed), sentence.reason
         assert sentence.words == text.split()
         assert len(sentence.constituents) > 0
-
-
-def test_a_treebank_becomes_text_and_trees_as_the_documentation_says(tmp_path):
-    """The commands in docs/parsers.md, run on .mrg files as the Penn Treebank has them."""
-    (tmp_path / "wsj_0001.mrg").write_text(
-        "\n( (S \n    (NP-SBJ (NNP Mr.) (NNP Vinken) )\n    (VP (VBZ is) (-LRB- -LRB-)\n"
-        "      (NP-PRD (-NONE- *)))\n    (. .) ))\n( (X (SYM Hi)))\n"
-    )
-    document = (REPOSITORY / "docs" / "parsers.md").read_text(encoding="utf-8")
-    (script,) = [part for part in document.split("```python\n") if "one_line_each" in part]
-    script = script.split("```")[0]
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
-    texts = list(read_lines(tmp_path / "train.en"))
-    assert texts == ["Mr. Vinken is ( .", "Hi"]
-    sentences = list(BracketFiles().read(tmp_path / "train.en.ptb", iter(texts)))
-    assert [sentence.words for sentence in sentences] == [text.split() for text in texts]
 
 
 def test_the_sentiment_treebank_is_read(tmp_path):

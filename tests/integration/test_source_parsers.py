@@ -1,0 +1,122 @@
+"""New source text: parsed by the parser of the data, or by the one that the user names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from hypothesis import given, settings
+
+from fairseq_phrase.batch.raw_lines import SourceEncoder
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import load_parser
+from fairseq_phrase.parsers import spacy as spacy_module
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.store.manifest import Manifest
+from tests.support.hostile import lines
+from tests.twins.alignment import check_words
+
+
+@pytest.fixture(scope="module")
+def encoder(trained_pipeline, segmenter):
+    return SourceEncoder(pipeline(f"spacy:{trained_pipeline}"), segmenter)
+
+
+def pipeline(parser):
+    return ParsingPipeline(ParsingOptions(parser))
+
+
+@given(line=lines())
+@settings(max_examples=150, deadline=None)
+def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
+    (encoded,) = encoder.parse([line])
+    expected = "".join(map(normalize, encoder.tokenize(line)))
+    assert "".join(encoded.pieces).replace("▁", "") == "".join(expected.replace("▁", "").split())
+    assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
+    check_words(encoded.words)
+
+
+@given(line=lines())
+@settings(max_examples=100, deadline=None)
+def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
+    (encoded,) = encoder.parse([line])
+    pieces = [p for word in encoder.tokenize(line) for p in encoder.segmenter.word_pieces(word)]
+    assert pieces == encoded.pieces
+
+
+@pytest.mark.parametrize("parser", ["spacy", "none"])
+def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
+    made = encoder if parser == "spacy" else SourceEncoder(pipeline("none"), segmenter)
+    with pytest.raises(UserError, match=r"ud83d|surrogates"):
+        made.parse(["Hund \ud83d"])
+
+
+def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
+    encoder = SourceEncoder.of_data(data_directory, "de", f"spacy:{trained_pipeline}")
+    (encoded,) = encoder.parse(["Der Hund schläft."])
+    assert "".join(encoded.pieces) == "▁Der▁Hund▁schläft."
+    assert len(encoded.heads) == 4
+
+
+@pytest.fixture
+def parsed_by(data_directory, trained_pipeline, tmp_path, monkeypatch):
+    """Make a data directory whose manifest names a parser, and say what of it was loaded."""
+    loaded = []
+    original = spacy_module.SpacyParser.__init__
+    monkeypatch.setattr(
+        spacy_module.SpacyParser,
+        "__init__",
+        lambda self, model: (loaded.append(model), original(self, model))[1],
+    )
+
+    def make(parser, version=None):
+        data = tmp_path / "data"
+        shutil.copytree(data_directory, data, dirs_exist_ok=True)
+        manifest = Manifest.load(data, "de")
+        manifest.parser = parser
+        manifest.parser_version = version or load_parser(parser).version
+        manifest.save(data)
+        loaded.clear()
+        return data, loaded
+
+    return make
+
+
+def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
+    parsed_by, trained_pipeline
+):
+    parser = f"spacy:{trained_pipeline}"
+    data, loaded = parsed_by(parser)
+    with pytest.raises(UserError, match=re.escape(f"add --source-parser {parser}")) as caught:
+        SourceEncoder.of_data(data, "de")
+    assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
+    assert loaded == []
+    assert SourceEncoder.of_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
+
+
+def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, monkeypatch):
+    data, loaded = parsed_by(f"spacy:{trained_pipeline}")
+    manifest = Manifest.load(data, "de")
+    monkeypatch.chdir(trained_pipeline.parent)
+    manifest.parser = f"spacy:{trained_pipeline.name}"
+    manifest.save(data)
+    with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
+        SourceEncoder.of_data(data, "de")
+    assert loaded == []
+
+
+def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
+    parsed_by, trained_pipeline, caplog
+):
+    parser = f"spacy:{trained_pipeline}"
+    data, _ = parsed_by(parser)
+    SourceEncoder.of_data(data, "de", parser)
+    SourceEncoder.of_data(data, "de", "none")  # another parser is the user's choice
+    assert caplog.text == ""
+    data, _ = parsed_by(parser, version="de_synthetic 0.1")
+    for _ in range(2):
+        SourceEncoder.of_data(data, "de", parser)
+    assert caplog.text.count("says that de_synthetic 0.1 made its parses, and this run") == 1
+    with pytest.raises(UserError, match="install the former, or leave --strict-parser out"):
+        SourceEncoder.of_data(data, "de", parser, strict=True)

@@ -1,0 +1,60 @@
+"""How the tests themselves are laid out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.support.repository import REPOSITORY
+
+TESTS = REPOSITORY / "tests"
+FILES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py"))
+#: What starts processes, commands of fairseq, or trains and loads parsers.
+SLOW_MODULES = ("subprocess.", "fairseq_cli.", "tests.support.commands.", "spacy.", "stanza.")
+SLOW_MODULES += ("tests.support.attaching.", "tests.support.stanza_training.")
+SLOW_FIXTURES = {"trained_pipeline", "spacy_pipeline", "stock_bpe_data", "stock_sp_data"}
+SLOW_FIXTURES |= {"attached_data", "bpe_corpus", "sp_corpus"}
+
+
+def parsed(name: str) -> ast.Module:
+    return ast.parse((TESTS / name).read_text(encoding="utf-8"))
+
+
+def imported(name: str) -> set[str]:
+    """Every module and every name of a module that a file imports."""
+    found = set()
+    for node in ast.walk(parsed(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_tests_are_in_unit_integration_and_twins():
+    rooms = {Path(name).parent.as_posix() for name in FILES if Path(name).name.startswith("test_")}
+    assert rooms == {"unit", "integration", "twins"}
+
+
+def test_no_file_imports_a_file_of_tests():
+    importers = {
+        name: [module for module in imported(name) if ".test_" in f".{module}"] for name in FILES
+    }
+    assert not {name: modules for name, modules in importers.items() if modules}
+
+
+def test_nothing_sleeps():
+    texts = {name: (TESTS / name).read_text(encoding="utf-8") for name in FILES}
+    assert not [name for name, text in texts.items() if re.search(r"\bsleep\(", text)]
+
+
+def test_unit_tests_start_no_process_and_train_nothing():
+    names = [name for name in FILES if name.startswith(("unit/", "twins/"))]
+    assert len(names) > 50
+    slow = {}
+    for name in names:
+        arguments = {node.arg for node in ast.walk(parsed(name)) if isinstance(node, ast.arg)}
+        slow[name] = arguments & SLOW_FIXTURES
+        slow[name] |= {m for m in imported(name) if f"{m}.".startswith(SLOW_MODULES)}
+    assert not {name: found for name, found in slow.items() if found}

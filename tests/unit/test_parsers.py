@@ -1,0 +1,69 @@
+"""Parsers by their names, and the one that only splits at white space."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import load_parser, resolve
+from fairseq_phrase.syntax.sentence import join_white_space
+from tests.support.hostile import lines
+from tests.support.well_formed import assert_well_formed
+
+
+@pytest.mark.parametrize("spec", ["", ":", ":de", "Conllu", "None", "spacy de"])
+def test_an_unknown_parser_is_refused_with_those_there_are(spec):
+    with pytest.raises(UserError, match=r"expected spacy:MODEL, .*conllu\[:surface\], ptb or none"):
+        load_parser(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("spacy", "--parser spacy: expected spacy:MODEL"),
+        ("spacy:", "--parser spacy:: expected spacy:MODEL"),
+        ("stanza", r"--parser stanza: expected stanza:LANG\[@DIR\]"),
+        ("conllu:de", "--parser conllu:de: expected conllu:words or conllu:surface"),
+        ("ptb:x", "--parser ptb:x: expected ptb"),
+        ("none:x", "--parser none:x: expected none"),
+    ],
+)
+def test_an_argument_that_a_parser_does_not_take_is_refused(spec, message):
+    with pytest.raises(UserError, match=message):
+        load_parser(spec)
+
+
+def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "de_model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("spacy:de_model") == f"spacy:{tmp_path / 'de_model'}"
+    assert resolve("spacy:de_core_news_sm") == "spacy:de_core_news_sm"
+    assert resolve("stanza:de@de_model") == f"stanza:de@{tmp_path / 'de_model'}"
+    assert resolve("stanza:de_model") == "stanza:de_model"
+    assert resolve("none") == "none"
+    assert resolve("conllu") == "conllu"
+    (tmp_path / "surface").mkdir()
+    assert resolve("conllu:surface") == "conllu:surface"
+    assert resolve("another:de_model") == f"another:{tmp_path / 'de_model'}"
+    assert resolve("another:model") == "another:model"
+    assert resolve("another") == "another"
+
+
+@given(lines())
+@settings(deadline=None)
+def test_without_a_parser_words_stand_between_white_space(line):
+    parser = load_parser("none")
+    (sentence,) = parser.parse([line])
+    assert sentence.words == line.split()
+    assert parser.tokenize([line]) == [sentence]
+    assert sentence.tree is None
+    assert_well_formed(sentence, parser.fields)
+
+
+@given(lines())
+@settings(deadline=None)
+def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
+    joined = join_white_space(text)
+    assert not any(map(str.isspace, joined))
+    assert joined.replace("▁", " ").split() == text.replace("▁", " ").split()
