@@ -14,8 +14,8 @@ Peak memory is what one forward and backward allocates beyond its inputs. On CUD
 caching allocator counts; on a CPU it is the running sum of the allocations and releases the
 profiler records, which is exact for tensors but does not see scratch space inside kernels.
 
-On a machine that others use too, set OMP_NUM_THREADS=1: threads that wait for a busy processor
-slow whatever consists of many small steps by a factor, and in turns does not help.
+On a machine that others use too, set OMP_NUM_THREADS=1. Threads that wait for a busy processor slow
+down code of many small steps several times. Running in turns does not correct this.
 
 Example:
     python benchmarks/phrase_attention.py --device cpu --lengths 16 64 512 --repeats 15

@@ -6,7 +6,7 @@ paper's table 1 are trained on it for a few epochs, by fairseq's own commands an
 once per seed, and score on the test set:
 
 - ``BLEU`` and ``loss`` (validation, label smoothing left out, in bits), mean and range over the seeds,
-- ``told apart``: of the test's sentences that stand there in both readings, the share whose right
+- ``told apart``: of the test's sentences that occur in both readings, the share whose right
   translation the model thinks likelier than the other reading's. A model that does not see the tree
   gets one of each two right: 50 %.
 
@@ -101,7 +101,7 @@ def write_readings(corpus: Path) -> None:
     sources = (corpus / "test.de").read_text().splitlines()
     targets = (corpus / "test.en").read_text().splitlines()
     parses = (corpus / "test.de.conllu").read_text().strip().split("\n\n")
-    # The two readings of a sentence stand right after each other.
+    # The two readings of a sentence are neighbours.
     firsts = [n for n in range(len(sources) - 1) if sources[n] == sources[n + 1]]
     pairs = [pair for first in firsts for pair in ((first, first + 1), (first + 1, first))]
     for name, side in (("right", 0), ("wrong", 1)):

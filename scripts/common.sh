@@ -39,7 +39,7 @@ make_file() {
 OWN_ENVIRONMENT= # 1: it was made here, and parsers may be installed into it
 ensure_environment() {
     local venv=${FAIRSEQ_PHRASE_VENV:-.venv} prefix
-    # Without the deprecation notes of fairseq's own dependencies; with this checkout, whatever is installed.
+    # Hide the deprecation notes of fairseq's dependencies. Use this checkout, not another installed version.
     export PYTHONWARNINGS=ignore PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
     if [ -n "${FAIRSEQ_PHRASE_READY:-}" ]; then
         command -v fairseq-train >/dev/null && command -v fairseq-phrase-preprocess >/dev/null ||

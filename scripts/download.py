@@ -31,7 +31,7 @@ def fetch(url: str, partial: Path) -> None:
 
     Args:
         url: where it is.
-        partial: what is there of it, if anything, and where the rest is appended.
+        partial: the unfinished download, to which the rest is appended. It need not exist.
 
     Raises:
         SystemExit: the download fails or is incomplete. What was downloaded is kept.

@@ -113,7 +113,7 @@ def readme(table: Path, folder: Path, reports: list[Path]) -> str:
     )
     return (
         f"# {table.name}\n\n"
-        "How it was made, a block for each call of the script (it goes on where it was):\n\n"
+        "How it was made. Each call of the script has a block, and continues where the last one ended:\n\n"
         f"```\n{made}\n```\n\n{tables}\n"
     )
 
@@ -131,7 +131,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("table", type=Path, help="the folder that the table's script wrote (--out)")
-    parser.add_argument("results", type=Path, help="where to; what is there is replaced")
+    parser.add_argument(
+        "results", type=Path, help="the folder to write. It is replaced if it exists"
+    )
     args = parser.parse_args()
     if not args.table.is_dir():
         sys.exit(f"{args.table}: no such folder")

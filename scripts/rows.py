@@ -67,7 +67,7 @@ class Step:
 
     Attributes:
         output: where what it prints goes; the step is done if it is there.
-        trains: it goes on where it was stopped, on all of the run's GPUs. Its output grows over several
+        trains: it continues where it was stopped, on all of the run's GPUs. Its output grows over several
             attempts, so that a file of its own says that it is done.
     """
 

@@ -130,7 +130,7 @@ class Runner:
 
 
 def repair_last_checkpoint(folder: Path) -> None:
-    """Put the newest whole checkpoint in place of a last one that was cut short.
+    """Replace a last checkpoint that was cut short with the newest whole one.
 
     fairseq writes each checkpoint under another name first, but copies it to ``checkpoint_last.pt``.
     """
@@ -158,7 +158,7 @@ def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
 
 
 def choose_gpus(args: argparse.Namespace) -> list[str]:
-    """Choose the GPUs of each run that goes on at a time.
+    """Choose the GPUs of each run that is in progress at a time.
 
     Raises:
         SystemExit: they are not there, or do not suffice.

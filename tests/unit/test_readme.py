@@ -127,5 +127,22 @@ def test_every_link_leads_somewhere(page):
             assert heading in anchors, link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_file_that_is_named_exists(page):
+    """Paths in back quotes, except placeholders such as ``models/my_encoder.py``."""
+    text = page.read_text(encoding="utf-8")
+    folders = "fairseq_phrase|scripts|configs|tests|docs|benchmarks|examples"
+    named = set(re.findall(rf"`((?:{folders})/[^\s`]+)`", text))
+    real = {name for name in named if not re.search(r"my_|TABLE|NAME|SIZE|SETTING|[…*{]", name)}
+    assert {name for name in real if not (REPOSITORY / name).exists()} == set()
+
+
+def test_the_architecture_lists_every_room():
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
+    package = REPOSITORY / "fairseq_phrase"
+    assert listed == {path.parent.name for path in package.glob("*/__init__.py")}
+
+
 def test_the_readme_is_short():
     assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) < 200
