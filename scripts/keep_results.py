@@ -113,7 +113,7 @@ def readme(table: Path, folder: Path, reports: list[Path]) -> str:
     )
     return (
         f"# {table.name}\n\n"
-        "How it was made. Each call of the script has a block, and continues where the last one ended:\n\n"
+        "How it was made. Each call of the script has a block, and continues the one before it:\n\n"
         f"```\n{made}\n```\n\n{tables}\n"
     )
 
