@@ -11,11 +11,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-import fairseq_phrase.models.parent_scaled_transformer
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.relation_transformer
-import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.attention.encoder_maps import attention_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
@@ -25,6 +21,7 @@ from tests.support.repository import REPOSITORY
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
 
+register_all()
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 LENGTHS = [7, 1, 4, 5]

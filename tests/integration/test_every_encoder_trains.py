@@ -1,0 +1,84 @@
+"""Every registered encoder by fairseq's own commands: train, resume, generate, hydra."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import yaml
+from fairseq_cli import generate as generate_command
+from fairseq_cli import train as train_command
+
+from fairseq_phrase.attention.checkpoints import register_all
+from fairseq_phrase.models.encoder_method import ENCODERS
+from tests.support.commands import SIZES, TRAINING, run
+from tests.support.repository import REPOSITORY
+
+register_all()
+USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+#: The encoders of this package, each with its first row: its paper's form.
+FIRST_ROWS = {name: next(iter(method.rows)) for name, method in ENCODERS.items()}
+every_encoder = pytest.mark.parametrize("name", list(FIRST_ROWS))
+
+
+def train(command, data, save, name, updates, *arguments):
+    flags = ENCODERS[name].flags(FIRST_ROWS[name])
+    return command(
+        train_command, data, *USER, *TRAINING, *SIZES, *flags, "--save-dir", save,
+        "--max-update", str(updates), "--max-tokens", "400", "--disable-validation", *arguments,
+    )  # fmt: skip
+
+
+@every_encoder
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
+    data_directory, tmp_path, command, name
+):
+    train(command, data_directory, tmp_path / "once", name, 4)
+    train(command, data_directory, tmp_path / "twice", name, 2)
+    log = train(command, data_directory, tmp_path / "twice", name, 4)
+    assert "Loaded checkpoint" in log
+    # torch.load refuses all but plain data: nothing in a checkpoint runs code.
+    once, twice = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)["model"]
+        for folder in ("once", "twice")
+    )
+    assert once.keys() == twice.keys()
+    for parameter, value in once.items():
+        torch.testing.assert_close(twice[parameter], value, rtol=1e-5, atol=1e-7, msg=parameter)
+    printed = command(
+        generate_command, data_directory, *USER, "--path", tmp_path / "once" / "checkpoint_last.pt",
+        "--beam", "2", "--max-len-b", "6", "--batch-size", "50", "--cpu",
+    )  # fmt: skip
+    assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
+
+
+@every_encoder
+def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
+    options = dict(ENCODERS[name].rows[FIRST_ROWS[name]])
+    sizes = dict(flag.removeprefix("--").split("=") for flag in SIZES)
+    sizes = {key.replace("-", "_"): int(value) for key, value in sizes.items()}
+    config = {
+        "common": {
+            "user_dir": str(REPOSITORY / "fairseq_phrase"),
+            "cpu": True,
+            "log_format": "simple",
+        },
+        "task": {"_name": "syntax_translation", "data": str(data_directory)},
+        "model": {"_name": name, "share_all_embeddings": True, **sizes, **options},
+        "criterion": {"_name": "cross_entropy"},
+        "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
+        "lr_scheduler": {"_name": "fixed"},
+        "dataset": {"max_tokens": 400, "num_workers": 0, "disable_validation": True},
+        "optimization": {"max_update": 1, "lr": [0.001]},
+        "checkpoint": {"save_dir": str(tmp_path / "out")},
+    }
+    (tmp_path / "mine.yaml").write_text(f"# @package _group_\n{yaml.safe_dump(config)}")
+    run(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mine",
+        f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
+    assert saved["cfg"]["model"]["_name"] == name
+    for option, value in options.items():
+        assert saved["cfg"]["model"][option] == value
