@@ -31,18 +31,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from fairseq_phrase.modules.phrases.ngram_blocks import block_adjacency
 from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_phrase.modules.phrases.phrase_attention import (
-    BLOCK_SIZE,
     choose_path,
     hadamard_attention,
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
+from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, word_ngrams
 
 ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}
 KINDS = ("token", "word", "dependency")
@@ -80,7 +80,7 @@ def make_phrases(
     if kind == "token":
         is_unit = ~padding_mask
         is_unit[:, -1] = False
-        return PhraseBatch.token_ngrams(is_unit, padding_mask, max_length, ends_with_eos=True)
+        return token_ngrams(is_unit, padding_mask, max_length, ends_with_eos=True)
     generator = torch.Generator().manual_seed(tokens)
     begins_word = torch.rand(batch, tokens, generator=generator) < 0.8
     begins_word[:, 0] = True
@@ -88,14 +88,14 @@ def make_phrases(
     words[:, -1] = -1
     words = words.to(device)
     if kind == "word":
-        return PhraseBatch.word_ngrams(words, padding_mask, max_length)
+        return word_ngrams(words, padding_mask, max_length)
     num_words = int(words.max()) + 1
     # Attaching each word to one of the five before it makes a tree, the first word its root.
     index = torch.arange(num_words)
     distance = torch.randint(1, 6, (batch, num_words), generator=generator)
     heads = (index - distance).clamp(min=0).to(device)
     heads = heads.masked_fill(index.to(device) > words.max(1, keepdim=True).values, -1)
-    return PhraseBatch.dependency(words, heads, padding_mask, max_length)
+    return chain_phrases(words, heads, padding_mask, max_length)
 
 
 def measure(kind: str, mask: str, max_length: int, tokens: int, options: argparse.Namespace) -> Row:
@@ -105,14 +105,11 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
 
     def build(path: str) -> PhraseBatch:
         phrases = make_phrases(kind, batch, tokens, max_length, device)
-        if path == "dense":
-            phrases.adjacency()
-        elif path == "blocks":
-            block_adjacency(phrases, BLOCK_SIZE.get(device.type, BLOCK_SIZE["cuda"]))
-        else:
-            phrases.edges()
+        needed = ["adjacency"] if path == "dense" else ["edges"]
         if mask == "hadamard" and path != "dense":
-            phrases.degrees()
+            needed.append("degrees")
+        for name in needed:
+            getattr(phrases, name)  # is made when it is first asked for
         return phrases
 
     path = choose_path(build("dense"))
