@@ -1,4 +1,4 @@
-"""fairseq models: every registered encoder as a translation model, one file a method."""
+"""fairseq models: every registered encoder as a translation model, one file for each method."""
 
 from fairseq_phrase.compat import make_checkpoints_loadable
 from fairseq_phrase.models.model_options import refuse_changed_options

@@ -47,15 +47,17 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 
 
 def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
-    """Write a checkpoint with the mean of others' parameters, and the rest as in the last.
+    """Write a checkpoint with the mean of several checkpoints' parameters.
+
+    Everything else is copied from the last checkpoint.
 
     Args:
         paths: checkpoints of one model.
-        out: where it goes, not one of these.
+        out: the file to write; not one of ``paths``.
 
     Raises:
-        UserError: a checkpoint is missing or damaged or is of another model or of an earlier version of
-            it, or ``out`` cannot be written or is one of them.
+        UserError: a checkpoint is missing or damaged, or belongs to another model or to an earlier
+            version of it; or ``out`` cannot be written or is one of ``paths``.
     """
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is not there; create it first")
@@ -83,7 +85,7 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
 
 
 def _check_same_model(first: dict[str, Any], one: Path, state: dict[str, Any], other: Path) -> None:
-    """Check that two checkpoints are of one model.
+    """Check that two checkpoints belong to one model.
 
     Raises:
         UserError: their parameters or the model's options differ.

@@ -1,9 +1,9 @@
-"""One flat set of options for ``fairseq-train`` flags and ``fairseq-hydra-train`` YAML alike.
+"""One flat set of options for ``fairseq-train`` flags and ``fairseq-hydra-train`` YAML.
 
 fairseq's ``TransformerConfig`` nests the encoder's and the decoder's options. A subclass of it cannot be
-registered (its nested defaults arrive as classes), and the legacy registration without a dataclass
-cannot be driven by hydra. So its fields are flattened here under the names of fairseq's own flags
-(``encoder_embed_dim``), which serves both; :func:`nested_config` turns them back.
+registered, because its nested defaults arrive as classes. The legacy registration without a dataclass
+does not work with hydra. So this module flattens the fields and names them as fairseq's flags
+(``encoder_embed_dim``), which works for both. :func:`nested_config` nests them again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _flat_fields() -> list[tuple[str, Any, Field]]:
 
 
 def copied(original: Field, default: Any) -> Any:
-    """Copy an option with its help, and another default."""
+    """Copy an option and its help, with another default."""
     return field(default=default, metadata=dict(original.metadata))
 
 
@@ -62,10 +62,10 @@ def nested_config(cfg: Any) -> TransformerConfig:
     """Turn flat options into fairseq's nested ones.
 
     Args:
-        cfg: an instance of a subclass of :data:`FlatTransformerConfig`, as hydra hands it on.
+        cfg: an instance of a subclass of :data:`FlatTransformerConfig`, as hydra passes it.
 
     Returns:
-        fairseq's configuration, with the subclass' own options as further attributes.
+        fairseq's configuration, with the subclass' own options as additional attributes.
     """
     if isinstance(cfg, TransformerConfig):
         return cfg
@@ -82,8 +82,8 @@ def nested_config(cfg: Any) -> TransformerConfig:
 def register_presets(config: type, **presets: Mapping[str, Any]) -> Callable[[Model], Model]:
     """Register a model under several names, each with defaults of its own.
 
-    fairseq's architecture functions run before hydra fills in defaults, so a preset given by one is
-    lost in ``fairseq-hydra-train``. A preset is a dataclass here, whose defaults hold in both.
+    fairseq's architecture functions run before hydra fills in defaults, so ``fairseq-hydra-train`` loses
+    presets that such a function sets. Here a preset is a dataclass; its defaults work in both commands.
 
     Args:
         config: the model's options, a subclass of :data:`FlatTransformerConfig`.
@@ -115,7 +115,7 @@ def register_presets(config: type, **presets: Mapping[str, Any]) -> Callable[[Mo
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:
-    """Name the sizes that encoder and decoder share.
+    """Return the options for sizes that encoder and decoder share.
 
     Args:
         width: embedding dimension.
@@ -131,7 +131,7 @@ def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> d
     return both | options
 
 
-#: Sizes and regularization by the names fairseq's users know (as its ``transformer_*`` architectures).
+#: Sizes and regularization, with the names of fairseq's ``transformer_*`` architectures.
 PRESETS: dict[str, dict[str, Any]] = {
     "": {},
     "tiny": size(128, 256, 4, 3),

@@ -1,4 +1,4 @@
-"""What is known of a registered encoder."""
+"""The description of a registered encoder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class EncoderMethod:
     Attributes:
         name: its architecture, ``phrase_transformer``.
         encoder: the encoder's class.
-        config: fairseq's options with the method's own, flat.
-        parse_fields: names the parse fields that the encoder needs, given the nested options; raises
-            :class:`UserError` where the options make no sense.
+        config: fairseq's options and the method's own options, flat.
+        parse_fields: a function of the nested options that returns the parse fields that the encoder
+            needs; it raises :class:`UserError` if the options contradict each other.
         decoder: the translation model's decoder; None for fairseq's.
-        rows: settings worth comparing, by title: options that differ from the defaults. The first is
-            the method as its paper has it. Benchmarks and the tests of all encoders run them.
+        rows: settings to compare, by title: the options that differ from the defaults. The first is the
+            method as in its paper. The benchmarks and the tests of all encoders run them.
         presets: by architecture, the defaults that differ from ``config``'s.
     """
 
@@ -36,7 +36,7 @@ class EncoderMethod:
         flags = ["--arch", self.name]
         for option, value in self.rows[row].items():
             flags.append("--" + option.replace("_", "-"))
-            # A switch is on where it is named.
+            # A switch is on if its flag is given.
             flags += [] if value is True else [str(value)]
         return flags
 

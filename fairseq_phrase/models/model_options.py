@@ -1,8 +1,8 @@
 """Options that change what a model computes but not the shapes of its parameters.
 
-fairseq loads a checkpoint whenever the parameters' names and shapes fit. Phrases of another length, or
-another mask, fit as well. So the options of a checkpoint are compared where two must be of one model:
-when a training is resumed, and when checkpoints are averaged.
+fairseq loads a checkpoint if the names and shapes of its parameters fit. A model with another phrase
+length or another mask fits, too. So this module compares the options of models when a training is resumed
+and when checkpoints are averaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
 from fairseq_phrase.store.fields import FIELDS
 
-# Of fairseq's own options, those that no parameter's shape shows.
+# fairseq's own options that do not change the shape of any parameter.
 _WITHOUT_PARAMETERS = (
     "activation_fn",
     "encoder_attention_heads",
@@ -36,14 +36,14 @@ _WITHOUT_PARAMETERS = (
 
 
 def model_options(cfg: Any) -> dict[str, str]:
-    """Return the options of a model that its parameters' shapes do not show, by name.
+    """Return, by name, the options of a model that do not change the shapes of its parameters.
 
     Args:
         cfg: a checkpoint's configuration of its model, or that of a training.
 
     Returns:
-        The options of this package's models, their defaults where the configuration has none, and some
-        of fairseq's; nothing for a configuration of another kind.
+        The options of this package's models, with their defaults where the configuration lacks them, and
+        some of fairseq's options; empty for a configuration of another kind.
     """
     given = OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
     if not isinstance(given, Mapping):
@@ -68,8 +68,8 @@ def differences(first: Any, second: Any) -> list[str]:
         second: another's.
 
     Returns:
-        ``--phrase-max-length 2 and 3`` for each option that both have and that differs; also the label
-        dictionaries that number labels differently.
+        For each option that both have and that differs, a text like ``--phrase-max-length 2 and 3``;
+        also the label dictionaries that number labels differently.
     """
     one, other = model_options(first), model_options(second)
     labels, others = kept_labels(first), kept_labels(second)
@@ -90,10 +90,10 @@ def saved_options(state: dict[str, Any]) -> Any:
 
 
 def refuse_changed_options() -> None:
-    """Let fairseq's trainer refuse to resume a model whose options have changed.
+    """Make fairseq's trainer reject a checkpoint to resume from if the model's options have changed.
 
-    Where the optimizer is reset (``--reset-optimizer``, ``--finetune-from-model``), a new training
-    begins, and its options are its own.
+    If the optimizer is reset (``--reset-optimizer``, ``--finetune-from-model``), a new training begins,
+    and it may have other options.
     """
     original = Trainer.load_checkpoint
     if hasattr(original, "__wrapped__"):

@@ -31,15 +31,15 @@ class ParentOptions:
     parent_heads: str = field(
         default="all",
         metadata={
-            "help": "scaled heads of each encoder layer, from the first: 2,0,0; a number or 'all'. "
-            "Layers that are not named have none"
+            "help": "number of scaled heads of each encoder layer, from the first layer, such as 2,0,0; "
+            "each is a number or 'all'. Layers that are not listed have no scaled heads"
         },
     )
     parent_scaling: ChoiceEnum(list(SCALINGS)) = field(  # type: ignore[valid-type]
         default="multiply",
         metadata={
-            "help": "softmax(S ⊙ D), as the paper has it: far from the parent a score goes to 0; or "
-            "softmax(S + log D): a weight goes to 0"
+            "help": "multiply: softmax(S ⊙ D), as in the paper: far from the parent the score goes to 0; "
+            "prior: softmax(S + log D): far from the parent the weight goes to 0"
         },
     )
     parent_std: float = field(
@@ -83,17 +83,17 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
     if not 0 <= cfg.parent_ignoring <= 1:
         raise UserError(f"--parent-ignoring {cfg.parent_ignoring}: expected a probability, 0 to 1")
     if needed and cfg.encoder.xformers_att_config:
-        raise UserError("--encoder-xformers-att-config knows no scaled heads: leave it out")
+        raise UserError("--encoder-xformers-att-config does not support scaled heads: leave it out")
     return ["words", "heads"] if needed else []
 
 
 @dataclass(frozen=True)
 class ParentDistances(SourceStructure):
-    """What the distances from the tokens' parents do to the scores.
+    """How the distances to the tokens' parents change the scores.
 
     Attributes:
         scales: Shape: ``(batch, tokens, tokens)``.
-        masked: True at keys that get no weight; None where all get some. Shape: ``(batch, tokens)``.
+        masked: True at keys that get no weight; None if every key gets some. Shape: ``(batch, tokens)``.
     """
 
     scales: Tensor
@@ -111,7 +111,7 @@ class ScaledAttention(ParentScaledAttention):
 
 
 class ParentEncoderLayer(SyntaxEncoderLayer):
-    """fairseq's encoder layer, some of whose heads are scaled."""
+    """fairseq's encoder layer with some parent-scaled heads."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build scaled attention; :class:`ParentEncoder` says how many heads are scaled."""
@@ -138,14 +138,14 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
     },
 )
 class ParentEncoder(SyntaxEncoder):
-    """fairseq's Transformer encoder with heads that are drawn to each word's parent.
+    """fairseq's Transformer encoder with heads that attend mostly to each word's parent.
 
     Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware
     Self-Attention* (ACL 2020); ``--arch parent_scaled_transformer`` and its presets. It has the
-    parameters of fairseq's Transformer; with ``--parent-heads 0`` it is that one.
+    parameters of fairseq's Transformer. With ``--parent-heads 0`` it is fairseq's Transformer.
 
     Args:
-        cfg: fairseq's options with those of parents.
+        cfg: fairseq's options and those of parents.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -174,7 +174,7 @@ class ParentEncoder(SyntaxEncoder):
             parse: the batch's words and heads.
 
         Raises:
-            ValueError: the batch carries no heads, or they are not those of trees.
+            ValueError: the batch carries no heads, or the heads do not form trees.
         """
         tree = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
         scales = parent_scales(parent_middles(tree), self.cfg.parent_std, self.cfg.parent_scaling)

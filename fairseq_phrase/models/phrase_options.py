@@ -1,4 +1,4 @@
-"""The options of phrases, and what they mean together."""
+"""The options of phrases, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -23,20 +23,18 @@ class PhraseOptions(PositionOptions):
     phrase_source: str = field(
         default="ngram",
         metadata={
-            "help": "what phrases are: spans of adjacent units (ngram); the edges and chains of the "
+            "help": "source of phrases: spans of adjacent units (ngram); the edges and chains of the "
             "dependency tree (dependency); the constituents of the constituency tree (constituency); "
-            "none, as a control; or a source of an installed package"
+            "no phrases, as a control (none); or a source of an installed package"
         },
     )
     phrase_max_length: int = field(
         default=2,
-        metadata={"help": "most units (words, for trees) in a phrase: the paper's k"},
+        metadata={"help": "largest number of units (words, for trees) in a phrase: the paper's k"},
     )
     phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
         default="token",
-        metadata={
-            "help": "what n-grams are made of: subwords, or whole words with all their subwords"
-        },
+        metadata={"help": "unit of n-grams: subwords, or whole words with all their subwords"},
     )
     phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
         default="sigmoid",
@@ -48,37 +46,38 @@ class PhraseOptions(PositionOptions):
     phrase_mask: ChoiceEnum(list(MASKS)) = field(  # type: ignore[valid-type]
         default="subset",
         metadata={
-            "help": "attention within phrases: others excluded, as the paper's text says; eq. 5 to the "
-            "letter, where they leak in; or A = 1, as a control"
+            "help": "mask of attention within phrases: other nodes are excluded, as the paper's text "
+            "says (subset); eq. 5 literally, where other nodes get some weight (hadamard); or A = 1, "
+            "as a control (all)"
         },
     )
     phrase_init: ChoiceEnum(list(FIRST_STATES)) = field(  # type: ignore[valid-type]
         default="zero",
         metadata={
-            "help": "hypernodes' first states: zero (algorithm 1); their tokens' mean; a learned "
-            "weighing of their tokens (attention); a learned projection of the first and the last "
-            "(ends)"
+            "help": "first states of phrases: zero (algorithm 1); the mean of their tokens (mean); a "
+            "learned weighted mean of their tokens (attention); a learned projection of the first and "
+            "the last token (ends)"
         },
     )
     phrase_gate: ChoiceEnum(list(GATES)) = field(  # type: ignore[valid-type]
         default="none",
         metadata={
-            "help": "how attention within phrases starts: as the paper has it (none); at nothing, its "
-            "output projection being zero (zero); or times a learned number, at first 0 (scalar)"
+            "help": "how attention within phrases starts: as in the paper (none); with an output "
+            "projection of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)"
         },
     )
     phrase_relative_clip: int = field(
         default=0,
         metadata={
-            "help": "largest relative position of a part in its phrase, which has a learned number in "
-            "each head of the attention within phrases; those beyond are clipped; 0 for none"
+            "help": "largest relative position of a part in its phrase; larger ones are clipped. Each "
+            "position has a learned bias in each head of the attention within phrases; 0: no biases"
         },
     )
     phrase_layers: str = field(
         default="all",
         metadata={
             "help": "the encoder layers with phrases, from 1: 'all', 2-4, or 2 for the first two; "
-            "the others see tokens alone"
+            "the other layers have tokens only"
         },
     )
     phrase_to_decoder: bool = field(
@@ -90,7 +89,7 @@ def phrase_layers(cfg: Any) -> range:
     """Read ``--phrase-layers``: the layers with phrases, from 0.
 
     Raises:
-        UserError: it is no range of the encoder's layers.
+        UserError: it is not a range of the encoder's layers.
     """
     layers = cfg.encoder.layers
     text = str(cfg.phrase_layers).strip()
@@ -110,10 +109,10 @@ def phrase_layers(cfg: Any) -> range:
 
 
 def check_phrases(cfg: Any) -> list[str]:
-    """Check the options, and name the parse fields that they need.
+    """Check the options, and return the parse fields that they need.
 
     Raises:
-        UserError: the options make no sense together.
+        UserError: the options contradict each other.
     """
     check_positions(cfg)
     if cfg.phrase_max_length < 2:

@@ -73,12 +73,12 @@ class NodeEncoderLayer(SyntaxEncoderLayer):
 class PhraseEncoderLayer(NodeEncoderLayer):
     """fairseq's encoder layer with attention within phrases between its two blocks. Batch-first.
 
-    *Decision*: residual connections and layer norms are around all three blocks. Algorithm 1 shows
-    none, and six such layers do not train without them. *Decision*: eq. 3 and eq. 7 write the same
-    W^O; the two attentions have separate output projections.
+    *Decision*: residual connections and layer norms are around all three blocks. Algorithm 1 shows none,
+    but six layers do not train without them. *Decision*: the two attentions have separate output
+    projections, although eq. 3 and eq. 7 both write W^O.
 
     Args:
-        cfg: fairseq's options with those of phrases.
+        cfg: fairseq's options and those of phrases.
         return_fc: see :class:`SyntaxEncoderLayer`.
     """
 
@@ -101,12 +101,12 @@ class PhraseEncoderLayer(NodeEncoderLayer):
         ]
 
 
-#: What trains better than the paper's form, which starts with a constant from every phrase.
+#: Options that train better than the paper's form, in which every phrase starts as a constant.
 TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
 
 
-# The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1); its optimizer, dropout and
-# feed-forward size are not given: those of the base Transformer are taken.
+# The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1). It does not give its
+# optimizer, dropout and feed-forward size, so those of the base Transformer are used.
 @register_encoder(
     "phrase_transformer",
     options=PhraseOptions,
@@ -150,14 +150,14 @@ class PhraseEncoder(PositionedEncoder):
 
     Source: *Attention over Phrases*, section 2; ``--arch phrase_transformer`` and its presets.
 
-    With structural and relative positions it is the combination that no paper has. *Decisions*: a
-    phrase has the position of its highest word (see
+    It can be combined with structural and relative positions, which no paper does. *Decisions*: a phrase
+    has the position of its highest word (see
     :mod:`fairseq_phrase.modules.phrases.positioned_phrases`). The encoding of its depth is added to its
-    first state; it has no absolute position in the sentence. Relative positions take part in the
-    attention over all nodes (phase 1); the attention within phrases is as without them.
+    first state. It has no absolute position in the sentence. Relative positions are used in the attention
+    over all nodes (phase 1) and not in the attention within phrases.
 
     Args:
-        cfg: fairseq's options with those of phrases and of positions.
+        cfg: fairseq's options and those of phrases and of positions.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -235,7 +235,7 @@ class PhraseEncoder(PositionedEncoder):
     def before_layer(
         self, index: int, states: Tensor, structure: PhraseBatch
     ) -> tuple[Tensor, PhraseBatch]:
-        """Let phrases enter with the first layer that has them, and leave them behind its last."""
+        """Add phrases before the first layer that has them, and remove them after the last one."""
         num_tokens = structure.num_tokens
         if index not in self._layers_with_phrases:
             return states[:, :num_tokens], structure.tokens
@@ -246,7 +246,7 @@ class PhraseEncoder(PositionedEncoder):
     def attention_maps(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor
     ) -> tuple[Any, list[dict[str, Tensor]]]:
-        """Compute the attention weights; in layers without phrases these keep to themselves."""
+        """Compute the attention weights; in layers without phrases a phrase attends to itself only."""
         structure, maps = super().attention_maps(src_tokens, src_lengths, **parse)
         extra = structure.num_nodes - structure.num_tokens
         itself = torch.eye(structure.num_nodes, device=structure.device)
@@ -264,7 +264,7 @@ class PhraseEncoder(PositionedEncoder):
         return structure, maps
 
     def decoder_nodes(self, src_tokens: Tensor, structure: PhraseBatch) -> int | None:
-        """Let the decoder attend to the tokens, as in the paper, or to phrases as well."""
+        """Let the decoder attend to the tokens, as in the paper, or to tokens and phrases."""
         return None if self.cfg.phrase_to_decoder else structure.num_tokens
 
     def node_padding_mask(self, src_tokens: Tensor, structure: PhraseBatch) -> Tensor:

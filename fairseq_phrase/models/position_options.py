@@ -17,8 +17,8 @@ from fairseq_phrase.syntax.dependency import RELATIONS
 class PositionOptions:
     """Options of structural and relative positions.
 
-    All are off by default. Those that are on or off can only be switched on by a flag, so no preset
-    may switch them on.
+    All are off by default. A flag can switch a boolean option on but not off, so no preset may switch
+    one on.
     """
 
     no_sequential_absolute: bool = field(
@@ -42,29 +42,30 @@ class PositionOptions:
     structural_fusion: ChoiceEnum(list(FUSIONS)) = field(  # type: ignore[valid-type]
         default="tanh",
         metadata={
-            "help": "how both absolute positions are put together: tanh(W PE(seq) + W' PE(stru) + b) "
+            "help": "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) "
             "(eq. 7), or their sum"
         },
     )
     structural_relation: ChoiceEnum(list(RELATIONS)) = field(  # type: ignore[valid-type]
         default="edge",
         metadata={
-            "help": "what two words' relative position in the tree is: eq. 6 to the letter, where only "
-            "the words of an edge take their difference of depths; the same for all words above "
-            "one another; or the length of the path between them, with the sign of their order"
+            "help": "relative position of two words in the tree: eq. 6 literally, where only the words "
+            "of an edge have their difference of depths (edge); the difference of depths for all words "
+            "above one another (path); or the length of the path between them, with the sign of their "
+            "order (distance)"
         },
     )
     relative_clip: int = field(
         default=16,
-        metadata={"help": "largest relative position in the sentence; those beyond are clipped"},
+        metadata={"help": "largest relative position in the sentence; larger ones are clipped"},
     )
     structural_clip: int = field(
         default=16,
-        metadata={"help": "largest relative position in the tree; those beyond are clipped"},
+        metadata={"help": "largest relative position in the tree; larger ones are clipped"},
     )
     relative_keys_only: bool = field(
         default=False,
-        metadata={"help": "relative positions are added to keys alone, not to values as well"},
+        metadata={"help": "add relative positions to keys only, not to values"},
     )
 
 
@@ -74,7 +75,7 @@ def needs_tree(cfg: Any) -> bool:
 
 
 def relative_clips(cfg: Any) -> dict[str, int]:
-    """Name the kinds of relative positions that the options ask for, with their clips."""
+    """Return the kinds of relative positions that the options ask for, with their clips."""
     clips = {}
     if cfg.sequential_relative:
         clips["sequential"] = cfg.relative_clip
@@ -87,11 +88,13 @@ def check_positions(cfg: Any) -> None:
     """Check the options of positions.
 
     Raises:
-        UserError: a clip leaves no relative position but 0, or another implementation of attention
-            is asked for, which knows of none.
+        UserError: a clip leaves only the relative position 0, or the options ask for an implementation
+            of attention that does not support relative positions.
     """
     for kind, clip in (("relative", cfg.relative_clip), ("structural", cfg.structural_clip)):
         if clip < 1:
             raise UserError(f"--{kind}-clip {clip}: expected 1 or more")
     if relative_clips(cfg) and cfg.encoder.xformers_att_config:
-        raise UserError("--encoder-xformers-att-config has no relative positions: leave it out")
+        raise UserError(
+            "--encoder-xformers-att-config does not support relative positions: leave it out"
+        )

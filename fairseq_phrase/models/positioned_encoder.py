@@ -1,4 +1,4 @@
-"""What encoders with structural and relative positions share: tree positions, and embeddings."""
+"""The base of encoders with structural and relative positions: tree positions and embeddings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 def build_relative_attention(
     kind: type[RelativeAttention], embed_dim: int, cfg: TransformerConfig
 ) -> RelativeAttention:
-    """Build a layer's attention with relative positions from fairseq's options and ours."""
+    """Build a layer's attention with relative positions, as the options say."""
     return kind(
         embed_dim=embed_dim,
         num_heads=cfg.encoder.attention_heads,
@@ -35,7 +35,7 @@ class PositionedEncoder(SyntaxEncoder):
     """An encoder that knows its tokens' positions in their dependency trees.
 
     Args:
-        cfg: fairseq's options with those of positions.
+        cfg: fairseq's options and those of positions.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -60,7 +60,7 @@ class PositionedEncoder(SyntaxEncoder):
             parse: the batch's words and heads.
 
         Raises:
-            ValueError: the batch carries no trees, or the heads are not those of trees.
+            ValueError: the batch carries no trees, or the heads do not form trees.
         """
         if not needs_tree(self.cfg):
             return None
@@ -121,7 +121,7 @@ class PositionedEncoder(SyntaxEncoder):
         return states, embedded
 
     def _position_encodings(self, src_tokens: Tensor) -> Tensor:
-        """Return PE(seq) of all positions that the batch has. Shape: ``(positions, width)``."""
+        """Return PE(seq) of all positions in the batch. Shape: ``(positions, width)``."""
         positions: Any = self.embed_positions
         longest = min(src_tokens.size(1), positions.max_positions)
         is_learned = isinstance(positions, LearnedPositionalEmbedding)
@@ -129,7 +129,7 @@ class PositionedEncoder(SyntaxEncoder):
         # fairseq counts positions from one past the padding index.
         first = self.padding_idx + 1
         if first + longest > len(table):
-            # Its sinusoids are made for more positions when they are asked for.
+            # fairseq computes sinusoids for more positions when they are needed.
             filled = src_tokens.new_full((1, longest), first)
             return positions(filled)[0]
         return table[first : first + longest]

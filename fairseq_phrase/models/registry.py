@@ -1,7 +1,7 @@
 """Encoders by name: one decorator makes a method available to every job.
 
-From an entry of :data:`ENCODERS` follow the translation architectures (``--arch NAME`` and its presets),
-what plots can load, the rows of the benchmarks and the tests that every encoder goes through.
+An entry of :data:`ENCODERS` defines the translation architectures (``--arch NAME`` and its presets), the
+models that plots can load, the rows of the benchmarks, and the tests that run for every encoder.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def register_encoder(
             metadata; None if it has none.
         parse_fields: the parse fields that the encoder needs (names in
             :data:`fairseq_phrase.store.fields.FIELDS`), or a function of fairseq's nested options that
-            names them and raises :class:`UserError` where options make no sense.
+            returns them and raises :class:`UserError` if the options contradict each other.
         decoder: the translation model's decoder; fairseq's by default.
-        presets: further architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
+        presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
             added to :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
-        rows: settings worth comparing, see :class:`EncoderMethod`; by default the defaults alone.
+        rows: settings to compare, see :class:`EncoderMethod`; by default one row with the defaults.
 
     Returns:
         A class decorator.
@@ -62,7 +62,7 @@ def register_encoder(
         ValueError: the name is taken.
 
     Example:
-        ``examples/encoder_plugin`` in this project's repository has a whole encoder.
+        ``examples/encoder_plugin`` in this project's repository contains a complete encoder.
     """
 
     def register(encoder: Encoder) -> Encoder:
@@ -98,7 +98,7 @@ def _flat_config(name: str, options: type | None) -> type:
     """Join a method's options with fairseq's."""
     own = []
     if options is not None:
-        # fairseq reads the types, which are text where annotations are postponed.
+        # fairseq reads the types. With postponed annotations they are strings, so they are resolved here.
         types = get_type_hints(options)
         own = [
             (option.name, types[option.name], copied(option, option.default))
@@ -111,7 +111,7 @@ def load_installed_encoders() -> None:
     """Import the encoders that other packages offer as entry points of :data:`GROUP`.
 
     Raises:
-        UserError: one cannot be imported.
+        UserError: an encoder cannot be imported.
     """
     for entry in entry_points(group=GROUP):
         try:

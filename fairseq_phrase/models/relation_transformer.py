@@ -27,13 +27,13 @@ class RelationOptions:
     relation_bias: ChoiceEnum(list(BIASES)) = field(  # type: ignore[valid-type]
         default="tree",
         metadata={
-            "help": "what has a learned number in each head: the relation of two words in the "
-            "dependency tree, their distance in the sentence (as in T5), both, or none"
+            "help": "which relations of two words have a learned bias in each head: those in the "
+            "dependency tree (tree), distances in the sentence as in T5 (sequence), both, or none"
         },
     )
     relation_labels: bool = field(
         default=False,
-        metadata={"help": "a further number for the dependency label of parent and child pairs"},
+        metadata={"help": "add a bias for the dependency label of pairs of parent and child"},
     )
 
 
@@ -48,7 +48,9 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
             f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
         )
     if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:
-        raise UserError("--encoder-xformers-att-config knows no relation biases: leave it out")
+        raise UserError(
+            "--encoder-xformers-att-config does not support relation biases: leave it out"
+        )
     fields = ["words", "heads"] if reads_trees(cfg) else []
     return [*fields, "deprels"] if cfg.relation_labels else fields
 
@@ -58,9 +60,9 @@ class PairRelations(SourceStructure):
     """The relations of a batch's pairs of tokens.
 
     Attributes:
-        tree: those in the tree; None if they are not asked for. Shape: ``(batch, tokens, tokens)``.
-        buckets: distances in the sentence; None if not asked for. Shape: ``(1, tokens, tokens)``.
-        masked: True at keys that get no weight; None where all get some. Shape: ``(batch, tokens)``.
+        tree: relations in the tree; None if not needed. Shape: ``(batch, tokens, tokens)``.
+        buckets: distances in the sentence; None if not needed. Shape: ``(1, tokens, tokens)``.
+        masked: True at keys that get no weight; None if every key gets some. Shape: ``(batch, tokens)``.
     """
 
     tree: Tensor | None
@@ -110,12 +112,12 @@ class RelationEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with learned biases for the relations of words.
 
     Source: ``docs/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
-    relation_transformer`` and its presets. All numbers start at 0: training starts from fairseq's
-    Transformer, and with ``--relation-bias none`` it is that one.
+    relation_transformer`` and its presets. All biases start at 0, so training starts from fairseq's
+    Transformer. With ``--relation-bias none`` it is fairseq's Transformer.
 
     Args:
-        cfg: fairseq's options with those of relations, and ``count_labels``, which returns the number
-            of labels of a parse field.
+        cfg: fairseq's options, those of relations, and ``count_labels``, a function that returns the
+            number of labels of a parse field.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -128,7 +130,7 @@ class RelationEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether nothing has a bias."""
+        """Tell whether there are no biases."""
         return cfg.relation_bias == "none"
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
@@ -139,7 +141,7 @@ class RelationEncoder(SyntaxEncoder):
             parse: the batch's words, heads and labels, as far as the options ask for them.
 
         Raises:
-            ValueError: the batch does not carry them, or the heads are not those of trees.
+            ValueError: the batch does not carry them, or the heads do not form trees.
         """
         tree = buckets = None
         if reads_trees(self.cfg):

@@ -64,7 +64,7 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
 
 
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
-# connections, as is fairseq's default). The paper gives no dropout: those of Vaswani et al. are taken.
+# connections, as fairseq's default). The paper does not give dropout: Vaswani et al.'s values are used.
 @register_encoder(
     "structural_transformer",
     options=PositionOptions,
@@ -94,10 +94,10 @@ class StructuralEncoder(PositionedEncoder):
 
     Source: *Self-Attention with Structural Position Representations*; ``--arch
     structural_transformer`` and its presets. Without any option of positions it is fairseq's
-    Transformer, and loads its checkpoints.
+    Transformer and loads fairseq's checkpoints.
 
     Args:
-        cfg: fairseq's options with those of positions.
+        cfg: fairseq's options and those of positions.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -106,7 +106,7 @@ class StructuralEncoder(PositionedEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether no option of positions is on but that which leaves the usual ones out."""
+        """Tell whether all options of positions are off; the one that omits the usual ones may be on."""
         return not cfg.structural_absolute and not relative_clips(cfg)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
@@ -117,7 +117,7 @@ class StructuralEncoder(PositionedEncoder):
             parse: the batch's words and heads.
 
         Raises:
-            ValueError: trees are needed and the batch carries none.
+            ValueError: trees are needed, but the batch does not carry them.
         """
         tree = self.find_tree(src_tokens, parse)
         padding_mask, relative = self.padding_or_none(src_tokens), None

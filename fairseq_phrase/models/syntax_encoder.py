@@ -1,9 +1,10 @@
-"""The seam for encoders: one encoder and one layer over fairseq's, which a method completes.
+"""The base classes of encoders: an encoder and a layer that extend fairseq's.
 
-A method says what its *structure* is (phrases, positions, a tree: made once a batch from the batch's
-parse and shared by all layers), how nodes get their first states, and how a layer attends. ``forward``,
-the dictionary that fairseq expects, attention maps, reordering for beams and the wrapping of layers are
-written here, once. :func:`fairseq_phrase.models.registry.register_encoder` makes a method available.
+A method defines its *structure*, how nodes get their first states, and how a layer attends. The structure
+(phrases, positions or a tree) is made once per batch from the batch's parse, and all layers share it. The
+base classes define ``forward``, the dictionary that fairseq expects, attention maps, reordering for beams
+and the wrapping of layers. :func:`fairseq_phrase.models.registry.register_encoder` makes a method
+available.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ __all__ = ["SourceStructure", "SyntaxEncoder", "SyntaxEncoderLayer", "TokenAtten
 
 @dataclass(frozen=True)
 class SourceStructure:
-    """The least that a structure holds; a method's own structure may be any object.
+    """The minimal structure; a method's own structure may be any object.
 
     Attributes:
-        padding_mask: True at padding; None where there is no padding. Shape: ``(batch, tokens)``.
+        padding_mask: True at padding; None without padding. Shape: ``(batch, tokens)``.
     """
 
     padding_mask: Tensor | None
@@ -50,8 +51,8 @@ class TokenAttention(MultiheadAttention):
 
         Args:
             states: token states. Shape: ``(tokens, batch, width)``.
-            structure: knows the padding.
-            need_weights: also return the weights, which takes a slower way.
+            structure: has the padding mask.
+            need_weights: also return the weights, which is slower.
 
         Returns:
             The attended states and the weights, of shape ``(batch, heads, tokens, tokens)``, or None.
@@ -70,21 +71,21 @@ class TokenAttention(MultiheadAttention):
 
 
 class SyntaxEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer whose attention takes the batch's structure as an argument of its own.
+    """fairseq's encoder layer whose attention takes the batch's structure as an additional argument.
 
     Residual connections and layer norms are around each block, before or after it as
     ``--encoder-normalize-before`` says. Parameters have fairseq's names.
 
-    A method overrides :meth:`build_self_attention`, and :meth:`attention_blocks` where it attends more
-    than once. An attention is called as ``attention(states, structure, need_weights)`` and returns the
-    attended states and the weights (shape ``(batch, heads, queries, keys)``) or None.
+    A method overrides :meth:`build_self_attention`. If it attends more than once, it also overrides
+    :meth:`attention_blocks`. An attention is called as ``attention(states, structure, need_weights)``.
+    It returns the attended states, and the weights (shape ``(batch, heads, queries, keys)``) or None.
 
     Args:
         cfg: fairseq's options with those of the method.
-        return_fc: also return what the feed-forward block adds, as fairseq's layer can.
+        return_fc: also return the output of the feed-forward block, as fairseq's layer can.
 
     Attributes:
-        time_first: whether the states are of shape ``(nodes, batch, width)``, as fairseq's are, or
+        time_first: whether the states have the shape ``(nodes, batch, width)``, as in fairseq, or
             ``(batch, nodes, width)``.
     """
 
@@ -103,14 +104,14 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         )
 
     def with_quant_noise(self, attention: nn.Module) -> nn.Module:
-        """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does to its own."""
+        """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does."""
         for projection in attention.children():
             if isinstance(projection, nn.Linear):
                 quant_noise(projection, self.quant_noise, self.quant_noise_block_size)
         return attention
 
     def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
-        """Name the layer's attention blocks, in order: name, attention, its layer norm."""
+        """Return the layer's attention blocks, in order: name, attention, layer norm."""
         return [("all nodes", self.self_attn, self.self_attn_layer_norm)]
 
     def forward(  # type: ignore[override]
@@ -125,14 +126,14 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         Args:
             states: node states. Shape: ``(nodes, batch, width)`` or ``(batch, nodes, width)``, see
                 ``time_first``.
-            structure: what the encoder made of the batch.
+            structure: the batch's structure, made by the encoder.
             need_weights: also return the attention weights.
-            keep: return the states of so many first nodes alone, and spare the others the
+            keep: return only the states of this number of first nodes. The other nodes skip the
                 feed-forward block.
 
         Returns:
-            The new states; what the feed-forward block added, or None; and the weights of each
-            attention block by its name, each of shape ``(batch, heads, nodes, nodes)``, or None.
+            The new states; the output of the feed-forward block, or None; and the weights of each
+            attention block by name, each of shape ``(batch, heads, nodes, nodes)``, or None.
         """
         maps: dict[str, Tensor] = {}
         for name, attention, layer_norm in self.attention_blocks():
@@ -158,7 +159,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
 class SyntaxEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
-    A method overrides :meth:`structure` and, where it differs, :meth:`first_states`,
+    A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
     :meth:`build_layer`, :meth:`before_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask` and
     :meth:`further_outputs`.
 
@@ -172,15 +173,15 @@ class SyntaxEncoder(TransformerEncoderBase):
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
     _num_built: int = 0
 
-    # What a method says.
+    # Methods that an encoder overrides.
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether no option is on: fairseq's own layers and ``forward`` run then."""
+        """Tell whether all options are off; then fairseq's own layers and ``forward`` run."""
         return False
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
-        """Make of a batch what its layers attend with.
+        """Make the structure of a batch, which its layers use to attend.
 
         Args:
             src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
@@ -218,7 +219,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         return self.layer_class(cfg, return_fc=self.return_fc)
 
     def before_layer(self, index: int, states: Tensor, structure: Any) -> tuple[Tensor, Any]:
-        """Change the nodes before a layer, where not all layers have the same.
+        """Change the nodes before a layer, if layers have different nodes.
 
         Args:
             index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
@@ -239,7 +240,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         return self.padding(src_tokens)
 
     def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
-        """Name what the decoder needs besides; tensors, batch-first, are reordered with the beams."""
+        """Return what else the decoder needs; tensors are batch-first and reordered with the beams."""
         return {}
 
     def node_members(self, src_tokens: Tensor, structure: Any) -> list[list[tuple[int, ...]]]:
@@ -247,14 +248,14 @@ class SyntaxEncoder(TransformerEncoderBase):
         is_token = (~self.padding(src_tokens)).tolist()
         return [[(i,) if real else () for i, real in enumerate(row)] for row in is_token]
 
-    # What is the same for all.
+    # The same for all encoders.
 
     def padding(self, src_tokens: Tensor) -> Tensor:
         """Return True at padding. Shape: ``(batch, tokens)``."""
         return src_tokens.eq(self.padding_idx)
 
     def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
-        """Return True at padding, or None where there is no padding: attention is faster so."""
+        """Return True at padding, or None without padding, because attention is then faster."""
         padding_mask = self.padding(src_tokens)
         return padding_mask if bool(padding_mask.any()) else None
 
@@ -283,11 +284,11 @@ class SyntaxEncoder(TransformerEncoderBase):
             return_all_hiddens: also return every layer's states.
             token_embeddings: embeddings to use instead of the table's.
             **parse: the batch's parse, ``src_words``, ``src_heads``, …
-                (:class:`~fairseq_phrase.modules.parse_batch.ParseBatch`). Those that another model of an
-                ensemble needs may be among them.
+                (:class:`~fairseq_phrase.modules.parse_batch.ParseBatch`). It may include fields that only
+                another model of an ensemble needs.
 
         Returns:
-            What fairseq's encoder returns, of the nodes that the decoder attends to: ``encoder_out``
+            What fairseq's encoder returns, for the nodes that the decoder attends to: ``encoder_out``
             (shape ``(nodes, batch, width)``, time-first), ``encoder_padding_mask``
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
             (``(batch, tokens, width)``) and so on; and :meth:`further_outputs`.
@@ -313,7 +314,7 @@ class SyntaxEncoder(TransformerEncoderBase):
                 feed_forwards.append(feed_forward)
 
         def seen(layer_states: Tensor) -> Tensor:
-            """Shape: ``(nodes, batch, width)``, of the nodes that the decoder attends to."""
+            """Shape: ``(nodes, batch, width)``, for the nodes that the decoder attends to."""
             layer_states = layer_states if time_first else layer_states.transpose(0, 1)
             return layer_states if kept is None else layer_states[:kept]
 
@@ -340,8 +341,8 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Compute the attention weights of every layer; for the arguments see :meth:`forward`.
 
         Returns:
-            The structure (for an encoder without any option, the padding); and for each layer its
-            attention blocks' weights by their names, before dropout.
+            The structure (for an encoder without any option, the padding); and for each layer the
+            weights of its attention blocks by name, before dropout.
             Shape of each: ``(batch, heads, nodes, nodes)``.
         """
         if self.is_plain(self.cfg):
@@ -357,7 +358,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         return structure, maps
 
     def _plain_attention_maps(self, src_tokens: Tensor) -> tuple[Any, list[dict[str, Tensor]]]:
-        """Compute the weights of fairseq's own layers, from the states that enter them."""
+        """Compute the weights of fairseq's own layers from their input states."""
         padding_mask = self.padding_or_none(src_tokens)
         encoded = super().forward(src_tokens, return_all_hiddens=True)
         maps = []
@@ -373,11 +374,11 @@ class SyntaxEncoder(TransformerEncoderBase):
     def reorder_encoder_out(  # type: ignore[override]
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
     ) -> dict[str, list[Any]]:
-        """Reorder what :meth:`forward` returned, as beam search wants its rows.
+        """Reorder the output of :meth:`forward` for beam search.
 
         Args:
             encoder_out: from :meth:`forward`; not changed.
-            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
         """
         own = {**encoder_out, "encoder_states": [*encoder_out["encoder_states"]]}
         reordered = super().reorder_encoder_out(own, new_order)

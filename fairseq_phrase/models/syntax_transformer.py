@@ -1,4 +1,4 @@
-"""Translation: fairseq's Transformer with a registered encoder, whose batches carry parses."""
+"""The translation model: fairseq's Transformer with a registered encoder; its batches carry parses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
         task: fairseq's task.
 
     Raises:
-        UserError: the task or its data have no such parses, or the options contradict one another.
+        UserError: the task or its data lack the parses, or the options contradict one another.
     """
     needed = list(method.parse_fields(cfg))
     cfg.count_labels = lambda field: len(task.label_dictionary(field))
@@ -39,9 +39,10 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
 
 
 class SyntaxTransformerModel(TransformerModelBase):
-    """fairseq's Transformer with an encoder over parses; to the decoder nothing has changed.
+    """fairseq's Transformer with an encoder that reads parses; the decoder is fairseq's.
 
-    :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass of every encoder.
+    :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass for every encoder. An encoder
+    may bring a decoder of its own.
 
     Attributes:
         method: the registered encoder.
@@ -59,7 +60,7 @@ class SyntaxTransformerModel(TransformerModelBase):
         """Build the model, and ask the task for the parses that it needs.
 
         Raises:
-            UserError: the task or its data have no such parses, or the options contradict one another.
+            UserError: the task or its data lack the parses, or the options contradict one another.
         """
         cfg = nested_config(cfg)
         require_parses(cls.method, cfg, task)

@@ -1,4 +1,4 @@
-"""What beam search does to sentences: several rows for each, of which some finish early."""
+"""Rows of sentences in beam search: a sentence has several rows, and some finish early."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ["regroup"]
 
 
 def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
-    """Tell how sentences move when rows do, where each sentence has so many rows side by side.
+    """Compute how sentences move when beam search moves their rows.
 
-    fairseq's search reorders rows, one for each hypothesis. What belongs to a sentence is the same
-    for all its rows, and need be kept only once as long as they stand together.
+    fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
+    rows. They are kept only once, as long as the rows of the sentence are adjacent.
 
     Args:
-        new_order: the row that each new row was.
+        new_order: for each new row, the index of the old row.
             Shape: (new rows,), int64
         sentences: number of sentences.
-        beams: rows of each of them.
+        beams: number of adjacent rows of each sentence.
 
     Returns:
-        The sentence that each new sentence was (shape (new sentences,), int64; None where nothing
-        moves), and how many rows each has. Where rows of a sentence do not stand together, every row
-        becomes a sentence of its own.
+        For each new sentence, the index of the old sentence (shape (new sentences,), int64; None if
+        nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
+        row becomes a sentence of its own.
     """
     source = new_order if beams == 1 else new_order // beams
     rows = len(source)

@@ -23,14 +23,14 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 
 
 class TreeCrossAttention(MultiheadAttention):
-    """fairseq's cross-attention over all nodes of the source, nonterminals' values accumulated.
+    """fairseq's cross-attention over all source nodes; the values of nonterminals are accumulated.
 
-    Keys and accumulated values are computed once per sentence, however many rows of a beam attend to
-    it, and kept in fairseq's incremental state while decoding.
+    Keys and accumulated values are computed once per sentence, for all rows of its beam. During decoding
+    they are kept in fairseq's incremental state.
 
     Args:
         accumulation: accumulates the values; None leaves them as they are.
-        **options: those of fairseq's ``MultiheadAttention``.
+        **options: arguments of fairseq's ``MultiheadAttention``.
     """
 
     def __init__(self, accumulation: HierarchicalAccumulation | None, **options: Any):
@@ -52,13 +52,13 @@ class TreeCrossAttention(MultiheadAttention):
         """Attend to the source. Time-first, as fairseq's decoder layer calls it.
 
         Args:
-            query: target states, a sentence's rows side by side.
+            query: target states; the rows of a sentence are adjacent.
                 Shape: (target tokens, sentences * beams, width)
-            key: node states of the source, leaves first; not looked at where the incremental state
-                holds what was made of them.
+            key: node states of the source, leaves first; ignored if the incremental state already holds
+                the keys and values computed from them.
                 Shape: (nodes, sentences, encoder width)
             value: not used, as in fairseq: the same as ``key``.
-            key_padding_mask: the trees, which fairseq hands on under this name.
+            key_padding_mask: the trees, which fairseq passes under this name.
             incremental_state: see fairseq.
             need_weights: also return the weights' mean over the heads.
             static_kv: not used: the source never changes.
@@ -79,7 +79,7 @@ class TreeCrossAttention(MultiheadAttention):
         if incremental_state is not None:
             source["beams"] = torch.tensor(beams)
             self._set_input_buffer(incremental_state, source)
-        # The rows of a sentence attend to the same nodes: they are further queries.
+        # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
         drops = self.training or self.dropout_module.apply_during_inference
@@ -104,7 +104,7 @@ class TreeCrossAttention(MultiheadAttention):
 
         Returns:
             ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
-            ``prev_bias``, which keeps padding out, of shape (sentences, 1, 1, nodes).
+            ``prev_bias``, which excludes padding, of shape (sentences, 1, 1, nodes).
         """
         projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
@@ -124,11 +124,11 @@ class TreeCrossAttention(MultiheadAttention):
     def reorder_incremental_state(
         self, incremental_state: IncrementalState | None, new_order: Tensor
     ) -> IncrementalState | None:
-        """Reorder what is kept of the source, as beam search wants its rows.
+        """Reorder the kept keys and values of the source for beam search.
 
         Args:
             incremental_state: see fairseq.
-            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:
@@ -176,8 +176,8 @@ class TreeDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Any]]]:
         """Decode without the output projection.
 
-        fairseq's function hands what stands under ``encoder_padding_mask`` on to the layers' cross-
-        attention and looks at it nowhere else: here that is the :class:`TreeBatch`.
+        fairseq's function passes ``encoder_padding_mask`` to the layers' cross-attention and does not use
+        it otherwise. Here it is the :class:`TreeBatch`.
 
         Args:
             prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
@@ -186,8 +186,8 @@ class TreeDecoder(TransformerDecoderBase):
             **kwargs: see fairseq.
 
         Returns:
-            What fairseq returns. ``attn`` is over the leaves alone, as its users (alignments, unknown
-            words, ensembles) expect one column for each source token; ``node_attn`` is over all nodes.
+            What fairseq returns. ``attn`` is over the leaves only, because its users (alignments, unknown
+            words, ensembles) expect one column for each source token. ``node_attn`` is over all nodes.
             Shapes: ``(rows, target tokens, leaves)`` and ``(rows, target tokens, nodes)``.
         """
         (tree,) = encoder_out["tree"]

@@ -23,7 +23,7 @@ class TreeOptions:
     tree_convention: ChoiceEnum(list(CONVENTIONS)) = field(  # type: ignore[valid-type]
         default="paper",
         metadata={
-            "help": "accumulate as the paper says, or as the authors' code does: the leaf is not "
+            "help": "accumulate as in the paper, or as in the authors' code (released): the leaf is not "
             "counted in the average, vertical indices count from the root, leaf weights have a bias"
         },
     )
@@ -38,17 +38,19 @@ class TreeOptions:
     )
     no_subtree_masking: bool = field(
         default=False,
-        metadata={"help": "let every node of the encoder attend to all, not to its subtree alone"},
+        metadata={
+            "help": "let every node of the encoder attend to all nodes, not only to its subtree"
+        },
     )
     tree_encoder_only: bool = field(
         default=False,
         metadata={
-            "help": "accumulate in the encoder alone: the decoder attends to all nodes, and takes "
-            "their values as they are"
+            "help": "accumulate only in the encoder: the decoder attends to all nodes, and uses their "
+            "values unchanged"
         },
     )
     tree_one_label: bool = field(
-        default=False, metadata={"help": "one embedding for all constituents, whatever their label"}
+        default=False, metadata={"help": "use one embedding for all constituents, for every label"}
     )
 
 
@@ -59,7 +61,7 @@ def build_accumulation(
     return HierarchicalAccumulation(
         embed_dim=embed_dim,
         num_heads=num_heads,
-        # In the decoder, too, the leaves are the encoder's.
+        # The decoder's leaves are those of the encoder.
         leaf_dim=cfg.encoder.embed_dim,
         embeddings=not cfg.no_hierarchical_embeddings,
         max_vertical=cfg.tree_max_vertical,
@@ -69,10 +71,10 @@ def build_accumulation(
 
 
 def check_trees(cfg: Any) -> Sequence[str]:
-    """Check the options of trees, and name the parse fields that trees are made from.
+    """Check the options of trees, and return the parse fields that trees are made from.
 
     Raises:
-        UserError: the options make no sense with trees.
+        UserError: the options cannot be used with trees.
     """
     for side in ("encoder", "decoder"):
         width, heads = (

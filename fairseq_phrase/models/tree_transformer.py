@@ -20,7 +20,7 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
 class TreeEncoderLayer(SyntaxEncoderLayer):
-    """fairseq's encoder layer over the nodes of trees; all of them share its parameters. Batch-first."""
+    """fairseq's encoder layer over the nodes of trees; all nodes share its parameters. Batch-first."""
 
     time_first = False
 
@@ -53,8 +53,8 @@ class TreeEncoder(SyntaxEncoder):
     ``--arch tree_transformer`` and its presets.
 
     Args:
-        cfg: fairseq's options with those of trees, and ``count_labels``, which returns the number of
-            labels of a parse field.
+        cfg: fairseq's options, those of trees, and ``count_labels``, a function that returns the number
+            of labels of a parse field.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """
@@ -74,14 +74,14 @@ class TreeEncoder(SyntaxEncoder):
             parse: the batch's words and constituents, children before parents.
 
         Raises:
-            ValueError: the batch carries no constituents, or they are not those of trees.
+            ValueError: the batch carries no constituents, or they do not form trees.
         """
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens))
 
     def first_states(
         self, src_tokens: Tensor, structure: TreeBatch, token_embeddings: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Embed leaves with their positions, and nonterminals by their labels without."""
+        """Embed leaves with their positions, and nonterminals by their labels without positions."""
         leaves, embedding = self.forward_embedding(src_tokens, token_embeddings)
         assert structure.labels is not None
         labels = structure.labels
@@ -101,7 +101,7 @@ class TreeEncoder(SyntaxEncoder):
         return structure.node_padding_mask
 
     def further_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:
-        """Hand the decoder the trees, and how many of its rows share a sentence."""
+        """Return the trees and the number of decoder rows of each sentence."""
         return {"tree": [structure], "beams": [1]}
 
     def node_members(self, src_tokens: Tensor, structure: TreeBatch) -> list[list[tuple[int, ...]]]:
@@ -116,14 +116,14 @@ class TreeEncoder(SyntaxEncoder):
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
     ) -> dict[str, list[Any]]:
-        """Reorder what :meth:`forward` returned, as beam search wants its rows.
+        """Reorder the output of :meth:`forward` for beam search.
 
-        A sentence stays single however many rows it has, so that the decoder accumulates it once;
-        ``beams`` is their number.
+        A sentence is kept once for all its rows, so that the decoder accumulates it once. ``beams`` is
+        the number of rows.
 
         Args:
             encoder_out: from :meth:`forward`; not changed.
-            new_order: the row that each new row was. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
         chosen, beams = regroup(new_order, tree.batch_size, beams)

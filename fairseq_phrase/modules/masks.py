@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 __all__ = ["additive"]
 
-# A mask's forms are forgotten with the mask.
+# Holds a mask's forms only as long as the mask itself.
 _made = WeakTensorKeyDictionary()
 
 
@@ -24,10 +24,10 @@ def additive(mask: None, dtype: torch.dtype) -> None: ...
 
 
 def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Turn a boolean mask into what is added to scores: 0 where it is True, -inf elsewhere.
+    """Turn a boolean mask into a summand of the scores: 0 where it is True, -inf elsewhere.
 
-    ``scaled_dot_product_attention`` would do so in every call. Here it is done once for a mask, which
-    all layers of a batch share.
+    ``scaled_dot_product_attention`` would convert the mask in every call. This function converts it
+    once, and all layers of a batch share the result.
 
     Args:
         mask: True where attention is allowed; None for everywhere.

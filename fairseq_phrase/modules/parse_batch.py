@@ -1,4 +1,4 @@
-"""The parses of a padded batch, as one validated object on its way from collater to encoder."""
+"""The parses of a padded batch: one validated object that goes from the collater to the encoder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["ParseBatch"]
 class ParseBatch:
     """The parses of a batch's sentences, a tensor for each field.
 
-    fairseq's ``net_input`` carries the tensors by name, ``src_words`` for the field ``words``; an
-    encoder takes them as this object.
+    fairseq's ``net_input`` carries the tensors by name: ``src_words`` for the field ``words``. An
+    encoder receives them as this object.
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
@@ -48,7 +48,7 @@ class ParseBatch:
                 raise ValueError(
                     f"{PREFIX}{name}: expected shape {shape}, got {tuple(tensor.shape)}"
                 )
-            # Fields agree in the batch, and those that count the same things in their number.
+            # All fields have the same batch size. Fields that count the same things have one length.
             for axis, size in zip(axes[:2], tensor.shape, strict=False):
                 other, expected = sizes.setdefault(axis, (name, size))
                 if size != expected:
@@ -62,7 +62,7 @@ class ParseBatch:
         """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, ….
 
         Raises:
-            ValueError: see the class; also where an argument is no parse field.
+            ValueError: see the class; also if an argument is not a parse field.
         """
         return cls(
             {

@@ -1,4 +1,4 @@
-"""Half precision is too coarse to add up in."""
+"""Precision of sums: half precision is too coarse for them."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["upcast"]
 
 
 def upcast(values: Tensor) -> Tensor:
-    """Go from half to single precision, in which sums are taken; double stays as it is."""
+    """Convert half to single precision, in which sums are computed; keep double precision."""
     return values if values.dtype == torch.float64 else values.float()

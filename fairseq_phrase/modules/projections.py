@@ -15,21 +15,21 @@ __all__ = ["initialize_projections", "project", "project_heads"]
 def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor]:
     """Apply several projections to the same states as one product.
 
-    The projections keep their own parameters. One product launches fewer kernels than one each, forward
-    and backward, and needs no more arithmetic.
+    The projections keep their own parameters. One product launches fewer kernels than one product for
+    each, forward and backward, and needs the same arithmetic.
 
     Args:
         states: Shape: (..., width)
-        projections: such as those of queries, keys and values.
+        projections: for example, those of queries, keys and values.
 
     Returns:
         Each projection's output, views of one tensor.
         Shape of each: (..., output width)
     """
     if any(projection._forward_pre_hooks for projection in projections):
-        # Quantization noise is a hook on each.
+        # Quantization noise is a hook on each projection, so each must be called.
         return [projection(states) for projection in projections]
-    # Whole projections one after the other: their gradients are contiguous then, and not copied.
+    # Concatenate whole projections: their gradients are then contiguous and need no copy.
     weight = torch.cat([projection.weight for projection in projections])
     biases = [projection.bias for projection in projections]
     bias = None

@@ -95,7 +95,7 @@ def test_checkpoints_whose_leaf_weights_came_from_projected_values_are_refused_b
             state["model"][name.removesuffix(".weight")] = state["model"].pop(name)[:, :16].clone()
     path = tmp_path / "checkpoint_last.pt"
     torch.save(state, path)
-    message = "error: this checkpoint is of an earlier version"
+    message = "error: an earlier version of fairseq_phrase made this checkpoint"
     task = [tree_data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--cpu"]
     for printed in (
         run("fairseq-generate", *task, "--path", path, expect=1),

@@ -259,7 +259,7 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
         ({"structural_clip": -1}, "--structural-clip -1: expected 1 or more"),
         (
             {"sequential_relative": True, "encoder_xformers_att_config": "{}"},
-            "--encoder-xformers-att-config has no relative positions",
+            "--encoder-xformers-att-config does not support relative positions",
         ),
     ],
 )

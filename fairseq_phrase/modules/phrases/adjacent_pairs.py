@@ -23,8 +23,8 @@ __all__ = [
 class PhraseEdges(NamedTuple):
     """The pairs of adjacent nodes of a batch (eq. 4), sorted by query.
 
-    Node ``i`` of sentence ``b`` has the flat index ``b * num_nodes + i``. Both directions of a
-    pair and the pair of each node with itself, padded nodes too, are listed.
+    Node ``i`` of sentence ``b`` has the flat index ``b * num_nodes + i``. The list has both
+    directions of each pair, and the pair of each node with itself, also for padded nodes.
 
     Attributes:
         query: flat index of the node that attends.
@@ -49,7 +49,7 @@ class AdjacentPairs(Protocol):
         ...
 
     def max_edges(self, padding_mask: Tensor) -> int:
-        """Return the number of pairs, or a bound of it that costs nothing."""
+        """Return the number of pairs, or an upper bound that is cheap to compute."""
         ...
 
     def to(self, device: torch.device | str) -> AdjacentPairs:
@@ -59,7 +59,7 @@ class AdjacentPairs(Protocol):
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """Pairs that were listed when the phrases were found.
+    """Adjacent pairs as an explicit list.
 
     Attributes:
         listed: all of them.
@@ -109,7 +109,7 @@ class NgramLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class NgramPairs:
-    """Pairs of token n-grams, which follow from the layout of the nodes alone.
+    """Pairs of token n-grams, computed from the layout of the nodes.
 
     Attributes:
         levels: the nodes of each size, from size 1.
@@ -149,7 +149,7 @@ class NgramPairs:
         """Count the pairs as if nothing were padding."""
         pairs = padding_mask.size(1)
         for size, _, length in self.levels:
-            # Its parts of size p are size - p + 1; both directions.
+            # An n-gram has size - p + 1 parts of size p. Count both directions.
             pairs += 2 * length * sum(size - part + 1 for part in range(1, size))
         return padding_mask.size(0) * pairs
 
@@ -159,7 +159,7 @@ class NgramPairs:
 
 
 def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
-    """Keep the existing ones of candidate pairs (query, key, exists) and sort them by query."""
+    """Keep those candidate pairs (query, key, exists) that exist, sorted by query."""
     query, key, exists = (
         torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pairs, strict=True)
     )
@@ -169,7 +169,7 @@ def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
 
 
 def count(index: Tensor, length: int) -> Tensor:
-    """Count how often each of ``length`` indices occurs, without bincount's wait for a GPU."""
+    """Count how often each of ``length`` indices occurs; unlike bincount, do not wait for the GPU."""
     return torch.zeros(length, dtype=torch.int64, device=index.device).scatter_add(
         0, index, torch.ones_like(index)
     )

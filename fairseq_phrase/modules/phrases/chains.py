@@ -1,8 +1,8 @@
 """Phrases as chains along a successor: word n-grams and dependency chains.
 
-The successor is the next word or the head. The phrase of size l that begins at w holds
-``w, s(w), ..., s^(l-1)(w)``, and the smaller phrases inside it are exactly its shorter pieces, so
-the pairs of eq. 4 can be listed in O(N k^2) and no two nodes need comparing.
+The successor s of a word is the next word or the head. The phrase of size l that begins at w holds
+``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter pieces. So the
+pairs of eq. 4 are listed in O(N k^2), without comparing nodes with each other.
 
 The functions trust their input's types and shapes:
 :mod:`fairseq_phrase.modules.phrases.sources` checks them.
@@ -28,7 +28,7 @@ def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[T
     Raises:
         ValueError: if a word index is out of range or skipped.
     """
-    # A sentence has at most as many words as tokens; taking that bound spares a device sync.
+    # A sentence has at most as many words as tokens. This bound avoids a device sync.
     batch, max_words = words.shape
     counts = _count_tokens(words, max_words)
     following = torch.arange(1, max_words + 1, device=words.device).expand(batch, max_words)
@@ -100,7 +100,7 @@ def _chain_nodes(
         padding_mask: Shape: (batch, tokens)
         max_length: most words in a chain, k.
         single_words: whether a word of several subwords is a phrase of its own.
-        faults: what may be wrong with the input, and where it is.
+        faults: possible faults of the input: a message, and True at the words that have the fault.
             Shape of each: (batch, words)
 
     Returns:
@@ -115,12 +115,12 @@ def _chain_nodes(
     path = _follow(successor, max_length)
     has_tokens = counts[:, :num_words] > 0
     exists = [(counts[:, :num_words] > 1) & single_words, *(word < num_words for word in path[1:])]
-    # A chain of every size contributes each of its words once.
+    # Each chain, of any size, contributes each of its words once.
     sizes = [size for size in range(1, len(path) + 1) for _ in range(size)]
     chain_words = torch.stack([path[i] for size in range(1, len(path) + 1) for i in range(size)], 1)
     member_counts = counts.gather(1, chain_words.flatten(1)).view(chain_words.shape)
     member_counts = member_counts * torch.stack([exists[size - 1] for size in sizes], dim=1)
-    # Number the phrases of each sentence through, so that no slot is wasted.
+    # Number the phrases of a sentence consecutively over all sizes, so that no slot is wasted.
     is_phrase = torch.stack(exists, dim=1).flatten(1)
     rank = is_phrase.cumsum(1) - 1
 
@@ -129,7 +129,7 @@ def _chain_nodes(
         ("a token's word index is out of range", words >= num_words),
         ("a word index is skipped", has_tokens & ~pad(has_tokens[:, :-1], (1, 0), value=True)),
     ]
-    # The one transfer from the device: the numbers that sizes of tensors depend on.
+    # The only transfer from the device: the numbers that determine sizes of tensors.
     numbers = [is_phrase.sum(1).max(), member_counts.sum()]
     numbers += [fault.any().long() for _, fault in faults]
     num_phrases, num_members, *found = torch.stack(numbers).tolist()
@@ -215,9 +215,9 @@ def _chain_tokens(
         num_members: their sum.
 
     Returns:
-        Flat indices, into ``chain_words`` and into ``words``, of every membership.
+        For every membership, its flat indices into ``chain_words`` and into ``words``.
     """
-    # Sorted by word, the tokens of a word are a run, of which each membership takes one.
+    # Sorted by word, the tokens of a word form a run. Each membership takes one token of the run.
     column = words.masked_fill(words < 0, counts.size(1) - 1)
     sentence = torch.arange(words.size(0), device=words.device)[:, None]
     by_word = (sentence * counts.size(1) + column).view(-1).argsort(stable=True)

@@ -1,4 +1,4 @@
-"""Attention along the list of adjacent pairs: time and memory grow with their number alone."""
+"""Attention along the list of adjacent pairs: time and memory are linear in the number of pairs."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ def _accumulator(states: Tensor) -> torch.dtype:
 
 
 def _parts(index: Tensor, states: Tensor) -> list[slice]:
-    """Cut a list of pairs into runs whose rows fit the processor's cache, or bound the memory."""
+    """Cut a list of pairs into runs; on a CPU the rows of a run fit its cache, else memory is bounded."""
     size = for_device(EDGES_AT_ONCE, states)
     return [slice(start, start + size) for start in range(0, len(index), size)]

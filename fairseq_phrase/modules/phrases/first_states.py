@@ -24,8 +24,8 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
         states: token states.
             Shape: (batch, tokens, width)
         phrases: the nodes.
-        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or what learns
-            them, :class:`PooledPhrases` or :class:`EndsOfPhrases`.
+        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
+            that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`.
 
     Returns:
         Shape: (batch, nodes, width)
@@ -57,10 +57,10 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
 
 
 class PooledPhrases(nn.Module):
-    """First states that weigh the phrases' tokens, each head its own part of the states.
+    """First states that are weighted means of the phrases' tokens, in each head's part of the states.
 
     A token's weight is a softmax, over the phrase's tokens, of a linear function of its state. The
-    function starts at 0, and so the first states at the tokens' mean.
+    function starts at 0, so the first states start as the mean of the tokens.
 
     Args:
         width: model width d.

@@ -16,12 +16,12 @@ Setting = TypeVar("Setting")
 
 
 def for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
-    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
+    """Look up the setting for a device; devices that were not measured get the setting of CUDA."""
     return choices.get(on.device.type, choices["cuda"])
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a hadamard row needs of the nodes outside its phrases.
+    """Return what a hadamard row needs to know about the nodes outside its phrases.
 
     Returns:
         The number of unpadded nodes that are not adjacent, of shape (batch, nodes); whether
@@ -29,7 +29,7 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
         sum of all unpadded values, of shape (batch, heads, 1, head width).
     """
     is_node = ~phrases.padding_mask
-    # A padded node's one neighbour is itself, which is none of the unpadded nodes.
+    # The only neighbour of a padded node is itself, which is not an unpadded node.
     inside = phrases.degrees * is_node
     outside = is_node.sum(1, keepdim=True) - inside
     total = upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
@@ -37,14 +37,14 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
 
 
 def shift_scores(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the zeros of the pairs outside into the rows' largest score.
+    """Include the zero scores of the pairs outside in the rows' largest score.
 
-    Where there is no pair outside there is no zero either, and counting one would let all
-    exponentials of a row of very negative scores vanish.
+    A row without pairs outside has no zero score. If one were included, all exponentials of a row of
+    very negative scores would vanish.
 
     Returns:
-        What to subtract from a row's scores, and the exponential of a score 0 thereafter, which
-        is 0 where no pair needs it.
+        The number to subtract from a row's scores; and the exponential of a zero score after the
+        subtraction, 0 in rows without pairs outside.
     """
     has_zero = outside > 0
     at_least_zero = maximum.clamp(min=0)

@@ -1,8 +1,8 @@
 """Attention within phrases (eq. 4-7) and, with ``mask="all"``, between all nodes (eq. 2-3).
 
-All of it is defined by the dense N x N form, which is also fastest for short inputs. Long inputs
-take an equal form whose time and memory grow linearly with length: ``edges`` goes along the list of
-adjacent pairs. :func:`choose_path` alone decides.
+The dense N x N form is the definition, and the fastest for short inputs. For long inputs the ``edges``
+form computes the same along the list of adjacent pairs: its time and memory grow linearly with length.
+:func:`choose_path` decides between the two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 MASKS = ("subset", "hadamard", "all")
-#: What the output of an attention starts with: as it is, a projection that is zero, or a factor of 0.
+#: How the output starts: unchanged, with an output projection of zeros, or with a factor of 0.
 GATES = ("none", "zero", "scalar")
 PATHS = ("dense", "edges")
 
@@ -71,7 +71,7 @@ def subset_attention(
     path: str | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Attend from each node to the nodes it is adjacent to (eq. 5 as its text means it, without σ).
+    """Attend from each node to the nodes adjacent to it (eq. 5 as the paper's text says, without σ).
 
     Args:
         query: Shape: (batch, heads, nodes, head width)
@@ -85,7 +85,7 @@ def subset_attention(
             Shape: (heads, positions)
 
     Returns:
-        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+        Shape: (batch, heads, nodes, head width). Values at padded nodes are finite.
     """
     path = _check_path(path or choose_path(phrases))
     if path == "edges":
@@ -114,8 +114,8 @@ def hadamard_attention(
     Pairs outside a phrase keep the score 0 and so the weight exp(0) before normalization: every
     unpadded node leaks into every other. A padded node sees itself and all unpadded nodes.
 
-    Dropout, by decision, falls on the weights of adjacent pairs only: the leak is one number
-    shared by all other pairs, and so it stays whichever path is taken.
+    *Decision*: dropout applies to the weights of adjacent pairs only. All other pairs share one
+    weight, which is never dropped, so both paths give the same.
 
     Args:
         query: Shape: (batch, heads, nodes, head width)
@@ -126,7 +126,7 @@ def hadamard_attention(
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
 
     Returns:
-        Shape: (batch, heads, nodes, head width). Padded nodes hold something finite.
+        Shape: (batch, heads, nodes, head width). Values at padded nodes are finite.
     """
     path = _check_path(path or choose_path(phrases))
     if path == "dense":
@@ -160,7 +160,7 @@ def all_attention(
 def attention_weights(
     query: Tensor, key: Tensor, phrases: PhraseBatch, mask: str, bias: Tensor | None = None
 ) -> Tensor:
-    """Return the attention weights themselves, N x N: the definition, and slow for long inputs.
+    """Return the N x N attention weights by their definition; slow for long inputs.
 
     Args:
         query: Shape: (batch, heads, nodes, head width)
@@ -205,14 +205,14 @@ class PhraseAttention(nn.Module):
             other nodes keep the score 0; ``all`` attends to all nodes.
         bias: whether the four projections have biases.
         gate: ``none``; ``zero`` starts with an output projection of zeros; ``scalar`` multiplies the
-            output by a learned number, at first 0.
-        relative_clip: with ``subset``, the largest relative position of a part in its phrase, each of
-            which has a learned number in each head, at first 0, that is added to the scores; 0 for
-            none.
+            output by a learned number that starts at 0.
+        relative_clip: with ``subset``, the largest relative position of a part in its phrase. Each
+            position has a learned number in each head, which starts at 0 and is added to the scores.
+            0 means no relative positions.
 
     Raises:
-        ValueError: if d is no multiple of h, a name is unknown, or relative positions are asked for
-            with another mask than ``subset``.
+        ValueError: if d is not a multiple of h, a name is unknown, or ``relative_clip`` is given
+            with a mask other than ``subset``.
     """
 
     def __init__(
@@ -279,14 +279,14 @@ class PhraseAttention(nn.Module):
             states: node states.
                 Shape: (batch, nodes, width)
             phrases: the nodes and which of them are adjacent.
-            need_weights: also return the weights, which takes a slower way.
+            need_weights: also return the weights, which is slower.
 
         Returns:
             The attended states, of shape (batch, nodes, width), and the weights before dropout, of
             shape (batch, heads, nodes, nodes), or None.
 
         Raises:
-            ValueError: if the states are not those of the batch's nodes.
+            ValueError: if the states do not fit the batch's nodes.
         """
         if states.shape[:2] != phrases.padding_mask.shape:
             raise ValueError(
@@ -316,7 +316,7 @@ class PhraseAttention(nn.Module):
 
 
 def _clip(bias: Tensor) -> int:
-    """Tell the largest relative position that a table of biases has a column for."""
+    """Return the largest relative position that has a column in a table of biases."""
     return bias.size(1) // 2 - 1
 
 
@@ -327,12 +327,12 @@ def _check_path(path: str) -> str:
 
 
 def _scores(query: Tensor, key: Tensor) -> Tensor:
-    """Return QK^T/√d in single precision or better; scaled first, for the range of float16."""
+    """Return QK^T/√d in single precision or better; scale first, because float16 may overflow."""
     return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
 
 
 def _excluded(phrases: PhraseBatch) -> Tensor:
-    """Return the pairs that eq. 5 does not see: padded keys, but not a node itself.
+    """Return the pairs that eq. 5 excludes: padded keys, except for the node itself.
 
     Shape: (batch, 1, nodes, nodes)
     """

@@ -1,4 +1,4 @@
-"""The phrases of a padded batch as nodes beside its tokens: a container, made once a batch."""
+"""A container for the phrases of a padded batch, as nodes beside its tokens; made once per batch."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ __all__ = ["PhraseBatch"]
 
 
 class PhraseBatch:
-    """The nodes of a padded batch: its n token positions, then slots for phrases, N in all.
+    """The N nodes of a padded batch: its n token positions, then slots for phrases.
 
     A phrase source (:mod:`fairseq_phrase.modules.phrases.sources`) makes it, and all layers share it.
-    Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node,
-    padded or not, is adjacent to itself, so that no softmax is empty; padded nodes are adjacent to
-    nothing else.
+    Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node is
+    adjacent to itself, so that no softmax is empty. Padded nodes are adjacent to themselves only.
 
     Args:
         padding_mask: True at padded nodes: padded tokens and slots without a phrase.
@@ -83,7 +82,7 @@ class PhraseBatch:
             pairs=self.pairs.to(device),
         )
 
-    # What follows from the pairs is made when a layer first asks for it.
+    # The following are computed from the pairs when a layer first needs them.
 
     @cached_property
     def edges(self) -> PhraseEdges:
@@ -106,10 +105,10 @@ class PhraseBatch:
 
     @cached_property
     def key_mask(self) -> Tensor | None:
-        """The keys that phase 1 attends to, None for all. Shape: (batch, 1, 1, nodes).
+        """The keys that phase 1 attends to; None for all. Shape: (batch, 1, 1, nodes).
 
-        A sentence that is all padding attends to its padding: its states are never read, but a NaN
-        among them would reach the gradients.
+        A sentence that is all padding attends to its padding. Its states are never read, but a NaN
+        in them would reach the gradients.
         """
         if not bool(self.padding_mask.any()):
             return None
@@ -157,7 +156,7 @@ class PhraseBatch:
         )
 
     def part_positions(self, clip: int) -> Tensor:
-        """Number where adjacent nodes are in one another; of no meaning where they are not adjacent.
+        """Number the relative positions of adjacent nodes; undefined where they are not adjacent.
 
         Args:
             clip: as for :func:`~fairseq_phrase.modules.phrases.part_positions.number_parts`.
@@ -188,7 +187,7 @@ class PhraseBatch:
         """List the tokens of each node of each sentence.
 
         Returns:
-            For each sentence N sorted tuples of token positions, empty at padded nodes.
+            For each sentence, N sorted tuples of token positions; empty at padded nodes.
         """
         is_node = (~self.padding_mask).tolist()
         tokens: list[list[list[int]]] = [

@@ -1,9 +1,9 @@
-"""Where phrases stand in the sentence and in its dependency tree.
+"""Positions of phrases in the sentence and in its dependency tree.
 
-*Decision* (no paper has it): a phrase stands where its highest word stands, the leftmost of several.
-So it takes the smallest depth of its words, and its relative positions are those of the first subword
-of that word: a phrase and its highest word are at 0 from each other, and two phrases are related as
-their highest words are.
+*Decision* (no paper has it): a phrase has the position of its highest word, the leftmost if several
+words are equally high. Its depth is the smallest depth of its words. Its relative positions are those
+of the first subword of its highest word. So a phrase has the relative position 0 to its highest word,
+and two phrases have the relative position of their highest words.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PositionedPhrases(PhraseBatch):
 
     Args:
         phrases: the nodes.
-        depths: depth of each token in its tree; 0 for all where there is no tree, and then a phrase
-            stands where its first token stands.
+        depths: depth of each token in its tree; 0 for all tokens without a tree, and then a phrase
+            has the position of its first token.
             Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.
             Shape of each: (batch or 1, tokens, tokens), int64
@@ -35,7 +35,7 @@ class PositionedPhrases(PhraseBatch):
     Attributes:
         depths: depth of each node; 0 at padding.
             Shape: (batch, nodes), int64
-        relative: the nodes' relative positions; None where there is no kind of them.
+        relative: the nodes' relative positions; None if no kind of them is given.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class PositionedPhrases(PhraseBatch):
         return PositionedPhrases(super().tokens, *self._of_tokens)
 
     def _places(self, depths: Tensor) -> Tensor:
-        """Find the token at whose place each node stands. Shape: (batch, nodes), int64."""
+        """Find the token whose position each node has. Shape: (batch, nodes), int64."""
         batch, num_tokens = depths.shape
         own = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
         phrase, token = self.memberships
-        # Of a phrase's tokens the smallest in this order is the leftmost of the highest.
+        # The phrase's smallest token in this order is the leftmost of its highest tokens.
         order = (depths * num_tokens + own).view(-1)[token]
         smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))
         smallest.scatter_reduce_(0, phrase, order, "amin", include_self=False)
@@ -76,7 +76,7 @@ class PositionedPhrases(PhraseBatch):
 
 
 def _between(places: Tensor, relative: Tensor) -> Tensor:
-    """Look the relative positions of nodes up in those of tokens. Shape: (batch, nodes, nodes)."""
+    """Look up the relative positions of nodes in those of tokens. Shape: (batch, nodes, nodes)."""
     relative = relative.expand(len(places), -1, -1)
     queries = relative.gather(1, places[:, :, None].expand(-1, -1, relative.size(2)))
     return queries.gather(2, places[:, None, :].expand(-1, queries.size(1), -1))

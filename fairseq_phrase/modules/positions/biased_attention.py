@@ -15,18 +15,18 @@ __all__ = ["HeadsAttention", "biased_attention", "masked_keys", "pair_bias"]
 
 
 def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
-    """Return the keys that get no weight, None where all get some.
+    """Return the keys that get no weight; None if every key gets some.
 
     A sentence that is all padding attends to itself, so that no NaN reaches the gradients.
 
     Args:
-        padding_mask: True at padding; None where nothing is. Shape: (batch, tokens)
+        padding_mask: True at padding; None without padding. Shape: (batch, tokens)
     """
     return None if padding_mask is None else padding_mask & ~padding_mask.all(1, keepdim=True)
 
 
 class _PairBias(torch.autograd.Function):
-    """Look numbers up for all pairs; the gradient is added up without a vector per pair."""
+    """Look up a number for every pair; the gradient is summed without a vector for each pair."""
 
     @staticmethod
     def forward(ctx, table: Tensor, index: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class _PairBias(torch.autograd.Function):
 
 
 def pair_bias(table: Tensor, index: Tensor) -> Tensor:
-    """Give every pair, in every head, the number of its kind.
+    """Look up the number of each pair's kind, in every head.
 
     Args:
         table: a number for each head and kind of pair.
@@ -81,7 +81,7 @@ def biased_attention(
         bias: -inf where a query may not attend; no row may be all -inf.
             Shape: broadcasts to (batch, heads, tokens, tokens)
         dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights, which takes a slower way.
+        need_weights: also return the weights, which is slower.
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
@@ -95,9 +95,9 @@ def biased_attention(
 
 
 class HeadsAttention(nn.Module):
-    """The projections of multi-head self-attention, for an attention of one's own. Time-first.
+    """The projections of multi-head self-attention: a base class for attentions. Time-first.
 
-    They are named, ordered and initialized as in fairseq's ``MultiheadAttention``.
+    The projections are named, ordered and initialized as in fairseq's ``MultiheadAttention``.
 
     Args:
         embed_dim: model width d.
@@ -106,7 +106,7 @@ class HeadsAttention(nn.Module):
         bias: whether the four projections have biases.
 
     Raises:
-        ValueError: d is no multiple of h.
+        ValueError: d is not a multiple of h.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class HeadsAttention(nn.Module):
 
     @property
     def dropout_p(self) -> float:
-        """The probability with which a weight is dropped now."""
+        """The probability with which a weight is dropped now; 0 outside training."""
         return self.dropout if self.training else 0.0
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Absolute positions of tokens in their tree, alone or with those in the sentence (eq. 3, 5, 7).
+"""Absolute positions of tokens in the tree, alone or fused with positions in the sentence (eq. 3, 5, 7).
 
 Source: *Self-Attention with Structural Position Representations*, section 3;
 ``docs/structural_positions.md``.
@@ -35,13 +35,13 @@ def sinusoids(count: int, width: int) -> Tensor:
 
 
 class DepthEncoding(nn.Module):
-    """The encoding of tree depths, fused with that of places in the sentence where it is given.
+    """The encoding of tree depths; fused with the encoding of places in the sentence if there are places.
 
     Args:
         width: model width d.
-        max_depth: largest depth to prepare for; deeper ones are no error.
+        max_depth: largest depth to prepare for; larger depths still work.
         fusion: ``"tanh"`` for ``tanh(W_seq PE(seq) + W_stru PE(stru) + b)`` (eq. 7), or ``"add"``
-            for ``PE(seq) + PE(stru)``, without parameters; None where there will be no places.
+            for ``PE(seq) + PE(stru)``, without parameters; None if places are never given.
 
     Raises:
         ValueError: if the fusion is unknown.
@@ -72,12 +72,13 @@ class DepthEncoding(nn.Module):
     ) -> Tensor:
         """Encode depths, and places in the sentence if given.
 
-        There are far fewer depths and places than tokens: these are projected, then looked up.
+        A batch has far fewer depths and places than tokens. So depths and places are projected first,
+        and then looked up for each token.
 
         Args:
             depths: tree depth of each token.
                 Shape: (batch, tokens), int64
-            max_depth: no depth is larger; the number of tokens will do.
+            max_depth: an upper bound of the depths, for example the number of tokens.
             places: the token's place in its sentence, an index of ``place_encodings``.
                 Shape: (batch, tokens), int64
             place_encodings: PE(seq), of each place.

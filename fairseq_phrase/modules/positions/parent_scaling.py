@@ -1,4 +1,4 @@
-"""Parent-scaled attention: scores weighed by the distance of a key from the query's parent.
+"""Parent-scaled attention: scores are weighted by the distance of the key from the query's parent.
 
 Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware Self-Attention*
 (ACL 2020); ``docs/tree_relations.md``. With ``p_t`` the middle of the subwords of t's parent,
@@ -32,7 +32,7 @@ SCALINGS = ("multiply", "prior")
 def parent_middles(tree: TreePositions) -> Tensor:
     """Find the middle of the subwords of each token's parent: the mean of the first and the last.
 
-    The root is its own parent, and so is a token of no word (the end of sentence, padding).
+    The root is its own parent. A token of no word (the end of sentence, padding) is its own parent, too.
 
     Args:
         tree: the tokens' trees.
@@ -42,7 +42,7 @@ def parent_middles(tree: TreePositions) -> Tensor:
     """
     batch, num_tokens = tree.words.shape
     own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
-    # Tokens of no word go to a column of their own behind all words.
+    # Tokens of no word get an extra column after all words.
     column = tree.words.where(tree.is_word, tree.heads.size(1))
     empty = own.new_zeros(batch, tree.heads.size(1) + 1)
     first = empty.scatter_reduce(1, column, own, "amin", include_self=False)
@@ -53,7 +53,7 @@ def parent_middles(tree: TreePositions) -> Tensor:
 
 
 def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
-    """Compute what the distances from the parents do to the scores.
+    """Compute the factors or summands of the scores from the distances to the parents.
 
     Args:
         middles: p_t. Shape: (batch, tokens)
@@ -113,7 +113,7 @@ def parent_scaled_attention(
     neutral = 1.0 if scaling == "multiply" else 0.0
     scales = scales[:, None]
     if scaling == "prior" and query.dtype != torch.float64:
-        # Half precision would overflow far from the parent; so far away all weights are 0.
+        # Half precision would overflow far from the parent, where all weights are 0 anyway.
         scales = scales.clamp(min=torch.finfo(query.dtype).min / 4)
     # Shape: (batch, 1 or heads, tokens, tokens)
     scales = scales.to(query.dtype)
@@ -136,9 +136,9 @@ def parent_scaled_attention(
 
 
 class ParentScaledAttention(HeadsAttention):
-    """Multi-head self-attention, some heads of which are scaled. Time-first.
+    """Multi-head self-attention in which some heads are parent-scaled. Time-first.
 
-    It has no parameters besides the four projections, which are fairseq's.
+    Its only parameters are the four projections of fairseq's attention.
 
     Args:
         embed_dim: model width d.
@@ -150,7 +150,7 @@ class ParentScaledAttention(HeadsAttention):
         dropout: probability with which an attention weight is dropped in training.
 
     Raises:
-        ValueError: d is no multiple of h.
+        ValueError: d is not a multiple of h.
     """
 
     def __init__(

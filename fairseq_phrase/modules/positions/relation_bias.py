@@ -19,7 +19,7 @@ from fairseq_phrase.modules.positions.tree_relations import NUM_BUCKETS, TREE_RE
 
 __all__ = ["BIASES", "RelationAttention"]
 
-#: The kinds of relations that may be biased: those in the tree, in the sentence, or both.
+#: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
 
@@ -27,23 +27,24 @@ _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
 class RelationAttention(HeadsAttention):
     """Multi-head self-attention with relation biases. Time-first.
 
-    All numbers start at 0, and so attention without them.
+    All biases start at 0, so training starts from attention without biases.
 
     Args:
         embed_dim: model width d.
         num_heads: number of heads h, a divisor of d.
         kind: ``"tree"``, ``"sequence"`` or ``"both"``.
-        num_labels: number of dependency labels L, if parent and child pairs have a number for theirs.
+        num_labels: number of dependency labels L, if pairs of parent and child have a bias for their
+            label.
         dropout: probability with which an attention weight is dropped in training.
 
     Attributes:
         tree_bias: None without trees. Shape: (heads, relations)
-        label_bias: for the labels of parents, then of children; None without.
+        label_bias: for the labels of parents, then of children; None without labels.
             Shape: (heads, 2 L)
-        sequence_bias: None without. Shape: (heads, buckets)
+        sequence_bias: None without distances in the sentence. Shape: (heads, buckets)
 
     Raises:
-        ValueError: d is no multiple of h, or the kind is unknown.
+        ValueError: d is not a multiple of h, or the kind is unknown.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RelationAttention(HeadsAttention):
         return f"num_heads={self.num_heads}, kind={self.kind}, num_labels={self.num_labels}"
 
     def bias(self, tree: Tensor | None, buckets: Tensor | None) -> Tensor:
-        """Look the numbers of all pairs up.
+        """Look up the biases of all pairs.
 
         Args:
             tree: relations in the tree. Shape: (batch, tokens, tokens), int64
@@ -86,7 +87,7 @@ class RelationAttention(HeadsAttention):
             assert tree is not None
             table: Tensor = self.tree_bias
             if self.label_bias is not None:
-                # A labelled parent has the number of parents and that of its label.
+                # A labelled parent has two biases: that of parents and that of its label.
                 of_parents, of_children = self.label_bias.chunk(2, dim=1)
                 labelled = [
                     table[:, _PARENT, None] + of_parents, table[:, _CHILD, None] + of_children
@@ -117,7 +118,7 @@ class RelationAttention(HeadsAttention):
             buckets: from :func:`~fairseq_phrase.modules.positions.tree_relations.sentence_buckets`.
                 Shape: (1, tokens, tokens), int64
             masked: True at keys that get no weight. Shape: (batch, tokens)
-            need_weights: also return the weights, which takes a slower way.
+            need_weights: also return the weights, which is slower.
 
         Returns:
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of

@@ -5,11 +5,11 @@ Source: Shaw et al. 2018, *Self-Attention with Relative Position Representations
 
     e_ij = q_i · (k_j + a^K_ij) / √d_head,    z_i = Σ_j α_ij (v_j + a^V_ij)
 
-where a_ij is the row of a small table (2·clip + 1 rows, shared by the heads) that belongs to the
-relative position of j as seen from i. Several kinds have a table each, and their terms add up: R rows
-in all. ``q (a^K)^T`` is (n, R), and each pair takes from it what it needs, an additive bias. A query's
-weights, summed over the keys of each table row, are (n, R) again, and one product with the table is
-the value side.
+where a_ij is a row of a small table (2·clip + 1 rows, shared by the heads): the row of the relative
+position of j as seen from i. Each kind of position has a table, R rows in all, and the terms of the
+kinds are added. ``q (a^K)^T`` has the shape (n, R). Each pair looks up its number in it, which is an
+additive bias. For the value side, a query's weights are summed over the keys of each table row, which
+gives (n, R) again; the result is multiplied with the table a^V.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def relative_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Attend with relative positions (Shaw et al., eq. 3-4).
 
-    Its largest tensors are (batch, heads, n, n), as many as attention without positions has, and one
-    more for a moment. Fastest where batch and heads are next to each other in memory, that is for
-    views of a time-first tensor.
+    Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention
+    without positions, and one more for a short time. It is fastest if batch and heads are next to each
+    other in memory, as in views of a time-first tensor.
 
     Args:
         query: Shape: (batch, heads, tokens, head width)
@@ -50,8 +50,8 @@ def relative_attention(
         positions: the pairs' table rows, and which keys are padding.
         keys: the tables a^K, below one another.
             Shape: (R, head width)
-        values: the tables a^V; without them the positions are an additive bias alone, and
-            ``scaled_dot_product_attention`` does the rest.
+        values: the tables a^V; without them the positions are only an additive bias, and
+            ``scaled_dot_product_attention`` computes the rest.
             Shape: (R, head width)
         dropout_p: probability with which a weight is dropped, for values and tables alike.
         need_weights: also return the weights.
@@ -63,9 +63,9 @@ def relative_attention(
     batch, heads, _, width = query.shape
     # Scaled first, for the range of float16.
     query = query / math.sqrt(width)
-    # (tokens, batch, heads, R) for a moment: of a time-first query no copy is made.
+    # (tokens, batch, heads, R) for a short time: a time-first query is not copied.
     per_row = linear(query.permute(2, 0, 1, 3), keys).permute(1, 2, 0, 3)
-    # (batch * heads, tokens, tokens), and no view: the product is added in place.
+    # (batch * heads, tokens, tokens), not a view: the product is added in place.
     bias = spread(per_row, positions, masked=True, flat=True)
     if values is None and not need_weights:
         bias = bias.unflatten(0, (batch, heads))
@@ -90,13 +90,13 @@ class RelativeAttention(nn.Module):
     Args:
         embed_dim: model width d.
         num_heads: number of heads h, a divisor of d, which share the tables.
-        clips: for each kind of relative position its clip c, for a table of 2c + 1 rows.
+        clips: for each kind of relative position its clip c; its table has 2c + 1 rows.
         dropout: probability with which an attention weight is dropped in training.
         use_values: whether the positions have a value side (a^V), or only keys (a^K).
         bias: whether the four projections have biases.
 
     Raises:
-        ValueError: if d is no multiple of h, there is no kind, or a clip is less than 1.
+        ValueError: if d is not a multiple of h, ``clips`` is empty, or a clip is less than 1.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RelativeAttention(nn.Module):
             shape (batch, heads, tokens, tokens), or None.
 
         Raises:
-            ValueError: if the positions are of other tables.
+            ValueError: if the positions were made for other tables.
         """
         keys = _joined(self.relative_keys)
         values = None if self.relative_values is None else _joined(self.relative_values)

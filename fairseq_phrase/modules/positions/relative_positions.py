@@ -1,9 +1,9 @@
-"""The relative positions of all pairs of a batch, and the two ways between pairs and positions.
+"""The relative positions of all pairs of a batch, and the maps between pairs and table rows.
 
-A kind of relative position (sequential, structural) has a table of 2·clip + 1 rows; the tables of all
-kinds stand below one another as one of R rows, and every pair has one row of each kind.
-:func:`spread` goes from (n, R) to (n, n), :func:`collect` back. They are transposes of one another,
-and so each is the other's gradient.
+A kind of relative position (sequential, structural) has a table of 2·clip + 1 rows. The tables of all
+kinds are concatenated to one table of R rows. Every pair has one row of each kind.
+:func:`spread` maps (n, R) to (n, n), and :func:`collect` maps (n, n) to (n, R). They are transposes of
+one another, so each is the other's gradient.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["RelativePositions", "collect", "sequential_positions", "spread"]
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """Number the tokens as seen from each other by their order: i - j (eq. 4).
+    """Compute the relative positions of tokens in the sentence: i - j (eq. 4).
 
-    The sign is that of eq. 6. Shaw et al. count j - i, which numbers a table's rows the other way.
+    The sign is that of eq. 6. Shaw et al. count j - i, which reverses the order of a table's rows.
 
     Args:
         num_tokens: length n of the padded batch. Padding on the left moves all tokens alike.
@@ -39,14 +39,13 @@ def sequential_positions(num_tokens: int, device: torch.device | None = None) ->
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """All pairs of a padded batch with their table rows. Made once per batch, shared by all layers.
+    """The table rows of all pairs of a padded batch. Made once per batch, shared by all layers.
 
     Attributes:
-        rows: for each kind of relative position, the row of each pair in the kinds' tables put below
-            one another.
+        rows: for each kind of relative position, the row of each pair in the concatenated tables.
             Shape of each: (batch or 1, queries, keys), int64
         num_rows: number of rows R of all tables.
-        masked_keys: True at keys that get no weight; None where all get some.
+        masked_keys: True at keys that get no weight; None if every key gets some.
             Shape: (batch, keys)
         clips: the largest position of each kind, in the order of ``rows``.
     """
@@ -75,7 +74,8 @@ class RelativePositions:
                 Shape: (batch, tokens)
 
         Raises:
-            ValueError: if there is no kind or the kinds differ, or a tensor has a wrong type or shape.
+            ValueError: if there is no kind, if ``relative`` and ``clips`` have different kinds, or if a
+                tensor has a wrong type or shape.
         """
         if not clips or set(relative) != set(clips):
             raise ValueError(f"relative positions {[*relative]} do not fit tables {[*clips]}")
@@ -125,7 +125,7 @@ class _Spread(torch.autograd.Function):
     ) -> Tensor:
         ctx.positions, ctx.heads = positions, per_row.shape[:2]
         first, *others = positions.of_heads(per_row)
-        # What is returned must be no view, or nothing could be added to it in place.
+        # The result must not be a view: callers add to it in place.
         joined = per_row.new_empty(
             (first.size(0) * first.size(1), *first.shape[2:]) if flat else first.shape
         )
@@ -139,7 +139,7 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
-        # The softmax of a mask has left no gradient at masked keys.
+        # The gradient at masked keys is 0, because the softmax gave them no weight.
         pairs = gradients[0].view(*ctx.heads, *gradients[0].shape[-2:])
         return collect(pairs, ctx.positions), None, None, None
 
@@ -162,13 +162,13 @@ class _Collect(torch.autograd.Function):
 def spread(
     per_row: Tensor, positions: RelativePositions, *, masked: bool = False, flat: bool = False
 ) -> Tensor:
-    """Give every pair the sum of its table rows' values.
+    """Sum, for every pair, the values of its table rows.
 
     Args:
-        per_row: a value of each query and table row.
+        per_row: a value for each query and table row.
             Shape: (batch, heads, queries, R)
         positions: the pairs' rows.
-        masked: put -inf at masked keys: a bias for a softmax, and nothing else.
+        masked: set masked keys to -inf, for use as a bias before a softmax.
         flat: join batch and heads.
 
     Returns:
@@ -178,10 +178,10 @@ def spread(
 
 
 def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
-    """Sum a value of every pair over the keys of each table row; the transpose of :func:`spread`.
+    """Sum the pairs' values over the keys of each table row; the transpose of :func:`spread`.
 
     Args:
-        pairs: a value of each pair. Half precision is added up in single.
+        pairs: a value for each pair. Half precision is summed in single precision.
             Shape: (batch, heads, queries, keys)
         positions: the pairs' rows.
 

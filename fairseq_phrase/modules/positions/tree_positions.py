@@ -1,8 +1,8 @@
-"""Where the tokens of a padded batch stand in their dependency trees, computed on the device.
+"""Positions of a padded batch's tokens in their dependency trees, computed on the device.
 
 Source: *Self-Attention with Structural Position Representations*, section 3.1;
-``docs/structural_positions.md``. What :class:`~fairseq_phrase.syntax.dependency.DependencyTree` does
-for the words of one sentence is done here for the subwords of many.
+``docs/structural_positions.md``. :class:`~fairseq_phrase.syntax.dependency.DependencyTree` computes the
+same for the words of one sentence; this module does so for the subwords of a batch.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["TreePositions"]
 
 
 class TreePositions:
-    """The absolute structural positions of a batch's tokens (eq. 5), and from them the relative.
+    """The structural positions of a batch's tokens: absolute (eq. 5), and relative computed from them.
 
-    A token stands where its word stands. Tokens of no word (the end of sentence) stand one level
-    below the deepest word, and are related to all other tokens by rule 2 of eq. 6.
+    A token has the position of its word. Tokens of no word (the end of sentence) are one level below
+    the deepest word. Rule 2 of eq. 6 gives their positions relative to all other tokens.
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
             padding; words come in order.
             Shape: (batch, tokens)
         heads: 0-based index of each word's head; a root is its own head; -1 is padding. Of several
-            roots the later ones hang off the first.
+            roots, the later ones become dependents of the first.
             Shape: (batch, words)
         padding_mask: True at padded tokens, on either side.
             Shape: (batch, tokens)
@@ -47,8 +47,8 @@ class TreePositions:
         padding_mask: as given.
 
     Raises:
-        ValueError: if a tensor has a wrong type or shape or, where looking costs no wait for the
-            device, the heads are no trees over the tokens' words.
+        ValueError: if a tensor has a wrong type or shape; or if the heads are not trees over the
+            tokens' words, which is checked only where the check does not wait for the device.
     """
 
     def __init__(self, words: Tensor, heads: Tensor, padding_mask: Tensor) -> None:
@@ -64,7 +64,7 @@ class TreePositions:
         own_index = torch.arange(heads.size(1), device=heads.device)
         is_root = heads == own_index
         first_root = is_root.long().argmax(1, keepdim=True)
-        # Padding hangs off itself, where it disturbs nobody.
+        # Padding is its own head, so that it does not affect any word.
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if not heads.is_cuda:
             self._check_trees(heads)
@@ -86,7 +86,7 @@ class TreePositions:
         self.depths = torch.where(self.is_word, of_word, below_all).masked_fill(padding_mask, 0)
 
     def _check_trees(self, heads: Tensor) -> None:
-        # By NumPy: no kernel is launched for what a GPU never does.
+        # NumPy launches no kernels. This check never runs on a GPU.
         own = heads.numpy()
         count = (own >= 0).sum(1, keepdims=True)
         faults = {
@@ -98,17 +98,17 @@ class TreePositions:
                 raise ValueError(f"no dependency trees: {message} (indices are 0-based)")
 
     def relative(self, relation: str = "edge") -> Tensor:
-        """Number the tokens as seen from each other (eq. 6), in O(n²).
+        """Compute the relative positions of all pairs of tokens (eq. 6), in O(n²).
 
-        Subwords of one word are at 0 from each other. What ``relation`` means for two words stands in
-        :meth:`fairseq_phrase.syntax.dependency.DependencyTree.relative_positions`; tokens of no word
-        follow rule 2 whatever it is.
+        Subwords of one word have the relative position 0. For what ``relation`` means for two words, see
+        :meth:`fairseq_phrase.syntax.dependency.DependencyTree.relative_positions`. Tokens of no word
+        follow rule 2 for every ``relation``.
 
         Args:
             relation: ``"edge"``, ``"path"`` or ``"distance"``.
 
         Returns:
-            ``rel(i, j)`` for query token i and key token j, not clipped; of no meaning at padding.
+            ``rel(i, j)`` for query token i and key token j, not clipped; undefined at padding.
             Shape: (batch, tokens, tokens), int64
 
         Raises:
@@ -121,7 +121,7 @@ class TreePositions:
         difference = query_depths - key_depths
         size = query_depths + key_depths  # the path through the root
         if relation == "edge":
-            # At a token of no word: no head is -2, and no word -1.
+            # For a token of no word, the head is -2 and the word is -1.
             heads = self.heads.gather(1, self.word).masked_fill(~self.is_word, -2)
             is_head = heads[:, :, None] == self.words[:, None, :]
             in_line = is_head | is_head.transpose(1, 2)
@@ -137,10 +137,10 @@ class TreePositions:
         return torch.where(in_line, difference, sign * size).masked_fill_(same_word, 0)
 
     def of_tokens(self, between_words: Tensor) -> Tensor:
-        """Look the words of all pairs of tokens up; of no meaning at tokens of no word.
+        """Look up, for all pairs of tokens, the value of their words; undefined at tokens of no word.
 
         Args:
-            between_words: something of each pair of words. Shape: (batch, words, words)
+            between_words: a value for each pair of words. Shape: (batch, words, words)
 
         Returns:
             Shape: (batch, tokens, tokens)
@@ -151,8 +151,8 @@ class TreePositions:
     def word_distances(self) -> Tensor:
         """Count the edges between every two words. Shape: (batch, words, words), int64.
 
-        Level by level, as :meth:`fairseq_phrase.syntax.dependency.DependencyTree.distances` does,
-        of all trees at once.
+        It works level by level, as :meth:`fairseq_phrase.syntax.dependency.DependencyTree.distances`
+        does, but for all trees at once.
         """
         batch, num_words = self.heads.shape
         depths = self.word_depths.view(-1)
@@ -160,7 +160,7 @@ class TreePositions:
             batch, num_words, num_words, dtype=torch.int64, device=depths.device
         )
         by_depth = depths.argsort(stable=True)
-        # The one transfer from the device: how many words each level has.
+        # The only transfer from the device: the number of words of each level.
         counts = depths.bincount().tolist()
         for level in by_depth.split(counts)[1:]:
             sentence, word = level // num_words, level % num_words

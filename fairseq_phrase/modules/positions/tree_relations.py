@@ -1,6 +1,6 @@
 """The relations of all pairs of a batch's tokens in their trees and sentences, as small integers.
 
-Source: ``docs/tree_relations.md``; after McDonald and Chiang (2021), who give masks, and the relative
+Source: ``docs/tree_relations.md``; after the masks of McDonald and Chiang (2021) and the relative
 biases of T5 (Raffel et al. 2020).
 """
 
@@ -15,8 +15,8 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 
 __all__ = ["NUM_BUCKETS", "TREE_RELATIONS", "sentence_buckets", "tree_relations"]
 
-#: The relation of a key's word to the query's. Two words that are at distance 2 and not above one
-#: another are siblings, so distances begin with 3.
+#: The relation of a key's word to the query's word. Two words at distance 2 are siblings if neither is
+#: above the other, so distances begin with 3.
 TREE_RELATIONS = (
     "same word",
     "parent",
@@ -28,9 +28,9 @@ TREE_RELATIONS = (
     "no word",
 )
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
-# By the query's depth less the key's, -4 to 4, of two words one of which is above the other.
+# For two words one of which is above the other: by the query's depth minus the key's, -4 to 4.
 _IN_LINE = [9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6]
-# By the distance of two other words, up to 9; they are siblings at 2, and never nearer.
+# For two other words: by their distance, up to 9. It is at least 2, and at 2 they are siblings.
 _APART = [0, 0, TREE_RELATIONS.index("sibling"), *range(10, 17)]
 _NO_WORD = TREE_RELATIONS.index("no word")
 
@@ -42,19 +42,19 @@ def tree_relations(
 ) -> Tensor:
     """Number the relation of every two tokens' words.
 
-    Subwords of one word are related to others as their word is. *Decision*: a token of no word (the
-    end of sentence) is "same word" to itself, and "no word" to and from all others.
+    Subwords have the relations of their word. *Decision*: a token of no word (the end of sentence) has
+    the relation "same word" to itself, and all its pairs with other tokens have the relation "no word".
 
     Args:
         tree: the tokens' trees.
-        labels: number of the relation of each word to its head. With it, parent and child pairs get
-            numbers of their own by the dependent's label, behind those of :data:`TREE_RELATIONS`: L for
-            the parents and then L for the children.
+        labels: number of the relation of each word to its head. If given, pairs of parent and child are
+            numbered by the dependent's label, after the numbers of :data:`TREE_RELATIONS`: L numbers
+            for the parents, then L for the children.
             Shape: (batch, words), int64
         num_labels: number of labels L.
 
     Returns:
-        For query token i and key token j the relation of j to i; of no meaning at padding.
+        For query token i and key token j the relation of j to i; undefined at padding.
         Shape: (batch, tokens, tokens), int64
     """
     device, depths = tree.words.device, tree.word_depths
@@ -83,8 +83,8 @@ def tree_relations(
 def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Tensor:
     """Number the signed distances in the sentence, as T5 does.
 
-    Half of the buckets is for keys behind the query. Of a half, the first 8 are single distances and
-    the others grow with the logarithm up to 128.
+    Half of the buckets is for keys after the query. In each half, the first 8 buckets are single
+    distances; the others grow logarithmically up to 128.
 
     Args:
         num_tokens: length of the padded batch. Padding on the left moves all tokens alike.

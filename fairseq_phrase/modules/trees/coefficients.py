@@ -1,16 +1,17 @@
-"""What of each node and embedding goes into each nonterminal: one linear map of the leaves' weights.
+"""The coefficients of nodes and embeddings in each nonterminal: a linear map of the leaves' weights.
 
-With ``A_ij = w_j / (len_i |branch from i to j|)`` and t on the path from nonterminal i down to leaf j,
-A_ij is i's coefficient of leaf j, and it is added, for every such triple (i, t, j), to i's coefficients
-of node t, of the vertical embedding at (t, j) and of the horizontal one. Two forms of this map give the
+``A_ij = w_j / (len_i |branch from i to j|)`` is nonterminal i's coefficient of leaf j. For every triple
+(i, t, j) with node t on the path from i down to j, A_ij is added to i's coefficients of node t, of the
+vertical embedding at (t, j) and of the horizontal embedding at (t, j). Two forms of this map give the
 same numbers:
 
-- :class:`PathCoefficients` lists the triples, of which a leaf under D nonterminals has D (D + 1) / 2:
-  few in an ordinary tree, but as many as its depth to the third in a deep one.
-- :class:`DepthCoefficients` lists none. The nonterminals above leaf j have the depths 0, 1, 2, … from the
-  root down, along which an index only falls (the authors' vertical one only rises). So those of index k
-  have the depths from ``low_jk`` to ``high_jk - 1``, and ``max(0, high_jk - max(low_jk, depth_i))`` of
-  them are on the path from i. This takes no more memory than all pairs of nodes.
+- :class:`PathCoefficients` lists the triples. A leaf under D nonterminals has D (D + 1) / 2 of them. An
+  ordinary tree has few triples; in a deep tree their number grows with the third power of the depth.
+- :class:`DepthCoefficients` does not list triples. The nonterminals above leaf j have the depths 0, 1,
+  2, … from the root down. Along them an index never rises (the authors' vertical index never falls). So
+  the nonterminals of index k have the depths ``low_jk`` to ``high_jk - 1``, and
+  ``max(0, high_jk - max(low_jk, depth_i))`` of them are on the path from i. This form takes at most as
+  much memory as all pairs of nodes.
 
 :func:`coefficients_of` chooses.
 """
@@ -29,24 +30,24 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 __all__ = ["DepthCoefficients", "Indices", "PathCoefficients", "branches", "coefficients_of"]
 
-# The triples are listed up to so many for each leaf of the padded batch. A triple takes about 300
-# bytes while the list is made: 0.3 MiB a token, beside the 1 MiB that a training step of base size takes
-# anyway. Trees of natural language have far fewer (those that branch to the right 110 at 50 words and 590
-# at 512), and the list is up to 20 times as fast there. Chains reach the number at a depth of 78,
-# where the list takes as long, with the making of it, as the other form does in 12 layers.
+# Triples are listed up to this number for each leaf of the padded batch. A triple takes about 300 bytes
+# while the list is made: 0.3 MiB a token, compared with the 1 MiB that a training step of base size
+# takes. Trees of natural language have far fewer (right-branching trees have 110 at 50 words and 590 at
+# 512 words), and for them the list is up to 20 times as fast. Chains reach this number at a depth of 78.
+# There the list, with the time to make it, takes as long as the other form does in 12 layers.
 PATHS_PER_LEAF = 1024
 
-# Numbers in the largest piece that DepthCoefficients makes of its counts at a time.
+# How many numbers the largest piece of DepthCoefficients' counts may have.
 PIECE = 1 << 22
 
 
 @dataclass(frozen=True)
 class Indices:
-    """How branches are measured and embeddings numbered.
+    """How branches are measured and embeddings are numbered.
 
     Attributes:
-        from_root: the authors' code's convention: vertical indices are counted from the root, and the
-            leaf is not counted in the length of its branch. Otherwise the paper's.
+        from_root: follow the authors' code: vertical indices are counted from the root, and the leaf is
+            not counted in the length of its branch. Otherwise follow the paper.
         max_vertical: largest vertical index, 0 without embeddings.
         max_horizontal: largest horizontal index, 0 without embeddings.
     """
@@ -65,9 +66,9 @@ class Indices:
 
 
 def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
-    """Return ``M_ij / (len_i · |branch|)``, with which A = this · w_j.
+    """Return ``M_ij / (len_i · |branch|)``; A is this times w_j.
 
-    The branch from i down to j has ``D_j - depth_i`` nonterminals and, in the paper, the leaf.
+    The branch from i down to j has ``D_j - depth_i`` nonterminals and, in the paper, also the leaf.
 
     Returns:
         Shape: (batch, nonterminals, leaves)
@@ -85,7 +86,7 @@ def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
 def coefficients_of(
     tree: TreeBatch, indices: Indices, dtype: torch.dtype
 ) -> PathCoefficients | DepthCoefficients:
-    """Return the map for a batch, in the form that suits its trees, made once."""
+    """Return the map for a batch, in the form that suits its trees; it is made once per batch."""
 
     def build() -> PathCoefficients | DepthCoefficients:
         form = DepthCoefficients if _is_deep(tree) else PathCoefficients
@@ -125,7 +126,7 @@ class PathCoefficients:
         # by column; with their indices side by side, so are the entries.
         first = (sentence * nonterminals + top) * sum(self.sizes)
         values = branches(tree, indices.from_root, dtype)[sentence, top, leaf]
-        # Every pair (i, j) has one triple whose path ends where it begins: the leaf's own entry.
+        # Every pair (i, j) has one triple whose path has a single node: the leaf's own entry.
         entries = first.unsqueeze(1) + torch.stack([leaf, *places], 1)
         is_entry = torch.ones_like(entries, dtype=torch.bool)
         is_entry[:, 0] = top == node
@@ -144,7 +145,7 @@ class PathCoefficients:
             weights: w. Shape: (batch, leaves, heads)
 
         Returns:
-            Of nodes, vertical and horizontal indices, side by side.
+            The coefficients of nodes, vertical and horizontal indices, concatenated.
             Shape: (batch, heads, nonterminals, sum of sizes)
         """
         heads = weights.size(-1)
@@ -154,7 +155,7 @@ class PathCoefficients:
 
 
 class DepthCoefficients:
-    """The map by the depths of nodes, in dense pieces of bounded size.
+    """The map computed from the depths of nodes, in dense pieces of bounded size.
 
     Args:
         tree: the trees.
@@ -189,7 +190,7 @@ class DepthCoefficients:
         return torch.cat([shares, of_nodes, of_indices], -1).transpose(1, 2)
 
     def pieces(self) -> list[slice]:
-        """Cut the nonterminals into runs whose counts are no more than :data:`PIECE` numbers."""
+        """Cut the nonterminals into runs whose counts are at most :data:`PIECE` numbers."""
         batch, _, leaves, indices = self._low.shape
         run = max(1, PIECE // max(1, batch * leaves * indices))
         return [slice(i, i + run) for i in range(0, self._depths.size(1), run)]
@@ -197,7 +198,7 @@ class DepthCoefficients:
     def counts(self, piece: slice) -> Tensor:
         """Count the nodes of each index on the paths from some nonterminals to all leaves.
 
-        Where a leaf is not below the nonterminal the number means nothing, and A is 0.
+        If a leaf is not below the nonterminal, the count is undefined, and A is 0.
 
         Returns:
             Shape: (batch, nonterminals, leaves, indices)
@@ -207,7 +208,7 @@ class DepthCoefficients:
 
 
 class _Counted(torch.autograd.Function):
-    """From A to the coefficients of embeddings: A_ij times the counts of (i, j), summed over j."""
+    """Compute the coefficients of embeddings from A: A_ij times the counts of (i, j), summed over j."""
 
     @staticmethod
     def forward(context: Any, shares: Tensor, form: DepthCoefficients) -> Tensor:
@@ -227,7 +228,7 @@ class _Counted(torch.autograd.Function):
 
 
 def _vertical_ranges(tree: TreeBatch, size: int, from_root: bool) -> tuple[Tensor, Tensor]:
-    """Return the depths of each leaf's nodes by their vertical index, the last for all beyond.
+    """Return the depths of each leaf's nodes by vertical index; the last index includes all larger ones.
 
     Returns:
         The lowest, and one past the highest. Shapes: (batch, leaves, indices)
@@ -242,7 +243,7 @@ def _vertical_ranges(tree: TreeBatch, size: int, from_root: bool) -> tuple[Tenso
 
 
 def _horizontal_ranges(tree: TreeBatch, size: int) -> tuple[Tensor, Tensor]:
-    """Return the depths of each leaf's nodes by their horizontal index, the last for all beyond.
+    """Return the depths of each leaf's nodes by horizontal index; the last includes all larger ones.
 
     Returns:
         The lowest, and one past the highest. Shapes: (batch, leaves, indices)
@@ -254,6 +255,6 @@ def _horizontal_ranges(tree: TreeBatch, size: int) -> tuple[Tensor, Tensor]:
         counts.scatter_add_(
             2, along.clamp(0, size - 1), tree.membership.transpose(1, 2).to(counts.dtype)
         )
-    # Nodes of this index or a higher one: those less deep.
+    # Nodes of this index or a higher one are nearer to the root.
     high = counts.flip(-1).cumsum(-1).flip(-1)
     return pad(high[..., 1:], (0, min(1, size))), high

@@ -1,4 +1,4 @@
-"""A constant sparse matrix times a dense one, forward and backward by gathering alone."""
+"""A constant sparse matrix times a dense one; forward and backward only gather, and never scatter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ConstantSparseMatrix"]
 
 
 class _Rows:
-    """The entries row by row: for each row a bag of weighted columns."""
+    """The entries by row: for each row a bag of weighted columns."""
 
     def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, num_rows: int) -> None:
         self.columns, self.values = columns, values
@@ -46,7 +46,7 @@ class ConstantSparseMatrix:
         self, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]
     ) -> None:
         self.shape = shape
-        # Small integers where they suffice: these are read in every layer, forward and backward.
+        # Use small integers if they suffice: every layer reads these, forward and backward.
         index_type = torch.int32 if max(*shape, len(rows)) < 2**31 else torch.int64
         order = rows.to(index_type).argsort(stable=True)
         self._by_rows = _Rows(rows, columns.to(index_type)[order], values[order], shape[0])

@@ -1,12 +1,12 @@
-"""Hierarchical accumulation: nonterminals' values from all that stands below them.
+"""Hierarchical accumulation: a nonterminal's value is computed from all nodes below it.
 
-Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020). As
-defined there, the nonterminals and leaves are laid out on a grid of (m + 1) rows and n columns (F),
-averaged upward along each column (U), given embeddings of their place in it (E) and summed over the
-leaves with learned weights (V). All of that is linear in leaves, nonterminals and embeddings, so here
-no grid is built: a constant linear map of the leaves' weights w gives the coefficient of every
-nonterminal and every embedding in every other (:mod:`fairseq_phrase.modules.trees.coefficients`), and the
-rest is products of small dense matrices.
+Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020). The paper
+puts the nonterminals and leaves on a grid of (m + 1) rows and n columns (F). It averages them upward
+along each column (U), adds embeddings of their place in the grid (E), and sums over the leaves with
+learned weights (V). All of these steps are linear in leaves, nonterminals and embeddings, so this module
+builds no grid. A constant linear map of the leaves' weights w gives the coefficients of all nodes and
+embeddings in every nonterminal (:mod:`fairseq_phrase.modules.trees.coefficients`). The rest is products
+of small dense matrices.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ CONVENTIONS = ("paper", "released")
 
 
 def refuse_projected_leaf_weights(names: Iterable[str]) -> None:
-    """Refuse the parameters of a model whose leaf weights came from each head's projected values.
+    """Reject the parameters of a model whose leaf weights came from each head's projected values.
 
-    So they did in early versions of this package. Their u has another shape and another meaning.
+    Early versions of this package had such models. Their u has another shape and another meaning.
 
     Args:
         names: the names of a model's parameters.
 
     Raises:
-        UserError: a parameter is such a u.
+        UserError: a parameter is a u of an early version.
     """
     for name in names:
         if name.endswith("accumulation.leaf_weight"):
             raise UserError(
-                "this checkpoint is of an earlier version of fairseq_phrase, which computed the tree "
+                "an earlier version of fairseq_phrase made this checkpoint. It computed the tree "
                 "Transformer's leaf weights from the heads' projected values instead of the leaves' "
-                f"states ({name}): its parameters mean nothing now; train the model again, in "
+                f"states ({name}), so its parameters cannot be used. Train the model again, in "
                 "another --save-dir"
             )
 
@@ -57,8 +57,8 @@ class HierarchicalAccumulation(nn.Module):
         w_j  = X_j · u
         E_tj = [vertical(|path(t, j)|) ; horizontal(j - start_t + 1)]
 
-    L and N are the head's projected values; X are the leaves' states before any projection, all of
-    their width, and u is the head's own.
+    L and N are the head's projected values. X are the leaves' full states before any projection. Each
+    head has its own u.
 
     Args:
         embed_dim: width d of the attention.
@@ -66,14 +66,15 @@ class HierarchicalAccumulation(nn.Module):
         leaf_dim: width of the leaves' states X; by default ``embed_dim``.
         embeddings: whether there are hierarchical embeddings E.
         max_vertical: largest index of the vertical embeddings; larger ones count as this one.
-        max_horizontal: largest index of the horizontal embeddings, in leaves; likewise.
+        max_horizontal: largest index of the horizontal embeddings, in leaves; larger ones count as this
+            one.
         convention: ``paper``, or ``released`` as in the authors' code: the divisor is
             ``|path(i, j)|``, although the leaf is in the sum; the vertical index is counted from the
             root (1 + depth of t); and w has a bias.
 
     Attributes:
-        leaf_weight: from X to w, a linear layer whose row k is u of head k.
-            Shape: (heads, leaf width), and (heads,) of the bias if there is one.
+        leaf_weight: a linear layer from X to w; its row k is u of head k.
+            Shape: (heads, leaf width), and (heads,) for the bias if there is one.
         vertical: row v - 1 is the embedding of v. Shape: (max_vertical, head width / 2).
         horizontal: likewise. Shape: (max_horizontal, head width / 2).
 
@@ -143,7 +144,7 @@ class HierarchicalAccumulation(nn.Module):
         return f"num_heads={self.num_heads}, convention={self.convention}, embeddings={sizes}"
 
     def forward(self, values: Tensor, leaf_states: Tensor, tree: TreeBatch) -> Tensor:
-        """Replace the nonterminals' values by what they accumulate.
+        """Replace the nonterminals' values by the accumulated values.
 
         Args:
             values: the nodes' values, leaves first.
@@ -158,7 +159,7 @@ class HierarchicalAccumulation(nn.Module):
             Shape: (batch, nodes, heads, head width)
 
         Raises:
-            ValueError: the values are not those of the batch's nodes, or the states not its leaves'.
+            ValueError: the values do not fit the batch's nodes, or the states do not fit its leaves.
         """
         self._check_values(values, tree)
         entering = (tree.batch_size, tree.num_leaves, self.leaf_weight.in_features)
@@ -173,7 +174,7 @@ class HierarchicalAccumulation(nn.Module):
 
         Args:
             values: as for :meth:`forward`.
-            weights: w, what ``leaf_weight`` makes of the leaves' states.
+            weights: w, the output of ``leaf_weight`` for the leaves' states.
                 Shape: (batch, leaves, heads)
             tree: the trees.
 
@@ -181,11 +182,11 @@ class HierarchicalAccumulation(nn.Module):
             As :meth:`forward`.
 
         Raises:
-            ValueError: the values are not those of the batch's nodes.
+            ValueError: the values do not fit the batch's nodes.
         """
         self._check_values(values, tree)
         # A, (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k); the
-        # first two are of the leaves and nonterminals, which come together.
+        # first two belong to the leaves and nonterminals, and come as one tensor.
         weights = upcast(weights)
         form = coefficients_of(tree, self.indices, weights.dtype)
         nodes, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)

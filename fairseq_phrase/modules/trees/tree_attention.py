@@ -24,7 +24,7 @@ def attend(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend, by torch's fused kernel unless the weights themselves are asked for.
+    """Attend; use torch's fused kernel unless the weights are needed.
 
     Args:
         query: Shape: (batch, heads, queries, head width)
@@ -34,7 +34,7 @@ def attend(
             (:func:`~fairseq_phrase.modules.masks.additive`); no row may be all -inf.
             Shape: broadcasts to (batch, heads, queries, keys)
         dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights, which takes a slower way.
+        need_weights: also return the weights, which is slower.
 
     Returns:
         The attended values, of shape (batch, heads, queries, head width), and the weights before
@@ -50,16 +50,17 @@ def attend(
 class TreeSelfAttention(nn.Module):
     """Multi-head attention among the nodes of trees. Batch-first.
 
-    All nodes share the projections. Queries and keys are used as they are; the values of the
-    nonterminals are accumulated. With subtree masking a nonterminal attends to the leaves and
-    nonterminals of its own subtree, and a leaf to the leaves. Parameters are named and initialized as
-    in fairseq's ``MultiheadAttention`` for self-attention.
+    All nodes share the projections. Queries and keys are used unchanged; the values of the nonterminals
+    are accumulated. With subtree masking a nonterminal attends to the leaves and nonterminals of its
+    subtree, and a leaf attends to the leaves. Parameters are named and initialized as in fairseq's
+    ``MultiheadAttention`` for self-attention.
 
     Args:
-        accumulation: accumulates the values, the leaves weighted by their states; it knows the width
-            and the number of heads.
+        accumulation: accumulates the values; its weights of leaves depend on their states. The width
+            and the number of heads are taken from it.
         dropout: probability with which an attention weight is dropped in training.
-        subtree_masking: whether attention keeps to subtrees; otherwise every node attends to all.
+        subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
+            all nodes.
         bias: whether the four projections have biases.
     """
 
@@ -100,14 +101,14 @@ class TreeSelfAttention(nn.Module):
             states: node states, leaves first.
                 Shape: (batch, nodes, width)
             tree: the trees.
-            need_weights: also return the weights, which takes a slower way.
+            need_weights: also return the weights, which is slower.
 
         Returns:
             The attended states, of shape (batch, nodes, width), and the weights before dropout, of
             shape (batch, heads, nodes, nodes), or None.
 
         Raises:
-            ValueError: the states are not those of the batch's nodes.
+            ValueError: the states do not fit the batch's nodes.
         """
         *projected, leaf_weights = project(
             states, (self.q_proj, self.k_proj, self.v_proj, self.accumulation.leaf_weight)

@@ -16,10 +16,10 @@ Cached = TypeVar("Cached")
 
 
 class Paths(NamedTuple):
-    """Every way down from a nonterminal to a leaf, node by node, sorted by sentence and leaf.
+    """Every path from a nonterminal down to a leaf, node by node, sorted by sentence and leaf.
 
-    For leaf j under D nonterminals these are D (D + 1) / 2 triples (i, t, j) with t on the path from
-    i to j, both ends of it nonterminals and i included. Each tensor has the shape ``(triples,)``.
+    A triple (i, t, j) says that nonterminal t is on the path from nonterminal i down to leaf j; t may be
+    i. A leaf under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape ``(triples,)``.
 
     Attributes:
         sentence: index in the batch.
@@ -35,26 +35,26 @@ class Paths(NamedTuple):
 
 
 class TreeBatch:
-    """The trees of a padded batch: its n leaves, then its m nonterminals, N nodes in all.
+    """The trees of a padded batch. Its N nodes are n leaves, then m nonterminals.
 
-    Leaves are the source tokens, the end of sentence among them, which stands under no nonterminal.
-    Built once per batch and shared by all layers and heads; what depends on the trees alone is made
-    when it is first asked for. Padded nodes are related to nothing.
+    Leaves are the source tokens, including the end of sentence, which is under no nonterminal. The object
+    is built once per batch and shared by all layers and heads. What depends only on the trees is computed
+    when it is first needed. Padded nodes have no relation to any node.
 
     Args:
-        leaf_spans: the leaves under each nonterminal, half-open ``[start, end)``, leaf indices from 0;
-            children before parents, so that of two with the same leaves the later is the parent; -1
-            in both at padding.
+        leaf_spans: the leaves under each nonterminal, half-open ``[start, end)``, leaf indices from 0.
+            Children come before parents: of two spans with the same leaves, the later is the parent. -1
+            in both columns at padding.
             Shape: (batch, nonterminals, 2), int64
         padding_mask: True at padded leaves.
             Shape: (batch, leaves), bool
-        labels: index of each nonterminal's label, 0 or anything at padding; None without labels.
+        labels: index of each nonterminal's label, any number at padding; None without labels.
             Shape: (batch, nonterminals), int64
 
     Raises:
-        ValueError: a tensor has another type or shape; or, where looking costs no wait for the device, a
-            span is empty, out of range or holds padding, two spans cross, or a parent comes before its
-            child.
+        ValueError: a tensor has another type or shape; or a span is empty, out of range or holds
+            padding, two spans cross, or a parent comes before its child. Spans are checked only where the
+            check does not wait for the device.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TreeBatch:
 
         Args:
             words: 0-based index of the word each token belongs to, -1 at tokens of no word (end of
-                sentence, padding). A word has one or more tokens, which stand together.
+                sentence, padding). A word has one or more tokens, which are adjacent.
                 Shape: (batch, tokens), int64
             spans: first word and one past the last of each constituent, children before parents, and
                 its label in a third column if there is one; -1 at padding.
@@ -89,8 +89,9 @@ class TreeBatch:
                 Shape: (batch, tokens), bool
 
         Raises:
-            ValueError: a tensor has another type or shape or, where looking costs no wait for the
-                device, words are out of order or a constituent has words that its sentence has not.
+            ValueError: a tensor has another type or shape; or words are out of order, or a constituent
+                has words that its sentence does not have. The latter are checked only where the check
+                does not wait for the device.
         """
         _check("words", words, torch.int64, "(batch, tokens)")
         _check("spans", spans, torch.int64, "(batch, constituents, 2 or more)")
@@ -98,8 +99,8 @@ class TreeBatch:
             _check_words(words.numpy(), spans.numpy())
         is_word = words >= 0
         first = is_word.long().argmax(1, keepdim=True)
-        # bounds[:, k]: the token at which word k begins; one more, where the last word ends. There are
-        # no more words than tokens, and that bound spares a wait for the device.
+        # bounds[:, k] is the token at which word k begins; one more entry is the end of the last word. A
+        # sentence has at most as many words as tokens; this bound avoids a wait for the device.
         counts = torch.zeros_like(words).scatter_add_(1, words.clamp(min=0), is_word.long())
         bounds = first + pad(counts.cumsum(1), (1, 0))
         ends = spans[..., :2]
@@ -132,7 +133,7 @@ class TreeBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the batch lives."""
+        """The device of the batch's tensors."""
         return self.padding_mask.device
 
     def to(self, device: torch.device | str) -> TreeBatch:
@@ -157,7 +158,7 @@ class TreeBatch:
         )
 
     def cached(self, key: Any, build: Callable[[], Cached]) -> Cached:
-        """Return what ``build`` made the first time it was asked for under this key."""
+        """Return the result of ``build``, which is called once for each key."""
         if key not in self._cache:
             self._cache[key] = build()
         return self._cache[key]
@@ -166,7 +167,7 @@ class TreeBatch:
 
     @property
     def is_nonterminal(self) -> Tensor:
-        """Which nonterminals are no padding. Shape: (batch, nonterminals), bool."""
+        """True at nonterminals, False at padding. Shape: (batch, nonterminals), bool."""
         return self.leaf_spans[..., 0] >= 0
 
     @property
@@ -178,7 +179,7 @@ class TreeBatch:
 
     @property
     def membership(self) -> Tensor:
-        """M: whether leaf j stands under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
+        """M: whether leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
 
         def build() -> Tensor:
             leaves = torch.arange(self.num_leaves, device=self.device)
@@ -191,8 +192,9 @@ class TreeBatch:
     def subtrees(self) -> Tensor:
         """Sub: whether nonterminal t is in the subtree of i, i itself included.
 
-        Spans nest, so t is below i iff its leaves are among those of i, and, where they are the same
-        leaves, t stands before its ancestor i. Shape: (batch, nonterminals i, nonterminals t), bool.
+        Spans nest, so t is below i iff the leaves of t are a subset of the leaves of i. If both have the
+        same leaves, t comes before its ancestor i.
+        Shape: (batch, nonterminals i, nonterminals t), bool.
         """
 
         def build() -> Tensor:
@@ -221,17 +223,17 @@ class TreeBatch:
 
     @property
     def max_depth(self) -> int:
-        """Most nonterminals above a leaf."""
+        """The largest number of nonterminals above a leaf."""
         return self.cached("max depth", lambda: _maximum(self.leaf_depths))
 
     @property
     def max_span(self) -> int:
-        """Most leaves under a nonterminal."""
+        """The largest number of leaves under a nonterminal."""
         return self.cached("max span", lambda: _maximum(self.leaf_counts))
 
     @property
     def num_paths(self) -> int:
-        """Number of triples that :meth:`paths` lists; as many as the depth to the third in a chain."""
+        """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
 
         def build() -> int:
             return int((self.leaf_depths * (self.leaf_depths + 1) // 2).sum())
@@ -241,7 +243,7 @@ class TreeBatch:
     def paths(self) -> Paths:
         """List the triples (i, t on the path from i to j, j)."""
         sentence, leaf, node = self.membership.transpose(1, 2).nonzero(as_tuple=True)
-        # The tops of the paths through a node are its ancestors and itself; listed node by node.
+        # The paths through a node begin at the node or its ancestors. They are listed node by node.
         _, _, tops = self.subtrees.transpose(1, 2).nonzero(as_tuple=True)
         num_tops = self.subtrees.sum(1).flatten()
         first = num_tops.cumsum(0) - num_tops
@@ -254,10 +256,10 @@ class TreeBatch:
     # Who attends to whom
 
     def key_mask(self) -> Tensor:
-        """Return which nodes may be attended to: all that are no padding.
+        """Return which nodes may be attended to: all except padding.
 
-        A sentence that is all padding may be attended to: its states are never read, but a NaN among
-        them would reach the gradients.
+        A sentence that is all padding may be attended to. Its states are never read, but a NaN in them
+        would reach the gradients.
 
         Returns:
             Shape: (batch, 1, 1, nodes), bool
@@ -295,7 +297,7 @@ def _maximum(counts: Tensor) -> int:
 
 
 def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: str) -> None:
-    """Raise ``ValueError`` unless a tensor has this type and as many dimensions."""
+    """Raise ``ValueError`` unless a tensor has this type and this number of dimensions."""
     if tensor.dtype != dtype or tensor.dim() != shape.count(",") + 1:
         raise ValueError(
             f"{name} must be a {dtype} tensor of shape {shape}, "
@@ -303,11 +305,11 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: str) -> None:
         )
 
 
-# By NumPy: checks of what the collater made launch no kernel.
+# These checks of the collater's output use NumPy, so that they launch no kernels.
 
 
 def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
-    """Raise ``ValueError`` unless words come in order and together, and spans are over them."""
+    """Raise ``ValueError`` unless words come in order and spans cover only these words."""
     is_word = words >= 0
     tokens = np.arange(words.shape[1])
     first = is_word.argmax(1)[:, None] if words.size else np.zeros((len(words), 1), np.int64)
@@ -315,7 +317,7 @@ def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
     steps = np.diff(words, axis=1, prepend=-1)
     in_order = np.where(tokens == first, words == 0, (steps == 0) | (steps == 1))
     if not ((is_word == together).all() and (in_order | ~is_word).all()):
-        raise ValueError("the words of a sentence must stand in order, from 0, and together")
+        raise ValueError("the words of a sentence must be in order, from 0, and together")
     if (spans[..., :2] > (words.max(1, initial=-1) + 1)[:, None, None]).any():
         raise ValueError("a constituent has words that its sentence has not")
 

@@ -1,8 +1,9 @@
 """Sources of phrases, one file each; ``--phrase-source NAME`` chooses one.
 
 Another package offers a source by an entry point of the group
-:data:`~fairseq_phrase.modules.phrases.sources.registry.GROUP` that names a module, whose import
-registers it (:func:`~fairseq_phrase.modules.phrases.sources.registry.phrase_source`).
+:data:`~fairseq_phrase.modules.phrases.sources.registry.GROUP`. The entry point names a module. The
+module registers the source when it is imported
+(:func:`~fairseq_phrase.modules.phrases.sources.registry.phrase_source`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["SourceTokens", "constituency", "dependency", "find_phrases", "load_s
 
 
 def load_source(name: str) -> PhraseSource:
-    """Return the source of this name, of this package or an installed one.
+    """Return the source of this name, from this package or from an installed one.
 
     Raises:
         ValueError: no source has this name.
@@ -47,13 +48,14 @@ def find_phrases(
     """Find the phrases of a batch.
 
     Args:
-        source: where they come from.
+        source: the source of phrases.
         tokens: the batch's tokens.
         parse: the batch's parse.
         options: the ``--phrase-*`` options.
 
     Raises:
-        ValueError: the batch carries no such parse, or the phrases are malformed.
+        ValueError: the batch does not carry a parse that the source needs, or the phrases are
+            malformed.
     """
     phrases = source.find(tokens, parse, options)
     if isinstance(phrases, Tensor):

@@ -32,27 +32,27 @@ def constituent_phrases(
 ) -> PhraseBatch:
     """Make a phrase of every constituent of up to k words and at least two tokens.
 
-    Of constituents with the same tokens one is kept.
+    Of several constituents with the same tokens, only one becomes a phrase.
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word.
             Shape: (batch, tokens)
-        spans: first word and one past the last of each constituent, children before parents, among
-            them the words of several subwords; -1 at padding; further columns are not looked at.
+        spans: first word and one past the last of each constituent, children before parents, words
+            of several subwords included; -1 at padding. Further columns are ignored.
             Shape: (batch, constituents, 2 or more)
         padding_mask: True at padded tokens.
             Shape: (batch, tokens)
         max_length: most words in a phrase, k.
 
     Raises:
-        ValueError: if ``max_length < 2``, or the constituents are no trees over the words.
+        ValueError: if ``max_length < 2``, or the constituents are not trees over the words.
     """
     check_max_length(max_length)
     leaf_spans = TreeBatch.from_words(words, spans, padding_mask).leaf_spans
     chosen = (leaf_spans[..., 1] - leaf_spans[..., 0] > 1) & (
         spans[..., 1] - spans[..., 0] <= max_length
     )
-    # A constituent with the tokens of another is right behind it.
+    # A constituent with the same tokens as another directly follows it.
     chosen[:, 1:] &= (leaf_spans[:, 1:] != leaf_spans[:, :-1]).any(2)
     num_phrases = int(chosen.sum(1).max()) if chosen.numel() else 0
     # Chosen constituents to the front of their row; shape: (batch, phrases)

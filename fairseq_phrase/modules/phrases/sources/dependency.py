@@ -43,7 +43,7 @@ def chain_phrases(
         max_length: most words in a phrase, k.
 
     Raises:
-        ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the heads are no
+        ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the heads are not
             trees over the sentence's words.
     """
     check_max_length(max_length)

@@ -1,4 +1,4 @@
-"""Phrases given as sets of tokens: what a source of one's own may return."""
+"""Phrases given as sets of tokens, which a source of another package may return."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["phrases_of_members"]
 
 
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
-    """Make phrases of sets of tokens, which need have no structure.
+    """Make phrases of arbitrary sets of tokens.
 
-    All pairs of a sentence's nodes are compared. Phrases with the same tokens are one.
+    All pairs of a sentence's nodes are compared. Phrases with the same tokens become one phrase.
 
     Args:
         members: True where a phrase contains a token; a row without any is padding.

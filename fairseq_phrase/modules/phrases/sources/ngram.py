@@ -62,8 +62,8 @@ def token_ngrams(
         padding_mask: True at padding. The end of sentence is a node like any other token.
             Shape: (batch, tokens)
         max_length: most tokens in a phrase, k.
-        ends_with_eos: promise that the last column holds no unit in any sentence, so that no slots
-            are kept for phrases that reach it. It saves k-1 slots per sentence.
+        ends_with_eos: promise that the last column holds no unit in any sentence. Phrases that reach
+            it then get no slots, which saves k-1 slots per sentence.
 
     Raises:
         ValueError: if ``max_length < 2`` or a mask is not boolean of shape (batch, tokens).
@@ -73,7 +73,7 @@ def token_ngrams(
     check_mask("padding_mask", padding_mask, is_unit.shape)
     num_tokens = is_unit.size(1)
     reach = num_tokens - int(ends_with_eos)
-    # Only where looking costs no wait for the device.
+    # Only checked where the check does not wait for the device.
     if ends_with_eos and not is_unit.is_cuda and bool(is_unit[:, reach:].any()):
         raise ValueError("ends_with_eos was promised, but the last column holds a unit")
     levels = [NgramLevel(1, 0, num_tokens)]
@@ -81,7 +81,7 @@ def token_ngrams(
     is_phrase = (is_unit & ~padding_mask)[:, :reach]
     first_units = is_phrase
     for size in range(2, min(max_length, reach) + 1):
-        # A phrase of this size is one of the size before it with one more unit.
+        # A phrase of this size is a phrase of the previous size plus one unit.
         is_phrase = is_phrase[:, :-1] & first_units[:, size - 1 :]
         offset = levels[-1].offset + levels[-1].length
         levels.append(NgramLevel(size, offset, is_phrase.size(1)))

@@ -40,7 +40,7 @@ class SourceTokens:
 
 
 class PhraseOptions(Protocol):
-    """The options that a source may look at, ``--phrase-*``; see :mod:`fairseq_phrase.models`."""
+    """The options that a source may read, ``--phrase-*``; see :mod:`fairseq_phrase.models`."""
 
     phrase_max_length: int
     phrase_unit: str
@@ -51,10 +51,10 @@ class PhraseSource:
     """A source of phrases.
 
     Attributes:
-        name: what ``--phrase-source`` calls it.
+        name: its name for ``--phrase-source``.
         find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
             members, of shape ``(batch, phrases, tokens)``.
-        fields: the parse fields that it needs, of the options.
+        fields: a function that returns the parse fields that it needs, given the options.
     """
 
     name: str
@@ -71,8 +71,8 @@ def phrase_source(
     """Register a function as a source of phrases.
 
     Args:
-        name: what ``--phrase-source`` calls it.
-        fields: the parse fields that it needs, or a function of the options that names them.
+        name: its name for ``--phrase-source``.
+        fields: the parse fields that it needs, or a function of the options that returns them.
 
     Example:
         A source in which every sentence is one phrase::
@@ -91,7 +91,7 @@ def phrase_source(
 
 
 def check_max_length(max_length: int) -> None:
-    """Raise ``ValueError`` unless phrases may have two units."""
+    """Raise ``ValueError`` if the maximum length is less than two units."""
     if max_length < 2:
         raise ValueError(
             f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
