@@ -17,6 +17,9 @@ SNIPPETS = (
     "Haus", "der", "zum", "läuft", ".", ",", "U.S.", "2,5", "ß", "中文", "ภาษา", "עברית", "a" * 80,
 )  # fmt: skip
 
+#: Lines for a parser: ordinary ones, an empty one, an odd one and a long one, three times each.
+LINES = ["Ein Hund läuft .", "", "Zwei  Katzen", "\0 \u2028 👩‍👩‍👧", "x " * 50] * 3
+
 
 def lines(max_size: int = 12) -> st.SearchStrategy[str]:
     """Lines of text: anything but the line feed that ends them, and lone surrogates."""

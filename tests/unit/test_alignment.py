@@ -19,6 +19,7 @@ def test_each_subword_is_numbered_with_its_word(counts):
     words = words_of_subwords(counts)
     assert words.tolist() == expected
     assert words.dtype == np.int64
+    check_words(words)
 
 
 @given(counts_of_subwords)
@@ -27,11 +28,6 @@ def test_the_subwords_of_words_are_found_again(counts):
     ranges = subwords_of_word(words, len(counts))
     assert [len(subwords) for subwords in ranges] == counts
     assert [i for subwords in ranges for i in subwords] == list(range(len(words)))
-
-
-@given(counts_of_subwords)
-def test_words_that_were_numbered_here_pass_the_check(counts):
-    check_words(words_of_subwords(counts))
 
 
 @given(st.lists(st.integers(-2, 6), max_size=8))

@@ -1,4 +1,4 @@
-"""Who may import whom (the project's layers), and what each layer needs installed."""
+"""Who may import whom (the project's layers)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def imported_modules(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return {name for name in names if name.startswith("fairseq_phrase.")}
 
 

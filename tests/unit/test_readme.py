@@ -67,10 +67,10 @@ def test_every_command_is_read_by_its_own_parser(page, in_repository):
     """An unknown option or a bad value ends the test."""
     for command, *arguments in commands_of(page):
         if command in STOCK:
-            options.parse_args_and_arch(STOCK[command](), arguments)
+            assert options.parse_args_and_arch(STOCK[command](), arguments)
         elif command.startswith(OWN):
             module = importlib.import_module(f"{cli.__name__}.{module_of(command)}")
-            module._parser().parse_args(arguments)
+            assert module._parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -126,12 +126,13 @@ def test_another_reference_is_refused_even_with_partial(table, capsys):
 
 
 def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_set(table):
+    whole = report(table)
     pieces = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
     pieces = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in pieces]
     for (row, seed), hypotheses in TRANSLATIONS.items():
         path = table / "runs" / row / f"seed{seed}" / "generate-test.txt"
         write_generation(path, hypotheses, SOURCES, pieces)
-    report(table)
+    assert report(table) == whole
 
 
 def test_two_rows_of_one_name_are_refused(table, capsys):

@@ -16,6 +16,7 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from tests.support.sentence_blocks import block
 from tests.twins.projectivity import is_projective
 
 SPLIT = "valid.de-en"
@@ -97,8 +98,6 @@ def test_labels_bytes_and_unknown_subwords_are_counted(statistics, parses, data_
 
 
 def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
-    from tests.support.sentence_blocks import block
-
     crossing = {
         "text": [5, 6, 7, 8, 2],
         "words": [0, 1, 2, 3],

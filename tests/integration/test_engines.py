@@ -1,0 +1,124 @@
+"""Engines that parse a corpus: the same parses whoever makes them, and what they do about failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.corpus import engines
+from fairseq_phrase.corpus.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import LineParser, Unparsed
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.whitespace import WhitespaceParser
+from tests.support.hostile import LINES
+
+
+@pytest.fixture
+def spacy(trained_pipeline):
+    return ParsingOptions(f"spacy:{trained_pipeline}", "from-dependencies")
+
+
+def jobs(size=4):
+    return [
+        Job(number, 1 + start, LINES[start : start + size])
+        for number, start in enumerate(range(0, len(LINES), size))
+    ]
+
+
+def shards(options, engine):
+    return {done.job.number: done.shard for done in run_jobs(jobs(), options, engine)}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_processes_make_the_bytes_that_one_makes(spacy, workers):
+    assert shards(spacy, EngineOptions(workers=workers)) == shards(spacy, EngineOptions())
+
+
+def test_ray_makes_the_bytes_that_one_process_makes(spacy):
+    assert shards(spacy, EngineOptions("ray", 2)) == shards(spacy, EngineOptions())
+
+
+def test_a_ray_cluster_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="cannot connect to Ray at 'ray://localhost:1'"):
+        shards(ParsingOptions(), EngineOptions("ray", 1, "ray://localhost:1"))
+
+
+def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
+    """In a process of its own, because Ray's attempt goes on until the process ends."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        code = (
+            "from fairseq_phrase.cli import run\n"
+            "from fairseq_phrase.corpus import engines\n"
+            "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
+            "engines.RAY_TIMEOUT = 1\n"
+            f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
+            "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
+    assert ended.returncode == 2
+    assert f"cannot connect to Ray at '{address}': no answer within 1 seconds" in ended.stderr
+
+
+def test_jobs_are_read_as_they_are_needed():
+    read = []
+    stream = (read.append(job.number) or job for job in jobs(1))
+    next(run_jobs(stream, ParsingOptions(), EngineOptions(workers=2)))
+    assert len(read) <= 2 * 2 + 1
+
+
+def test_a_worker_that_dies_costs_nothing_but_time(spacy, monkeypatch, tmp_path):
+    mark = tmp_path / "died"
+    monkeypatch.setenv("DIE_ONCE", str(mark))
+    monkeypatch.setattr(engines, "_do", die_once)
+    assert shards(spacy, EngineOptions(workers=2)) == shards(spacy, EngineOptions())
+    assert mark.exists()
+
+
+def die_once(job):
+    mark = Path(os.environ["DIE_ONCE"])
+    if job.number == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return engines._do_job(job)
+
+
+def test_lines_that_kill_every_worker_are_named(spacy, monkeypatch):
+    monkeypatch.setattr(engines, "_do", die)
+    with pytest.raises(UserError, match=r"died 3 times while lines 1 to 4 were parsed"):
+        shards(spacy, EngineOptions(workers=1 + 1))
+
+
+def die(job):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Moody(LineParser):
+    """A parser that fails over some lines, with the rest of the batch or alone."""
+
+    version, fields = "moody 1", ("words",)
+
+    def parse(self, lines):
+        for line in lines:
+            if "crash" in line:
+                raise RuntimeError("I cannot")
+        return WhitespaceParser().parse(lines)
+
+
+def test_a_line_over_which_the_parser_fails_is_lost_alone(monkeypatch):
+    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Moody())
+    parses = ParsingPipeline(ParsingOptions("moody")).parse(["a b", "a crash", "c"])
+    assert [isinstance(parse, Unparsed) for parse in parses] == [False, True, False]
+    assert parses[1].reason == "moody failed: RuntimeError: I cannot"
+    assert parses[1].sentence.words == ["a", "crash"]

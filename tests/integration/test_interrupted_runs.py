@@ -1,0 +1,173 @@
+"""Preprocessing that was stopped: it goes on where it was and gives the same files."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.text import read_lines
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def preprocess(folder, out, *options, splits=("train", "test")):
+    prefixes = [f"--{split}pref={folder / split}" for split in splits]
+    main(["-s", "de", "-t", "en", *prefixes, "--destdir", str(out), "--vocab-size", "40", *options])
+    return out
+
+
+@pytest.fixture(scope="module")
+def text(synthetic_corpus, tmp_path_factory):
+    """400 sentence pairs."""
+    folder = tmp_path_factory.mktemp("text")
+    for language in ("de", "en"):
+        lines = list(read_lines(synthetic_corpus / f"train.{language}"))[:400]
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+#: Shards of 10 lines. After each one, the run says so and waits for a line on standard input, if
+#: that is open. Whoever started the run so decides how far it gets.
+GATED = """
+import sys
+from fairseq_phrase.corpus import parsing
+from fairseq_phrase.corpus.parse_shards import ShardFolder
+write = ShardFolder.write
+def gated(*arguments):
+    write(*arguments)
+    print("shard", flush=True)
+    sys.stdin.readline()
+ShardFolder.write = gated
+parsing.SHARD_LINES, parsing.LINES_PER_WORKER = 10, 1
+from fairseq_phrase.cli.preprocess import main
+if __name__ == "__main__":
+    main(sys.argv[1:])
+"""
+
+
+def start(text, out, parser, workers):
+    script = text / "gated.py"
+    script.write_text(GATED)
+    options = ["-s", "de", "-t", "en", "--trainpref", str(text / "train"), "--destdir", str(out)]
+    options += ["--vocab-size", "300", "--parser", f"spacy:{parser}", "--workers", str(workers)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, str(script), *options], **pipes, text=True)
+
+
+def wait_for_shards(run, count):
+    """Let a run write so many shards; it waits after the last one."""
+    for number in range(count):
+        if number:
+            let_on(run, 1)
+        assert "shard\n" in iter(run.stdout.readline, "")
+
+
+def let_on(run, shards):
+    """Let a run write so many shards more, without waiting for them."""
+    run.stdin.write("\n" * shards)
+    run.stdin.flush()
+
+
+def let_end(run):
+    """Let a run go on to its end; returns its messages."""
+    messages = run.communicate()[1]
+    assert run.returncode == 0, messages
+    return messages
+
+
+def finished(out):
+    return sum(1 for _ in (out / ".partial" / "parses").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
+    text, tmp_path, trained_pipeline, workers
+):
+    whole = tmp_path / "whole"
+    let_end(start(text, whole, trained_pipeline, workers))
+    out, moments = tmp_path / "out", random.Random(workers)
+    shards_at_kill = []
+    for _ in range(4):
+        run, before = start(text, out, trained_pipeline, workers), finished(out)
+        # Four times at most 9 of 40 shards, those during the kill included: the run never ends.
+        wanted = moments.randint(1, 5)
+        wait_for_shards(run, wanted)
+        assert finished(out) == before + wanted
+        let_on(run, moments.randint(0, 3))
+        run.kill()
+        run.communicate()
+        assert run.returncode == -signal.SIGKILL
+        shards_at_kill.append(finished(out))
+    assert shards_at_kill == sorted(shards_at_kill)
+    assert shards_at_kill[0] > 0
+    let_end(start(text, out, trained_pipeline, workers))
+    assert files(out) == files(whole)
+    assert not (out / ".partial").exists()
+
+
+def test_broken_shards_and_those_of_other_lines_are_parsed_again(
+    text, tmp_path, trained_pipeline, monkeypatch
+):
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
+    whole = preprocess(text, tmp_path / "whole", *options, splits=("train",))
+    monkeypatch.setattr("fairseq_phrase.corpus.preprocess.binarize", interrupted)
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit):
+        preprocess(text, out, *options, splits=("train",))
+    monkeypatch.undo()
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    shards = sorted((out / ".partial").rglob("*.jsonl"))
+    assert len(shards) == 8
+    shards[1].write_bytes(shards[1].read_bytes()[:-7])
+    shards[2].write_bytes(shards[5].read_bytes())
+    again = []
+    run = corpus_module.run_jobs
+    monkeypatch.setattr(
+        corpus_module,
+        "run_jobs",
+        lambda jobs, *rest: run((again.append(job.number) or job for job in jobs), *rest),
+    )
+    preprocess(text, out, *options, splits=("train",))
+    assert again == [1, 2]
+    assert files(out) == files(whole)
+
+
+def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, monkeypatch):
+    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    calls = []
+    run = corpus_module.run_jobs
+
+    def counted(jobs, *rest):
+        return run((calls.append(job.number) or job for job in jobs), *rest)
+
+    monkeypatch.setattr(corpus_module, "run_jobs", counted)
+    monkeypatch.setattr("fairseq_phrase.corpus.preprocess.binarize", interrupted)
+    parser = f"spacy:{trained_pipeline}"
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stopped:
+            preprocess(text, tmp_path / "out", "--parser", parser, "--vocab-size=300",
+                       splits=("train",))  # fmt: skip
+        assert stopped.value.code == 130
+    assert calls == list(range(8))
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, capsys):
+    run = start(text, tmp_path / "out", trained_pipeline, 1)
+    wait_for_shards(run, 1)
+    with pytest.raises(SystemExit):
+        preprocess(text, tmp_path / "out", splits=("train",))
+    assert "another run is at work in" in capsys.readouterr().err
+    let_end(run)
