@@ -1,4 +1,4 @@
-"""Text to parses, behind two small interfaces (:mod:`fairseq_phrase.parsers.base`)."""
+"""Parsers of text. They implement one of two interfaces (:mod:`fairseq_phrase.parsers.base`)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class _BuiltIn:
     """A parser of this project.
 
     Attributes:
-        usage: how to name it.
-        make: what makes it of its argument, if there is one. It imports no library before.
-        folder_after: what a folder follows in its argument; empty where the argument may be one, None
-            where there can be none.
+        usage: how to write it after ``--parser``.
+        make: a function that makes the parser from its argument, if it has one. The parser's libraries
+            are only imported when it is called.
+        folder_after: the text before a folder in the argument; empty if the whole argument may be a
+            folder; None if the argument cannot contain a folder.
     """
 
     usage: str
@@ -52,14 +53,15 @@ def load_parser(spec: str) -> LineParser | FileParser:
     """Make the parser that ``--parser`` names.
 
     Args:
-        spec: ``NAME`` or ``NAME:ARGUMENT``: one of this project's own parsers (``spacy:MODEL``, an
-            installed pipeline's name or its folder; ``stanza:LANG[@DIR]``, a language's code and a
-            folder of Stanza's models; ``conllu[:surface]`` or ``ptb``, files beside the text; ``none``,
-            words at white space and no trees), or else the name of an entry point of the group
-            :data:`GROUP`, whose object is called with the argument, if there is one.
+        spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
+            folder of an installed pipeline; ``stanza:LANG[@DIR]``, a language code and a folder of
+            Stanza's models; ``conllu[:surface]`` or ``ptb``, files beside the text; ``none``, words at
+            white space and no trees); or the name of an entry point of the group :data:`GROUP`. The
+            entry point's object is called with the argument, if one is given.
 
     Raises:
-        UserError: there is no such parser, what it needs is not installed, or it is none.
+        UserError: the parser is unknown, a package that it needs is not installed, or the entry point
+            does not make a parser.
     """
     name = spec.partition(":")[0]
     if name in _BUILT_IN:
@@ -86,10 +88,10 @@ def load_parser(spec: str) -> LineParser | FileParser:
 
 
 def _made(spec: str, make: Callable[..., LineParser | FileParser], usage: str):
-    """Call what makes a parser with its argument, if there is one.
+    """Make a parser, with its argument if one is given.
 
     Raises:
-        UserError: it takes none, or cannot do without.
+        UserError: the parser takes no argument but one is given, or it needs one.
     """
     argument = spec.partition(":")[2]
     arguments = [argument] if argument else []
@@ -101,15 +103,15 @@ def _made(spec: str, make: Callable[..., LineParser | FileParser], usage: str):
 
 
 def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
-    """Return an installed package's parser if it is one.
+    """Check that an installed package's object is a parser, and return it.
 
     Raises:
-        UserError: it is not.
+        UserError: it is not a parser.
     """
     if not isinstance(parser, LineParser | FileParser):
         raise UserError(
-            f"--parser {spec}: {origin} made a {type(parser).__name__}, which is no LineParser and "
-            "no FileParser"
+            f"--parser {spec}: {origin} made a {type(parser).__name__}, which is neither a "
+            "LineParser nor a FileParser"
         )
     missing = [name for name in ("version", "fields") if not hasattr(parser, name)]
     if isinstance(parser, FileParser) and not hasattr(parser, "suffix"):
@@ -131,9 +133,9 @@ def _origin(entry: EntryPoint) -> str:
 
 
 def resolve(spec: str) -> str:
-    """Return a parser's name that still holds in another working directory.
+    """Return a parser's name that is valid in any working directory.
 
-    A folder in its argument becomes absolute.
+    A folder in its argument becomes an absolute path.
     """
     before, folder = _folder_in(spec)
     if folder and Path(folder).is_dir():
@@ -142,7 +144,7 @@ def resolve(spec: str) -> str:
 
 
 def names_path(spec: str) -> bool:
-    """Tell whether a parser's name holds a path, from which something would be loaded."""
+    """Tell whether a parser's name contains a path from which files would be loaded."""
     _, folder = _folder_in(spec)
     return bool(folder) and (
         not {"/", os.sep}.isdisjoint(folder) or folder.startswith("~") or Path(folder).exists()
@@ -150,7 +152,7 @@ def names_path(spec: str) -> bool:
 
 
 def _folder_in(spec: str) -> tuple[str, str]:
-    """Cut a parser's name before what may be a folder; this is empty where there can be none."""
+    """Cut a parser's name before the part that may be a folder; that part may be empty."""
     name, colon, argument = spec.partition(":")
     folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
     if folder_after is None:

@@ -1,4 +1,4 @@
-"""What a parser is to this project."""
+"""The interfaces of parsers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 
 @dataclass(frozen=True)
 class Unparsed:
-    """A line without a usable parse; ``--on-error`` decides what becomes of it.
+    """A line without a usable parse; ``--on-error`` decides how it is treated.
 
     Attributes:
-        reason: what is wrong, where in the parser's own file if it reads one, what was expected and
-            what found.
-        sentence: the line's words as far as they are known, without trees.
+        reason: what is wrong, the place in the parse file if there is one, what was expected and what
+            was found.
+        sentence: the line's words, as far as they are known, without trees.
     """
 
     reason: str
@@ -30,17 +30,15 @@ class Unparsed:
 
 
 class LineParser(ABC):
-    """A parser that turns raw lines into parses, for a corpus and for new text alike.
+    """A parser that turns raw lines into parses, for a corpus and for new text.
 
     A subclass needs :attr:`version`, :attr:`fields` and :meth:`parse`.
 
     Attributes:
         version: its name and version, for the manifest.
-        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses hold.
-        is_instant: whether parsing costs nothing, so that nobody need wait for it or keep what it
-            finished.
-        sorts_by_length: whether it puts lines of one length together by itself; otherwise they come
-            to it in that order.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
+        is_instant: whether parsing takes almost no time, so that its progress is not saved.
+        sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
         any_language: whether it parses text of any language, so that one parser serves both sides.
     """
 
@@ -52,14 +50,14 @@ class LineParser(ABC):
 
     @abstractmethod
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:
-        """Parse lines; a line is one sentence, whatever the parser makes of it.
+        """Parse lines; a line is one sentence, even if the parser finds several.
 
-        An exception other than :class:`UserError` costs nothing but time: the lines are then parsed
-        again by halves, down to the one that raised it, which counts as unparsed.
+        If this raises an exception other than :class:`UserError`, the lines are split into halves and
+        parsed again, until the line that raised it is found. This line counts as unparsed.
         """
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the very words that :meth:`parse` makes of them, without trees."""
+        """Cut lines into the same words as :meth:`parse`, without trees."""
         return [
             sentence.sentence if isinstance(sentence, Unparsed) else without_trees(sentence)
             for sentence in self.parse(lines)
@@ -68,7 +66,7 @@ class LineParser(ABC):
     def parse_words(
         self, sentences: Sequence[Sequence[str]]
     ) -> Sequence[ParsedSentence | Unparsed]:
-        """Parse sentences that are cut into words already, and keep their words.
+        """Parse sentences that are already cut into words, and keep these words.
 
         Raises:
             UserError: this parser can only parse raw text.
@@ -77,13 +75,13 @@ class LineParser(ABC):
 
 
 class FileParser(ABC):
-    """Parses that stand in a file beside the text, ``PREF.LANG.SUFFIX``.
+    """Parses in a file beside the text, ``PREF.LANG.SUFFIX``.
 
     Attributes:
         suffix: the file's suffix.
         version: the format's name, for the manifest.
-        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses hold.
-        any_language: whether it serves both sides of a corpus: each has a file of its own.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses contain.
+        any_language: whether it works for both sides of a corpus; each side then has its own file.
     """
 
     suffix: str
@@ -111,19 +109,19 @@ def cut_at_white_space(line: str) -> ParsedSentence:
 
 
 def without_trees(sentence: ParsedSentence) -> ParsedSentence:
-    """Return a sentence's words alone."""
+    """Return the sentence without its trees."""
     return replace(sentence, tree=None, deprels=[], tags=[], constituents=None, features={})
 
 
 def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
-    """Give a sentence trees that say nothing: what stands in where there is no parse.
+    """Give a sentence flat trees as a substitute for a missing parse.
 
     Args:
         sentence: its words.
-        fields: what the trees must hold, of :data:`fairseq_phrase.store.fields.FIELDS`.
+        fields: the fields that the trees must have, of :data:`fairseq_phrase.store.fields.FIELDS`.
 
     Returns:
-        The words, all but the first hanging off the first, under one constituent.
+        The words with flat trees: all words depend on the first, and one constituent covers them.
     """
     count = len(sentence.words)
     return replace(

@@ -26,10 +26,10 @@ _Row = tuple[int, list[str]]  # a line's number and its columns
 class ConlluFiles(FileParser):
     """``PREF.LANG.conllu`` beside the text ``PREF.LANG``: one CoNLL-U sentence for each line.
 
-    The words are CoNLL-U's syntactic words (German ``zum`` is ``zu dem``), which are what its trees
-    are over; or the surface tokens, as the text has them. A surface token of several words takes the
-    place of the highest of them in the tree (the first, of several): it has that word's head,
-    relation and tag, and the dependents of all of them.
+    The words are CoNLL-U's syntactic words (German ``zum`` is ``zu dem``), over which its trees are
+    defined; or the surface tokens, as in the text. A surface token of several words replaces the highest
+    of them in the tree (the first, if several are highest). It has that word's head, relation and tag,
+    and the dependents of all its words.
 
     A line without text has no CoNLL-U sentence.
 
@@ -57,8 +57,8 @@ class ConlluFiles(FileParser):
             lines: the text's lines.
 
         Yields:
-            Each line's parse; :class:`Unparsed` where the sentence is malformed (columns, cycle,
-            several roots, head out of range) or does not spell its line.
+            Each line's parse; :class:`Unparsed` if the sentence is malformed (columns, cycle, several
+            roots, head out of range) or does not spell its line.
 
         Raises:
             UserError: there are more or fewer sentences than lines.
@@ -92,7 +92,7 @@ class _MalformedError(Exception):
 
     Args:
         line: the line of the file where it is.
-        message: what is expected there and what found.
+        message: what was expected there and what was found.
     """
 
     def __init__(self, line: int, message: str):
@@ -101,7 +101,7 @@ class _MalformedError(Exception):
 
 
 def _blocks(path: Path) -> Iterator[list[_Row]]:
-    """Yield each sentence's lines as their numbers and columns, comments left out."""
+    """Yield each sentence's lines, without comments: their numbers and columns."""
     block: list[_Row] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
@@ -135,14 +135,14 @@ class _Token:
 
 @dataclass
 class _Sentence:
-    """What the rows of a sentence say, one after the other.
+    """The content of a sentence's rows.
 
     Attributes:
         line: where it starts in the file.
         tokens: its surface tokens.
         lines: the line of each word.
         forms: the words.
-        heads: their heads as they stand in the file.
+        heads: their heads as written in the file.
         deprels: their relations.
         tags: their parts of speech.
     """
@@ -181,9 +181,9 @@ class _Sentence:
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, _, misc = columns
         if _EMPTY_NODE.fullmatch(identifier):
-            return  # it is of the enhanced graph alone
+            return  # an empty node, which only the enhanced graph has
         word = len(self.forms) + 1
-        covered = self.tokens[-1].last if self.tokens else 0  # words that have their token
+        covered = self.tokens[-1].last if self.tokens else 0  # number of words that have a token
         space_after = "SpaceAfter=No" not in misc.split("|")
         if (several := _RANGE.fullmatch(identifier)) is not None:
             first, last = int(several[1]), int(several[2])
@@ -202,7 +202,7 @@ class _Sentence:
         self.tags.append(join_white_space(upos) or "X")
 
     def check_spelling(self, line: str, number: int) -> None:
-        """Compare the surface tokens with a line of text; white space does not count.
+        """Compare the surface tokens with a line of text; white space is ignored.
 
         Args:
             line: the line.
@@ -230,12 +230,12 @@ class _Sentence:
             )
 
     def over_words(self) -> ParsedSentence:
-        """Return the sentence as its trees see it.
+        """Return the sentence with its syntactic words.
 
         Raises:
-            _MalformedError: the heads are no tree with one root.
+            _MalformedError: the heads are not a tree with one root.
         """
-        # Between the words of one surface token there is no space, but they are words of their own.
+        # The words of one surface token have no space between them, but they are separate words.
         space_before = [
             word > token.first or space
             for token, space in zip(self.tokens, self._space_before_tokens(), strict=True)
@@ -244,15 +244,16 @@ class _Sentence:
         return ParsedSentence(self.forms, space_before, self._tree(), self.deprels, self.tags)
 
     def over_tokens(self) -> ParsedSentence:
-        """Return the sentence as the text has it, its surface tokens for words.
+        """Return the sentence with its surface tokens as words.
 
         Raises:
-            _MalformedError: the heads are no tree with one root.
+            _MalformedError: the heads are not a tree with one root.
         """
         tree = self._tree()
         depths = tree.depths.tolist()
         highest = [min(range(t.first - 1, t.last), key=depths.__getitem__) for t in self.tokens]
-        # A highest word's head is higher still, so it is of another token: there is no cycle.
+        # The head of a token's highest word is higher, so it belongs to another token. So there is no
+        # cycle.
         token_of = np.repeat(
             np.arange(len(self.tokens)), [t.last - t.first + 1 for t in self.tokens]
         )

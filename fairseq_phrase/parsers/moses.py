@@ -1,4 +1,4 @@
-"""Words as the Moses tokenizer escapes them."""
+"""Escapes of the Moses tokenizer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ENTITIES = {
     "&ket;": "]",
 }
 _ENTITY = re.compile("|".join(map(re.escape, _ENTITIES)))
-# Marks of punctuation that stood between two characters without a space: "@-@" of "well-known".
+# Punctuation between two characters without a space: "@-@" in "well-known".
 _SPLIT = re.compile(r"@([-,./:])@")
 
 
 def unescape_moses(word: str) -> str:
     """Return the text of an escaped word: ``&apos;s`` is ``'s``, ``@-@`` is ``-``.
 
-    What was escaped twice is unescaped once.
+    A word that was escaped twice is unescaped once.
 
     Args:
-        word: one word of Moses-tokenized text; others come back as they are.
+        word: one word of Moses-tokenized text; words without escapes are returned unchanged.
     """
     if (split := _SPLIT.fullmatch(word)) is not None:
         return split[1]
@@ -37,14 +37,14 @@ def unescape_moses(word: str) -> str:
 
 
 def unescaped_offsets(word: str) -> list[int]:
-    """Find each character of an escaped word in what :func:`unescape_moses` makes of it.
+    """Find each character of an escaped word in the result of :func:`unescape_moses`.
 
     Args:
         word: one word of Moses-tokenized text.
 
     Returns:
-        For each of its characters, and for its end, the offset there; the characters of an escape share
-        the offset of what it stands for.
+        For each of its characters, and for its end, the offset in the result. All characters of an
+        escape have the offset of the character that it represents.
     """
     if _SPLIT.fullmatch(word) is not None:
         return [0] * len(word) + [1]

@@ -1,4 +1,4 @@
-"""A parser with all that stands around it: one way for a corpus and for new text."""
+"""A parser with the steps before and after it, for a corpus and for new text."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
-#: Where constituents come from, ``--constituents``.
+#: The sources of constituents, for ``--constituents``.
 CONSTITUENTS = ("parser", "from-dependencies", "none")
 Parse = ParsedSentence | Unparsed
 
 
 @dataclass(frozen=True)
 class ParsingOptions:
-    """How text is parsed; the manifest keeps it, so that new text is parsed alike.
+    """How text is parsed. The manifest stores it, so that new text is parsed in the same way.
 
     Attributes:
         parser: as ``--parser`` names it.
-        constituents: one of :data:`CONSTITUENTS`: what the parser gives, if it gives any; made from its
+        constituents: one of :data:`CONSTITUENTS`: those of the parser, if it makes any; made from its
             dependency trees; or none.
-        tokenized: the text is cut into words at white space already, perhaps with Moses' escapes. These
-            words are kept; the parser sees them unescaped.
+        tokenized: whether the text is already cut into words at white space, with or without Moses'
+            escapes. These words are kept; the parser gets them unescaped.
     """
 
     parser: str = "none"
@@ -39,17 +39,18 @@ class ParsingOptions:
 
 
 class ParsingPipeline:
-    """A parser and what is done to its input and output.
+    """A parser with the processing of its input and output.
 
     Args:
         options: how to parse.
 
     Attributes:
         parser: the parser.
-        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` come out.
+        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
 
     Raises:
-        UserError: the parser is not there, or makes no dependency trees to have constituents from.
+        UserError: the parser is unknown or not installed, or constituents are to be made from dependency
+            trees and the parser makes no dependency trees.
     """
 
     def __init__(self, options: ParsingOptions):
@@ -69,7 +70,7 @@ class ParsingPipeline:
 
     @property
     def constituents(self) -> str:
-        """Where the constituents that come out are from, one of :data:`CONSTITUENTS`."""
+        """The source of the constituents, one of :data:`CONSTITUENTS`."""
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:
@@ -84,9 +85,9 @@ class ParsingPipeline:
             yield self._finished(_with_words_of(line, sentence))
 
     def parse(self, lines: Sequence[str]) -> list[Parse]:
-        """Parse lines; those on which the parser fails come back unparsed.
+        """Parse lines; lines on which the parser fails are returned as unparsed.
 
-        Lines go to the parser by length, because parsers work on batches, unless it sorts by itself.
+        The parser gets lines sorted by length, because parsers work on batches, unless it sorts them.
 
         Raises:
             UserError: the parser cannot be used at all.
@@ -102,7 +103,7 @@ class ParsingPipeline:
         return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:
-        """Cut a line into the words that :meth:`parse` makes of it."""
+        """Cut a line into the same words as :meth:`parse`."""
         assert isinstance(self.parser, LineParser)
         if self.options.tokenized:
             return cut_at_white_space(line)
@@ -110,15 +111,15 @@ class ParsingPipeline:
             return self.parser.tokenize([line])[0]
         except (UserError, MemoryError):
             raise
-        except Exception:  # as for parse, where the line then comes back unparsed
+        except Exception:  # as in parse, which returns the line as unparsed
             return cut_at_white_space(line)
 
     def flat(self, unparsed: Unparsed) -> ParsedSentence:
-        """Give a line without a parse trees that say nothing."""
+        """Give a line without a parse flat trees."""
         return flat(unparsed.sentence, self.fields)
 
     def _parse_robustly(self, lines: Sequence[str]) -> list[Parse]:
-        """Parse lines all at once; where that fails, by halves, down to the one that fails."""
+        """Parse all lines at once; if that fails, parse each half, down to the line that fails."""
         try:
             parsed = list(self._parse(lines))
             if len(parsed) != len(lines):
@@ -143,7 +144,7 @@ class ParsingPipeline:
         ]
 
     def _finished(self, sentence: Parse) -> Parse:
-        """Check a parse and make or leave out its constituents."""
+        """Check a parse, and make or remove its constituents."""
         if isinstance(sentence, Unparsed):
             return sentence
         if (flaw := _flaw(sentence, self.parser.fields)) is not None:
@@ -162,11 +163,11 @@ class ParsingPipeline:
 
 
 def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
-    """Find what keeps a parse from being used; None where nothing does.
+    """Find out why a parse cannot be used; None if it can be used.
 
     Args:
         sentence: the parse.
-        fields: what its parser says its parses hold.
+        fields: the fields that the parser promises.
     """
     labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
     everything = list(itertools.chain(sentence.words, *labels.values()))
@@ -191,12 +192,12 @@ def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
 
 
 def _unescaped(line: str) -> list[str]:
-    """Return the words of Moses-tokenized text as the parser sees them."""
+    """Return the words of Moses-tokenized text without escapes, as the parser gets them."""
     return [unescape_moses(word) for word in line.split()]
 
 
 def _with_words_of(line: str, sentence: Parse) -> Parse:
-    """Put the text's own words in the place of those that the parser saw."""
+    """Replace the words that the parser got by the words of the text."""
     kept = cut_at_white_space(line)
     if isinstance(sentence, Unparsed):
         return replace(sentence, sentence=kept)

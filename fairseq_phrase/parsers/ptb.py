@@ -12,7 +12,7 @@ from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
-#: How the Penn Treebank's tokenizers write some marks, and what text may hold in their place.
+#: Marks as the Penn Treebank's tokenizers write them, and what a text may have instead.
 _MARKS = {
     "``": ('"', "“", "„", "«"), "''": ('"', "”", "“", "»"), "`": ("'", "‘", "‚"), "'": ("’", "‘"),
     "--": ("–", "—"), "...": ("…",),
@@ -22,9 +22,9 @@ _MARKS = {
 class BracketFiles(FileParser):
     """``PREF.LANG.ptb`` beside the text ``PREF.LANG``: one line of brackets for each line of text.
 
-    A line may hold several trees, which then hang under one extra root. The words are the trees'
-    leaves, spelled as in the text: ``-LRB-`` may stand for ``(``, and the treebank's quotation marks,
-    dashes and ellipses for the text's. A line without text has a line without brackets.
+    A line may have several trees, which are then joined under one extra root. The words are the trees'
+    leaves, spelled as in the text: the file may have ``-LRB-`` for ``(``, and the treebank's quotation
+    marks, dashes and ellipses for those of the text. A line without text has a line without brackets.
     """
 
     suffix = "ptb"
@@ -39,7 +39,7 @@ class BracketFiles(FileParser):
             lines: the text's lines.
 
         Yields:
-            Each line's parse; :class:`Unparsed` where its brackets are malformed or its leaves do not
+            Each line's parse; :class:`Unparsed` if its brackets are malformed or its leaves do not
             spell the text.
 
         Raises:
@@ -62,7 +62,7 @@ class BracketFiles(FileParser):
 def _parsed(brackets: str, line: str) -> ParsedSentence:
     tree = parse_brackets(brackets)
     if line.strip() and not tree.words:
-        raise ValueError(f"there is no tree for '{line.strip()[:60]}'")
+        raise ValueError(f"no tree for '{line.strip()[:60]}'")
     words, space_before = _spelled(tree.words, line)
     return ParsedSentence(words, space_before, tags=tree.tags, constituents=tree.tree)
 

@@ -14,7 +14,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
 _COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
-#: Lines in a batch of spaCy's.
+#: Number of lines in one of spaCy's batches.
 BATCH_LINES = 256
 # Components that no parse needs.
 _UNUSED = {
@@ -26,7 +26,7 @@ _UNUSED = {
 class SpacyParser(LineParser):
     """A spaCy pipeline, by its package's name or its folder.
 
-    It is loaded when first used: whole to parse, its tokenizer alone to tokenize.
+    It is loaded when it is first used: the whole pipeline to parse, only the tokenizer to tokenize.
 
     Args:
         model: an installed package (``de_core_news_sm``) or a folder.
@@ -35,7 +35,7 @@ class SpacyParser(LineParser):
         UserError: spaCy or the pipeline is not installed, or the pipeline has no parser.
     """
 
-    sorts_by_length = True  # its parser does, batch by batch
+    sorts_by_length = True  # spaCy's parser sorts each batch
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
@@ -47,7 +47,7 @@ class SpacyParser(LineParser):
         if not folder.is_dir():
             if not spacy.util.is_package(model):
                 raise UserError(
-                    f"there is no spaCy pipeline '{model}', neither installed nor a folder: "
+                    f"no spaCy pipeline '{model}' is installed, and it is not a folder: "
                     f"python -m spacy download {model}"
                 )
             # A package's own folder holds the pipeline's in a folder NAME-VERSION.
@@ -56,7 +56,7 @@ class SpacyParser(LineParser):
         try:
             meta = spacy.util.load_meta(folder / "meta.json")
         except (OSError, ValueError) as error:
-            raise UserError(f"{folder} is no spaCy pipeline: {error}") from None
+            raise UserError(f"{folder} is not a spaCy pipeline: {error}") from None
         self._components = meta.get("pipeline", [])
         if "parser" not in self._components:
             raise UserError(
@@ -70,24 +70,24 @@ class SpacyParser(LineParser):
         self._tokenizer: Any = None
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
-        """Parse lines; where spaCy sees several sentences in one, the first root takes the rest.
+        """Parse lines; if spaCy finds several sentences in a line, the other roots depend on the first.
 
-        A line with more characters than spaCy parses (a million, by default) comes back unparsed.
+        A line that is longer than spaCy's limit (a million characters by default) is returned unparsed.
 
         Raises:
             UserError: the pipeline cannot be loaded.
-            Exception: whatever spaCy runs into on one of the lines.
+            Exception: spaCy failed on one of the lines.
         """
         limit = self._pipeline.max_length
         short = (line if len(line) <= limit else "" for line in lines)
         return _unless_too_long(lines, limit, self._parsed(short))
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
-        """Parse sentences that are cut into words already, with a space between any two.
+        """Parse sentences that are already cut into words, with a space between the words.
 
         Raises:
             UserError: the pipeline cannot be loaded.
-            Exception: whatever spaCy runs into on one of the sentences.
+            Exception: spaCy failed on one of the sentences.
         """
         from spacy.tokens import Doc
 
@@ -100,7 +100,7 @@ class SpacyParser(LineParser):
         return _unless_too_long(lines, limit, self._parsed(documents))
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the words that :meth:`parse` makes, with spaCy's tokenizer alone."""
+        """Cut lines into the same words as :meth:`parse`, with spaCy's tokenizer only."""
         if self._tokenizer is None:
             self._tokenizer = self._loaded(exclude=self._components)
         return [
@@ -133,14 +133,14 @@ class SpacyParser(LineParser):
 
 def _unused(components: Collection[str]) -> set[str]:
     """Choose the components of a pipeline that no parse needs."""
-    # Fine-grained tags serve the attribute ruler alone, which makes parts of speech of them; other
-    # pipelines have a morphologizer for those.
+    # Only the attribute ruler needs fine-grained tags: it computes parts of speech from them. Other
+    # pipelines have a morphologizer for parts of speech.
     fine_tags = "morphologizer" in components and "attribute_ruler" not in components
     return _UNUSED | ({"tagger"} if fine_tags else set())
 
 
 class _Texts(dict[int, str]):
-    """The strings of a pipeline by spaCy's numbers (as signed ones), looked up once each.
+    """The strings of a pipeline by spaCy's numbers (as signed integers); each is looked up once.
 
     Args:
         pipeline: the pipeline.
@@ -160,7 +160,7 @@ class _Labels(_Texts):
 
     Args:
         pipeline: the pipeline.
-        default: what stands for a word without a label.
+        default: the label of a word without a label.
     """
 
     def __init__(self, pipeline: Any, default: str):
@@ -175,7 +175,7 @@ class _Labels(_Texts):
 def _unless_too_long(
     lines: Sequence[str], limit: int, parsed: list[ParsedSentence]
 ) -> list[ParsedSentence | Unparsed]:
-    """Put the lines that are longer than spaCy's limit in their places, unparsed."""
+    """Insert the lines that are longer than spaCy's limit at their places, as unparsed."""
     reason = "the line has {} characters, and this spaCy pipeline parses at most {}"
     return [
         sentence
@@ -193,7 +193,7 @@ def _words(texts: list[str], spaces: Iterable[bool]) -> tuple[list[str], list[bo
         spaces: whether a space follows each.
 
     Returns:
-        The tokens' words, empty where they are white space, and whether a space precedes each.
+        The tokens' words, empty for white space, and whether a space precedes each.
     """
     space_before = [True, *spaces][: len(texts)]
     if " ".join(texts).split() == texts:
@@ -215,7 +215,7 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
     """Convert a parsed document: all at once, because token by token takes longer."""
     table = document.to_array(_COLUMNS).view(np.int64)
     orths, spaces, heads, deps, parts = table.T.tolist()
-    # spaCy has how far away each head is; what it parsed is a tree, or several.
+    # spaCy stores the distance to each head. Its parse is one tree or several.
     sentence = ParsedSentence(
         *_words(list(map(texts.__getitem__, orths)), map(bool, spaces)),
         DependencyTree.of_valid(table[:, 2] + np.arange(len(heads))),

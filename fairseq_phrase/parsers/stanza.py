@@ -17,21 +17,21 @@ from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 # The dependency parser scores every pair of words with every relation: a thousand words take some
 # hundred megabytes, ten thousand a hundred times as much.
 _MAX_WORDS = 1000
-# Stanza's own limit: it tags longer words as unknown, lest the tagger run out of memory.
+# Stanza's limit: it tags longer words as unknown, so that the tagger does not run out of memory.
 _MAX_CHARACTERS = 1000
 _UNKNOWN = "<UNK>"
-# Stanza takes these control characters for white space and loses them; Python and this project take
-# them for text (but U+0085, a line break). Any other character keeps their place.
+# Stanza treats these control characters as white space and drops them. Python and this project treat
+# them as text (except U+0085, a line break). They are replaced by any other character.
 _KEEP_CONTROLS = {code: "\ufffd" for code in range(0x80, 0xA0) if code != 0x85}
 
 
 class StanzaParser(LineParser):
     """A language's default Stanza package, from a folder of models.
 
-    The words are Stanza's syntactic words (German ``zum`` is ``zu dem``), which are what its trees are
-    over. Of dependency and constituency trees, those come whose models are in the folder. Models are
-    loaded when first used, the tokenizer apart from the rest, onto a GPU where torch sees one, and
-    nothing is ever downloaded.
+    The words are Stanza's syntactic words (German ``zum`` is ``zu dem``), over which its trees are
+    defined. The parser makes dependency trees, constituency trees or both, depending on the models in the
+    folder. Models are loaded when they are first used, the tokenizer separately from the rest. They are
+    loaded onto a GPU if torch finds one. Nothing is downloaded.
 
     Args:
         model: ``LANG`` or ``LANG@DIR``: Stanza's code of the language, and the folder that has
@@ -62,20 +62,20 @@ class StanzaParser(LineParser):
         self._analyzer: Any = None
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
-        """Parse lines; where Stanza sees several sentences in one, their trees become one tree.
+        """Parse lines; if Stanza finds several sentences in a line, their trees are joined.
 
-        A line in which Stanza sees a sentence of more than a thousand words comes back unparsed, for
-        its memory grows with the square.
+        A line in which Stanza finds a sentence of more than a thousand words is returned unparsed,
+        because Stanza's memory grows with the square of the length.
 
         Raises:
             UserError: the models cannot be loaded.
-            Exception: whatever Stanza runs into on one of the lines.
+            Exception: Stanza failed on one of the lines.
         """
         documents = self._documents(lines)
         return self._parsed(list(map(_cut, lines, documents)), documents)
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the words that :meth:`parse` makes, with Stanza's tokenizer alone.
+        """Cut lines into the same words as :meth:`parse`, with Stanza's tokenizer only.
 
         Raises:
             UserError: the models cannot be loaded.
@@ -84,11 +84,11 @@ class StanzaParser(LineParser):
         return [line.sentence if isinstance(line, Unparsed) else line for line in cut]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
-        """Parse sentences that are cut into words already, each as one sentence of Stanza's.
+        """Parse sentences that are already cut into words; Stanza does not split them.
 
         Raises:
             UserError: the models cannot be loaded.
-            Exception: whatever Stanza runs into on one of the sentences.
+            Exception: Stanza failed on one of the sentences.
         """
         from stanza.models.common.doc import ID, TEXT, Document
 
@@ -110,7 +110,7 @@ class StanzaParser(LineParser):
             Document([], text=line.translate(_KEEP_CONTROLS)) if line.strip() else None
             for line in lines
         ]
-        # Given together, the lines are tokenized in batches, and yet no sentence spans two of them.
+        # The lines are tokenized in batches, but no sentence spans two lines.
         filled = [document for document in documents if document is not None]
         if filled:
             self._tokenizer.bulk_process(filled)
@@ -119,11 +119,11 @@ class StanzaParser(LineParser):
     def _parsed(
         self, sentences: Sequence[ParsedSentence | Unparsed], documents: list[Any]
     ) -> list[ParsedSentence | Unparsed]:
-        """Give sentences the trees of their documents, which this makes."""
+        """Parse the sentences' documents, and give the sentences their trees."""
         sentences = list(map(_checked_for_length, sentences, documents))
         processors = self._models.chosen("pos", "lemma", *ANALYSES)
         if self._analyzer is None:
-            # "Pretokenized" is how Stanza is told to load no tokenizer.
+            # The option "pretokenized" tells Stanza not to load a tokenizer.
             self._analyzer = self._loaded(
                 {**self._models.chosen("tokenize"), **processors}, tokenize_pretokenized=True
             )
@@ -142,7 +142,7 @@ class StanzaParser(LineParser):
         ]
 
     def _with_trees(self, sentence: ParsedSentence, parts: list[Any]) -> ParsedSentence | Unparsed:
-        """Give a line's words the trees of the sentences that Stanza sees in it."""
+        """Give a line's words the trees of the sentences that Stanza found in it."""
         words = [word for part in parts for word in part.words]
         tags = [join_white_space(word.upos or "") or "X" for word in words]
         tree, deprels, constituents = None, [], None
@@ -155,7 +155,7 @@ class StanzaParser(LineParser):
                     [_constituents(part.constituency, len(part.words)) for part in parts]
                 )
         except ValueError as error:
-            return Unparsed(f"Stanza's parse is no tree: {error}", sentence)
+            return Unparsed(f"Stanza's parse is not a tree: {error}", sentence)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
     def _loaded(self, processors: dict[str, str], **options: Any) -> Any:
@@ -171,7 +171,7 @@ class StanzaParser(LineParser):
                 verbose=False,
                 **options,
             )
-        except Exception as error:  # what unpickling and torch raise for a damaged file is manifold
+        except Exception as error:  # unpickling and torch raise many types for a damaged file
             raise UserError(
                 f"Stanza cannot load {', '.join(processors)} from {self._models.folder}: {error}"
             ) from error
@@ -187,8 +187,8 @@ def _cut(line: str, document: Any) -> ParsedSentence | Unparsed:
         between, end = line[end : token.start_char], token.end_char
         if between.strip():
             return _incomplete(line, between)
-        # Between the words of one surface token (German zum is zu dem) there is no space, but they
-        # are words of their own, spelled as Stanza spells them.
+        # The words of one surface token (German zum is zu dem) have no space between them, but they are
+        # separate words, spelled as Stanza spells them.
         several = len(token.words) > 1
         texts = [word.text for word in token.words] if several else [line[token.start_char : end]]
         space_before += [bool(between) or not words, *[True] * (len(texts) - 1)]
@@ -213,12 +213,13 @@ def _checked_for_length(
     if isinstance(sentence, Unparsed) or length <= _MAX_WORDS:
         return sentence
     return Unparsed(
-        f"Stanza sees a sentence of {length} words here: up to {_MAX_WORDS} are parsed", sentence
+        f"Stanza finds a sentence of {length} words here, more than the limit of {_MAX_WORDS}",
+        sentence,
     )
 
 
 def _heads(parts: list[Any]) -> list[int]:
-    """Return the heads of all words of a line, from 0 over the whole line; a root is its own."""
+    """Return the heads of all words, numbered from 0 over the whole line; a root is its own head."""
     heads: list[int] = []
     for part in parts:
         start = len(heads)

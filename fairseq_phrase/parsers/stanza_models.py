@@ -1,4 +1,4 @@
-"""Where Stanza's models stand on disk, and which of them a parse needs."""
+"""The files of Stanza's models, and which of them a parse needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 
-#: What cuts a line into words, and what makes trees of them.
+#: The processors that cut a line into words, and those that make trees.
 TOKENIZERS = ("tokenize", "mwt")
 ANALYSES = ("depparse", "constituency")
 # Stanza's name for the lemmatizer that has no model: every word is its own lemma.
@@ -18,10 +18,10 @@ _IDENTITY = "identity"
 
 @dataclass(frozen=True)
 class StanzaModels:
-    """The models of one language that make parses, all of them present.
+    """The models of one language that a parse needs; all their files exist.
 
     Attributes:
-        language: the language's code as the folders have it.
+        language: the language's code in the folders' names.
         folder: Stanza's folder of models, with its ``resources.json``.
         packages: the package of each processor, in the order in which they run.
     """
@@ -31,22 +31,23 @@ class StanzaModels:
     packages: dict[str, str]
 
     def chosen(self, *processors: str) -> dict[str, str]:
-        """Return the packages of those processors among these that there are."""
+        """Return the packages of these processors, as far as they have one."""
         return {name: package for name, package in self.packages.items() if name in processors}
 
     @classmethod
     def find(cls, language: str, folder: Path) -> StanzaModels:
-        """Find a language's default package, as Stanza's downloads leave it.
+        """Find a language's default package in Stanza's download folder.
 
-        Of the two parsers, those whose model is present are taken: the list in ``resources.json``
-        holds what could be downloaded, too.
+        Of the two parsers, those whose model file exists are used. The list in ``resources.json`` also
+        has models that were not downloaded.
 
         Args:
             language: Stanza's code of the language or an alias.
             folder: the folder that holds ``resources.json`` and ``LANGUAGE/PROCESSOR/PACKAGE.pt``.
 
         Raises:
-            UserError: models are missing or ``resources.json`` cannot be read; it says what to run.
+            UserError: models are missing or ``resources.json`` cannot be read; the message says what to
+                run.
         """
         resources = _resources(language, folder)
         seen = {language}
@@ -76,7 +77,7 @@ class StanzaModels:
             )
         names = [name for name in (*TOKENIZERS, "pos") if name in default]
         if "depparse" in analyses:
-            # Stanza insists on lemmas before it parses, even where the language has no lemmatizer.
+            # Stanza requires lemmas before it parses, even if the language has no lemmatizer.
             default = {"lemma": _IDENTITY, **default}
             names.append("lemma")
         packages = {name: default[name] for name in (*names, *analyses)}
@@ -92,7 +93,7 @@ def _resources(language: str, folder: Path) -> dict[str, Any]:
         resources = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"there are no Stanza models in {folder}, for it has no resources.json: "
+            f"{folder} has no Stanza models (resources.json is missing): "
             f"{_command(language, folder)}"
         ) from None
     except (OSError, ValueError) as error:
@@ -105,7 +106,7 @@ def _resources(language: str, folder: Path) -> dict[str, Any]:
 def _require(
     entry: dict[str, Any], language: str, folder: Path, processor: str, package: str
 ) -> None:
-    """Check that a model is there, and the word vectors and the like that it is loaded with."""
+    """Check that a model exists, and the files that it depends on, such as word vectors."""
     needed = entry.get(processor, {}).get(package, {}).get("dependencies", [])
     files = [(processor, package), *((item["model"], item["package"]) for item in needed)]
     for kind, name in files:

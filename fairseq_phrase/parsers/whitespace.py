@@ -1,4 +1,4 @@
-"""No parser: words stand between white space, and there is no tree."""
+"""No parser: words are separated by white space, and there are no trees."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class WhitespaceParser(LineParser):
         return [cut_at_white_space(line) for line in lines]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
-        """Take words as they are, with a space between any two."""
+        """Return the words unchanged, with a space between any two."""
         return [ParsedSentence(list(words), [True] * len(words)) for words in sentences]

@@ -1,8 +1,8 @@
-"""The one table of a parse's fields: writer, reader, checks, collater, task and messages read it.
+"""The table of a parse's fields, for writer, reader, checks, collater, task and messages.
 
 A new field is a new row of :data:`FIELDS`. It then has files, a label dictionary, checks and a tensor in
-the batch. A parser that makes it names it in its ``fields``; labels of words that no attribute of
-``ParsedSentence`` holds are among its ``features``, by the field's name.
+the batch. A parser that makes it lists it in its ``fields``. Labels of words for which ``ParsedSentence``
+has no attribute are in its ``features``, by the field's name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
-#: What a field's name has before it in a batch: ``src_heads``.
+#: The prefix of a field's name in a batch: ``src_heads``.
 PREFIX = "src_"
 
 
@@ -26,12 +26,12 @@ def _first_words(values: np.ndarray, words: int) -> np.ndarray:
 
 
 def _heads_of_first_words(heads: np.ndarray, words: int) -> np.ndarray:
-    """Cut heads; words whose head is lost hang off its nearest ancestor."""
+    """Cut heads; a word whose head is removed becomes a dependent of the head's nearest kept ancestor."""
     return DependencyTree(heads).restricted_to(np.arange(len(heads)) < words).heads
 
 
 def _spans_of_first_words(spans: np.ndarray, words: int) -> np.ndarray:
-    """Cut constituents, which keep the words that are left of theirs; children before parents."""
+    """Cut constituents to the first words; children stay before parents."""
     spans = spans[spans[:, 0] < words]
     spans[:, 1] = np.minimum(spans[:, 1], words)
     return spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
@@ -43,19 +43,19 @@ class ParseField:
 
     Attributes:
         name: the field's name, in files (``train.de-en.de.heads.bin``) and batches (``src_heads``).
-        per: what it has one item for.
-        meaning: what it is, in the plural, for messages.
-        made_by: who makes it, for messages.
-        numbers: reads an item's numbers other than its label from a sentence (shape ``(items,)`` or
-            ``(items, columns)``); returns None where the sentence has none. None where all that the
-            field holds is labels.
-        labels: reads its labels, one for each item; they become numbers in the last column. Where the
-            field has a ``label_file``, they are the sentence's ``features`` by default.
+        per: the unit that has one item: subword, word or constituent.
+        meaning: what the field is, in the plural, for messages.
+        made_by: what makes it, for messages.
+        numbers: a function that reads the items' numbers, without labels, from a sentence (shape
+            ``(items,)`` or ``(items, columns)``). It returns None if the sentence lacks them. None
+            for a field that has only labels.
+        labels: a function that reads the labels, one for each item. They become numbers in the last
+            column. If the field has a ``label_file``, the default is the sentence's ``features``.
         label_file: the dictionary of these labels.
-        label_meaning: what they are, in the plural, for messages.
-        columns: how many numbers an item has, its label included.
-        cut: keeps the first so many words of a sentence, for ``--truncate-source``. Needed where items
-            are constituents.
+        label_meaning: what the labels are, in the plural, for messages.
+        columns: how many numbers an item has, including its label.
+        cut: a function that keeps a number of first words of a sentence, for ``--truncate-source``.
+            Required if items are constituents.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ParseField:
     cut: Callable[[np.ndarray, int], np.ndarray] = _first_words
 
     def __post_init__(self) -> None:
-        """Check that the row is whole."""
+        """Check that the row is complete."""
         if self.label_file is None and (self.labels is not None or self.numbers is None):
             raise ValueError(f"{self.name}: expected numbers, or labels and their label_file")
         if self.is_feature and self.per != "word":
@@ -92,11 +92,11 @@ class ParseField:
 
         Args:
             sentence: the sentence.
-            number_labels: numbers labels; may be left out where the field has none.
+            number_labels: a function that numbers labels; not needed for a field without labels.
 
         Returns:
-            Its items; None where the sentence has none.
-            Shape: ``(items,)``, or ``(items, columns)`` where there are several columns.
+            Its items; None if the sentence does not have the field.
+            Shape: ``(items,)``, or ``(items, columns)`` with several columns.
         """
         columns = []
         if self.numbers is not None:
@@ -116,11 +116,11 @@ class ParseField:
         return columns[0] if self.columns == 1 else np.column_stack(columns)
 
     def shaped(self, values: np.ndarray) -> np.ndarray:
-        """Give the values of a sentence, as they lie on disk, the shape of :meth:`values`."""
+        """Give the stored values of a sentence the shape of :meth:`values`."""
         return values if self.columns == 1 else values.reshape(-1, self.columns)
 
     def truncated(self, values: np.ndarray, subwords: int, words: int) -> np.ndarray:
-        """Keep what belongs to a sentence's first subwords, which are of its first words."""
+        """Keep the values of a sentence's first subwords and words."""
         return values[:subwords] if self.per == "subword" else self.cut(values, words)
 
 
@@ -173,10 +173,10 @@ _ROWS = (
         cut=_spans_of_first_words,
     ),
 )
-#: What a parse is made of, by name, in the order of the files. ``words``: per subword the index of its
-#: word. ``heads``, ``deprels``, ``tags``: per word the index of its head (its own at the root), its
-#: relation and its part of speech. ``spans``: per constituent its first word, one past its last and
-#: its label. Labels are numbers in their dictionaries.
+#: The fields of a parse, by name, in the order of the files. ``words``: for each subword the index of its
+#: word. ``heads``, ``deprels``, ``tags``: for each word the index of its head (the root is its own head),
+#: its relation and its part of speech. ``spans``: for each constituent its first word, one past its last
+#: word and its label. Labels are numbers in their dictionaries.
 FIELDS: dict[str, ParseField] = {row.name: row for row in _ROWS}
 
 
@@ -197,13 +197,13 @@ def with_labels(fields: Collection[str]) -> dict[str, str]:
 
 
 def shared_index(field_name: str, fields: Collection[str]) -> str | None:
-    """Name the field whose ``.idx`` file a field is read by; None where it has its own.
+    """Return the field whose ``.idx`` file a field uses; None if it has its own.
 
-    Fields with as many numbers for each sentence share the index of the first of them.
+    Fields with the same number of values for each sentence share the index of the first of them.
 
     Args:
         field_name: a name in :data:`FIELDS`, or ``text``.
-        fields: all that are in the data directory.
+        fields: all fields in the data directory.
     """
     row = FIELDS.get(field_name)
     if row is None:

@@ -1,8 +1,8 @@
-"""fairseq's memory-mapped ``.bin``/``.idx`` arrays, read and written with NumPy alone.
+"""fairseq's memory-mapped ``.bin``/``.idx`` arrays, read and written with NumPy only.
 
-fairseq's own reader (``MMapIndexedDataset``) reads both files through when it opens them; parses
-are opened here in constant time and memory instead, and need no torch. The format is the same, and
-fairseq reads what is written here.
+fairseq's reader (``MMapIndexedDataset``) reads both files completely when it opens them. This module
+opens them in constant time and memory, and does not need torch. The format is the same: fairseq can read
+files written here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DTYPES = {
     4: np.int32,
     5: np.int64,
     8: np.uint16,
-    9: np.uint32,  # fairseq's text where the dictionary has over 65,500 entries
+    9: np.uint32,  # fairseq's text if the dictionary has over 65,500 entries
 }
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
-# What smallest_dtype chooses, by width: the types of arrays that have no index of their own.
+# The types that smallest_dtype chooses, by width: used for arrays without their own index.
 _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
 _CHUNK = 1 << 22  # values converted at a time when a file is finished
 
@@ -48,13 +48,14 @@ def smallest_dtype(maximum: int) -> np.dtype:
 class IndexedWriter:
     """Write arrays of non-negative integers one after the other.
 
-    The integer type is the smallest that holds them all, so it is known only at the end: values are
-    spilled as int32 and converted in :meth:`finish`. Memory grows by 4 bytes per array.
+    The integer type is the smallest that can represent all values, so it is known only at the end.
+    Values are first written to a temporary file as int32, and converted in :meth:`finish`. Memory grows
+    by 4 bytes per array.
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
-        own_index: write an ``.idx`` file; without one, the arrays are read by the index of others
-            that are as long.
+        own_index: write an ``.idx`` file. Without one, the arrays are read with the index of other
+            arrays of the same lengths.
     """
 
     def __init__(self, prefix: str | os.PathLike, *, own_index: bool = True):
@@ -70,11 +71,11 @@ class IndexedWriter:
         self._sizes.append(len(values))
 
     def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
-        """Write the ``.bin`` file and, if it has one of its own, the ``.idx`` file.
+        """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file.
 
         Args:
             mapping: if given, a value ``v`` is written as ``mapping[v]``.
-            every: map only the last of this many values; arrays are then of such groups.
+            every: map only the last value of each group of this size; arrays then consist of groups.
 
         Returns:
             The files.
@@ -116,12 +117,12 @@ class IndexedWriter:
 
 
 def _starts(rows: np.ndarray) -> range:
-    """Where the chunks of rows start that are converted at a time."""
+    """Return where each chunk of rows starts; a chunk is converted at a time."""
     return range(0, len(rows), _CHUNK)
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """Map a file's bytes, as a plain array: indexing NumPy's own ``memmap`` class is slow."""
+    """Map a file's bytes as a plain array, because indexing NumPy's ``memmap`` class is slow."""
     return np.asarray(np.memmap(path, mode="r", dtype=np.uint8))
 
 
@@ -130,8 +131,7 @@ class IndexedReader:
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
-        index: such a path, if the arrays are to be read by the ``.idx`` file of others that are as
-            long.
+        index: the path of other arrays of the same lengths, to use their ``.idx`` file.
 
     Attributes:
         sizes: the arrays' sizes. Shape: ``(arrays,)``, int32.
@@ -161,7 +161,7 @@ class IndexedReader:
         sizes_end = _HEADER.size + 4 * count
         self.sizes = mapped[_HEADER.size : sizes_end].view(np.int32)
         self._starts = mapped[sizes_end:].view(np.int64)
-        # A memoryview yields Python's integers, several times as fast as NumPy its own.
+        # A memoryview returns Python integers, several times as fast as NumPy returns its own.
         self._size_of = mapped.data[_HEADER.size : sizes_end].cast("i")
         self._start_of = mapped.data[sizes_end:].cast("q")
         expected = 0
@@ -178,7 +178,7 @@ class IndexedReader:
                 f"{data_path} has {found} bytes where its index expects "
                 f"{expected}: {rerun(data_path.parent)}"
             )
-        # A file of no bytes cannot be mapped.
+        # An empty file cannot be mapped.
         data = _mapped(data_path) if expected else np.zeros(0, dtype=np.uint8)
         self._values = data.view(self._dtype)
 
@@ -192,14 +192,14 @@ class IndexedReader:
         return self._values[start : start + self._size_of[index]].astype(_INT64)
 
     def many(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Return several arrays as one read, which takes a fraction of the time of each alone.
+        """Read several arrays at once, which takes a fraction of the time of single reads.
 
         Args:
             indices: which arrays, in any order.
                 Shape: ``(arrays,)``
 
         Returns:
-            The arrays, as :meth:`__getitem__` returns them, but parts of one.
+            The arrays, as :meth:`__getitem__` returns them, but as views of one array.
         """
         sizes = self.sizes[indices].astype(_INT64)
         ends = sizes.cumsum()
@@ -211,16 +211,16 @@ class IndexedReader:
         return [values[start:end] for start, end in pairwise(bounds)]
 
     def between(self, first: int, last: int) -> np.ndarray:
-        """Read the values of consecutive arrays as one.
+        """Read the values of consecutive arrays as one array.
 
-        They are read and not mapped, so that going through a file leaves nothing of it in memory.
+        They are read and not mapped, so that a pass over the file does not fill the memory.
 
         Args:
             first: the first array, from 0.
             last: one past the last.
 
         Returns:
-            Their values, in the type they are stored in. Shape: ``(sizes[first:last].sum(),)``
+            Their values, in the stored type. Shape: ``(sizes[first:last].sum(),)``
         """
         if first >= last:
             return np.zeros(0, dtype=self._dtype)
@@ -236,11 +236,11 @@ class IndexedReader:
         Writers put arrays one after the other, so such an index is damaged.
 
         Args:
-            first: the first array to look at, from 0.
+            first: the first array to check, from 0.
             last: one past the last.
 
         Returns:
-            The first such array; None if there is none.
+            The first such array, or None.
         """
         sizes = self.sizes[first:last].astype(_INT64)
         starts = self._starts[first : last + 1]

@@ -1,7 +1,7 @@
-"""Dictionaries of labels, and the fingerprints that tie parses and models to them.
+"""Dictionaries of labels, and fingerprints that connect parses and models with them.
 
-A label dictionary has fairseq's text format. It may be shared by the parses of two languages, of which
-the later adds labels at its end; so a fingerprint says how many labels, from the first, it is made of.
+A label dictionary has fairseq's text format. The parses of two languages may share it: the second
+language adds its labels at the end. So a fingerprint says how many of the first labels it covers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def as_entry(label: str) -> str:
-    """Return a label as its dictionary has it: one that fairseq gives a meaning of its own gets ``_``."""
+    """Return a label as it is in its dictionary; ``_`` is added to labels that fairseq reserves."""
     return f"{label}_" if label in SPECIAL else label
 
 
@@ -46,20 +46,20 @@ def read_labels(path: Path) -> list[str]:
 
 
 def labels_fingerprint(labels: Sequence[str]) -> str:
-    """Hash labels in the order of their numbers, ``14:3fb0…``: how many, and which."""
+    """Hash labels in the order of their numbers: ``14:3fb0…`` is their number and the hash."""
     digest = hashlib.blake2b("\n".join(labels).encode("utf-8"), digest_size=16)
     return f"{len(labels)}:{digest.hexdigest()}"
 
 
 def number_of_labels(fingerprint: str) -> int:
-    """Return how many labels a fingerprint is made of.
+    """Return how many labels a fingerprint covers.
 
     Raises:
-        ValueError: it is no fingerprint of labels.
+        ValueError: it is not a fingerprint of labels.
     """
     return int(fingerprint.partition(":")[0])
 
 
 def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
-    """Tell whether the first of some labels are those that a fingerprint is made of."""
+    """Tell whether labels begin with those that a fingerprint covers."""
     return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint

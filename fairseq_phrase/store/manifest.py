@@ -1,4 +1,4 @@
-"""The manifest of a data directory, which ties parses to the text they belong to."""
+"""The manifest of a data directory. It records which text the parses belong to."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
 
 def fingerprint(path: str | os.PathLike) -> str:
-    """Hash a file's size and up to 16 MiB of it, in blocks spread evenly.
+    """Hash a file's size and up to 16 MiB of its content, in evenly spaced blocks.
 
-    Text that was binarized anew differs in nearly every block, so this tells it from the old in
-    constant time, however large the corpus.
+    Text that was binarized again differs in nearly every block. So the fingerprint detects new text in
+    constant time for a corpus of any size.
     """
     size = os.path.getsize(path)
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)
@@ -46,22 +46,22 @@ def fingerprint(path: str | os.PathLike) -> str:
 
 @lru_cache(maxsize=64)
 def _warn_once(message: str) -> None:
-    """Warn, but not again where a tokenizer and a parser find the same."""
+    """Warn once, even if a tokenizer and a parser give the same warning."""
     logger.warning(message)
 
 
 @dataclass
 class SplitRecord:
-    """What the manifest says of one split, by names such as ``train.de-en``.
+    """The manifest's record of one split, such as ``train.de-en``.
 
     Attributes:
         sentences: number of sentences.
-        words: number of words in all.
-        subwords: number of subwords in all, end-of-sentence tokens left out.
-        checksums: fingerprints of the split's files, the text's own included, by file name.
+        words: total number of words.
+        subwords: total number of subwords, without end-of-sentence tokens.
+        checksums: fingerprints of the split's files, including the text, by file name.
         unparsed_skipped: sentence pairs left out because a line has no parse.
         unparsed_flat: sentences that have flat trees because they have no parse.
-        parser_version: the version of the parser that made them, where it is not the manifest's.
+        parser_version: the version of the parser that made them, if it differs from the manifest's.
     """
 
     sentences: int
@@ -75,23 +75,23 @@ class SplitRecord:
 
 @dataclass
 class Manifest:
-    """What ``syntax.LANG.json`` says.
+    """The content of ``syntax.LANG.json``.
 
     Attributes:
         language: the parsed language.
-        parser: how the parses were made, as ``--parser`` names it (``spacy:de_core_news_sm``).
-        parser_version: the parser's own name and version.
-        fields: which of :data:`FIELDS` are there.
-        constituents: where the constituents are from: ``parser``, ``from-dependencies`` or ``none``.
-        tokenized: whether the text was cut into words at white space, not by the parser.
+        parser: the argument of ``--parser`` that made the parses (``spacy:de_core_news_sm``).
+        parser_version: the parser's name and version.
+        fields: which of :data:`FIELDS` the parses have.
+        constituents: the source of the constituents: ``parser``, ``from-dependencies`` or ``none``.
+        tokenized: whether the text was cut into words at white space and not by the parser.
         bpe: how words were cut into subwords, ``sentencepiece`` or ``subword_nmt``.
-        bpe_model: the subword model's file name in the data directory; empty where it is not known.
+        bpe_model: the subword model's file name in the data directory; empty if it is not known.
         dictionary: fingerprint of the language's fairseq dictionary.
-        whole_lines: whether SentencePiece cut whole lines, in which words were then found by their
-            characters (``fairseq-phrase-attach``); otherwise each word was cut on its own.
+        whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
+            (``fairseq-phrase-attach``). Otherwise each word was cut separately.
         labels: fingerprints of the label dictionaries, by field
-            (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty where an earlier version
-            wrote the manifest.
+            (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty if an earlier version wrote
+            the manifest.
         splits: the splits, by names such as ``train.de-en``.
         made_by: the command that made the parses.
         format: the version of this format.
@@ -114,7 +114,7 @@ class Manifest:
 
     @staticmethod
     def path(directory: str | os.PathLike, language: str) -> Path:
-        """Return where a data directory keeps its manifest."""
+        """Return the path of a data directory's manifest."""
         return Path(directory) / f"syntax.{language}.json"
 
     def save(self, directory: str | os.PathLike) -> None:
@@ -127,14 +127,14 @@ class Manifest:
         """Read the manifest of a data directory.
 
         Raises:
-            UserError: there is none, or it is of another version or damaged.
+            UserError: the manifest is missing, has another version or is damaged.
         """
         path = cls.path(directory, language)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT_VERSION:
                 raise UserError(
-                    f"{path} is of format {content['format']}, this version reads "
+                    f"{path} has format {content['format']}, but this version reads "
                     f"{FORMAT_VERSION}: {rerun(directory)}"
                 )
             splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
@@ -145,23 +145,23 @@ class Manifest:
                 raise ValueError(f"labels of {', '.join(manifest.labels)}")
             deque(map(number_of_labels, manifest.labels.values()), maxlen=0)
             if Path(manifest.bpe_model).name != manifest.bpe_model:
-                raise ValueError(f"bpe_model {manifest.bpe_model} is no file of this folder")
+                raise ValueError(f"bpe_model {manifest.bpe_model} is not a file of this folder")
             return manifest
         except FileNotFoundError:
             raise UserError(
-                f"{path} is missing: {directory} holds no parses of '{language}'. Make them with "
+                f"{path} is missing: {directory} has no parses of '{language}'. Make them with "
                 f"fairseq-phrase-preprocess --source-lang {language} --parser spacy:MODEL "
-                f"--destdir {directory} … or, for text that is binarized already, with "
+                f"--destdir {directory} … or, for text that is already binarized, with "
                 "fairseq-phrase-attach (see their --help)"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
 
     def require(self, fields: set[str], directory: str | os.PathLike) -> None:
-        """Check that the parses hold what a model needs.
+        """Check that the parses have the fields that a model needs.
 
         Raises:
-            UserError: a field is missing, for instance heads where there was no parser.
+            UserError: a field is missing, for example heads if no parser was used.
         """
         missing = sorted(fields - set(self.fields))
         if missing:
@@ -174,16 +174,16 @@ class Manifest:
     def check_parser(
         self, version: str, directory: str | os.PathLike, *, strict: bool, option: str
     ) -> None:
-        """Warn where new text is parsed by another parser than these parses were.
+        """Warn if new text is parsed by another parser than the parser of these parses.
 
         Args:
             version: the parser of the new text, with its version.
             directory: the data directory.
-            strict: refuse it.
-            option: the option that says so.
+            strict: raise an error instead of the warning.
+            option: the option that sets ``strict``, for the message.
 
         Raises:
-            UserError: it is refused.
+            UserError: the parsers differ and ``strict`` is set.
         """
         if version == self.parser_version:
             return
@@ -196,10 +196,10 @@ class Manifest:
         _warn_once(f"{found} ({option} refuses this)")
 
     def labels_of(self, field_name: str, directory: str | os.PathLike) -> list[str]:
-        """Read the labels that number a field's, as many as these parses know.
+        """Read a field's labels in the order of their numbers, as many as these parses use.
 
         Raises:
-            UserError: their dictionary is missing, or is not the one that the parses were made with.
+            UserError: the dictionary is missing, or is not the one that the parses were made with.
         """
         path = Path(directory) / with_labels([field_name])[field_name]
         labels = read_labels(path)
@@ -208,8 +208,8 @@ class Manifest:
             return labels
         if not begins_with(labels, expected):
             raise UserError(
-                f"{path} is not the dictionary that the {field_name} of '{self.language}' were "
-                f"numbered by: put the old one back, or {rerun(directory)}"
+                f"{path} is not the dictionary that numbered the {field_name} of '{self.language}': "
+                f"put the old one back, or {rerun(directory)}"
             )
         return labels[: number_of_labels(expected)]
 

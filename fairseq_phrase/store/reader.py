@@ -1,10 +1,10 @@
 """Parses on disk, beside fairseq's own binarized text.
 
-A data directory holds, for each split ``train.de-en`` and parsed language ``de``, the files
-``train.de-en.de.{words,heads,deprels,tags,spans}.bin`` with their ``.idx`` and, for all splits, the
-manifest ``syntax.de.json``, which ties them to the very text they belong to. What holds one value per
-word shares one index, that of the first (``heads.idx``), because an index takes as many bytes as a
-short sentence's values.
+For each split ``train.de-en`` and parsed language ``de``, a data directory has the files
+``train.de-en.de.{words,heads,deprels,tags,spans}.bin`` with their ``.idx``. The manifest
+``syntax.de.json``, for all splits, records which text they belong to. Fields with one value per word
+share the index of the first of them (``heads.idx``), because an index takes as many bytes as the values
+of a short sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ParseStore:
         directory: the data directory.
         split: the split's name with its language pair, ``train.de-en``.
         language: the parsed language.
-        fields: what to read, out of :data:`FIELDS`.
+        fields: the fields to read, from :data:`FIELDS`.
 
     Raises:
         UserError: the parses are missing or damaged, or belong to another text or dictionary.
@@ -40,7 +40,7 @@ class ParseStore:
         manifest.require(fields, directory)
         if split not in manifest.splits:
             raise UserError(
-                f"{Manifest.path(directory, language)} knows no split {split}: run "
+                f"{Manifest.path(directory, language)} has no split {split}: run "
                 f"{maker_of(directory)} for it"
             )
         self._check(manifest)
@@ -76,7 +76,7 @@ class ParseStore:
                 )
 
     def _first_difference(self) -> str:
-        """Name the first sentence whose text and parse differ in length, if there is one."""
+        """Describe the first sentence whose text and parse differ in length; empty without one."""
         text = IndexedReader(self.directory / f"{self.split}.{self.language}").sizes
         words = IndexedReader(self.directory / f"{self.split}.{self.language}.words").sizes
         common = min(len(text), len(words))
@@ -90,7 +90,7 @@ class ParseStore:
         return len(next(iter(self._readers.values())))
 
     def sizes(self, field: str) -> np.ndarray:
-        """Return how many numbers each sentence has in a field that was asked for."""
+        """Return how many numbers each sentence has in one of the ``fields``."""
         return self._readers[field].sizes
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
@@ -100,16 +100,15 @@ class ParseStore:
             index: the sentence, from 0.
 
         Returns:
-            By field, of those asked for: ``words`` (shape ``(subwords,)``, word indices from 0, the
-            end-of-sentence token left out), ``heads`` (``(words,)``, word indices from 0, the root its
-            own), ``deprels`` and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans``
-            (``(constituents, 3)``: first word, one past the last, number of the label; children before
-            parents).
+            By field: ``words`` (shape ``(subwords,)``, word indices from 0, without the end-of-sentence
+            token), ``heads`` (``(words,)``, word indices from 0; the root is its own head), ``deprels``
+            and ``tags`` (``(words,)``, numbers in their dictionaries), ``spans`` (``(constituents, 3)``:
+            first word, one past the last, number of the label; children before parents).
         """
         return {name: FIELDS[name].shaped(reader[index]) for name, reader in self._readers.items()}
 
     def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """Return the parses of several sentences as one read.
+        """Read the parses of several sentences at once.
 
         Args:
             indices: the sentences, from 0, in any order.

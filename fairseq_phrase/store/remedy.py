@@ -1,4 +1,4 @@
-"""What to do about parses that are missing or damaged: run again what made them."""
+"""Advice for parses that are missing or damaged: run the command that made them again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PREPROCESS, ATTACH = "fairseq-phrase-preprocess", "fairseq-phrase-attach"
 
 
 def maker_of(directory: str | os.PathLike) -> str:
-    """Name the command that made a data directory's parses.
+    """Return the command that made a data directory's parses.
 
     Returns:
-        :data:`ATTACH` if a manifest says so, else :data:`PREPROCESS`, whatever is damaged there.
+        :data:`ATTACH` if a manifest says so, else :data:`PREPROCESS`, even if manifests are damaged.
     """
     for path in Path(directory).glob("syntax.*.json"):
         try:
@@ -26,5 +26,5 @@ def maker_of(directory: str | os.PathLike) -> str:
 
 
 def rerun(directory: str | os.PathLike) -> str:
-    """Say what makes a data directory's parses anew, ``run … again``."""
+    """Return the advice to make a data directory's parses again, ``run … again``."""
     return f"run {maker_of(directory)} again"

@@ -1,4 +1,4 @@
-"""Write the parses of a split beside its text."""
+"""Writing the parses of a split beside its text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from fairseq_phrase.syntax.encoding import EncodedSentence
 
 
 class LabelTable:
-    """Labels numbered as they come, and at the end by a fairseq dictionary, frequent ones first.
+    """Labels with provisional numbers, and at the end with the numbers of a fairseq dictionary.
+
+    Provisional numbers follow the order of first use. In the dictionary, frequent labels come first.
 
     Args:
-        known: a dictionary to go on with, whose labels keep their numbers.
-        may_grow: give labels that ``known`` lacks new numbers after the others; without, they are
-            unknown, as words are that a text's dictionary lacks.
+        known: a dictionary to continue; its labels keep their numbers.
+        may_grow: give new labels that ``known`` lacks numbers after the others. Otherwise they are
+            unknown, like words that a text's dictionary lacks.
     """
 
     def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
@@ -44,7 +46,7 @@ class LabelTable:
         return numbers
 
     def dictionary(self) -> Dictionary:
-        """Return the dictionary of all labels seen until it is first asked for."""
+        """The dictionary of all labels seen before the first access."""
         if self._dictionary is None:
             self._dictionary = Dictionary() if self._known is None else self._known
             if self._may_grow:
@@ -57,12 +59,12 @@ class LabelTable:
 
     @property
     def is_given(self) -> bool:
-        """Whether the table goes on with a dictionary."""
+        """Whether the table continues a given dictionary."""
         return self._known is not None
 
     @property
     def has_grown(self) -> bool:
-        """Whether the dictionary has labels that ``known`` had not."""
+        """Whether the dictionary has labels that ``known`` did not have."""
         return self._known_labels is None or len(self.dictionary()) > self._known_labels
 
     def unknown(self) -> list[str]:
@@ -105,7 +107,7 @@ class ParseWriter:
         """Add one sentence.
 
         Raises:
-            ValueError: it lacks a field that is written.
+            ValueError: the sentence lacks one of the fields.
         """
         for name, writer in self._writers.items():
             table = self._labels.get(name)

@@ -1,1 +1,1 @@
-"""What a parse is, and pure functions of it: NumPy only."""
+"""Parses of sentences, and pure functions of them. Only NumPy is needed."""

@@ -26,14 +26,14 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
-    """Find words in the text that they spell, white space aside.
+    """Find words in the text that they spell; white space is ignored.
 
     Args:
-        words: the words; ``▁`` in one may stand for white space within it.
+        words: the words; ``▁`` in a word may represent white space within it.
         text: the text.
 
     Returns:
-        Where each word ends: the offset after its last character.
+        For each word, the offset after its last character.
 
     Raises:
         ValueError: the words do not spell the text.

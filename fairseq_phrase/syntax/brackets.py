@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 
-#: The tag of a word that has none of its own.
+#: The tag of a word without a preterminal.
 NO_TAG = "X"
 # White space outside ASCII is part of a word: a no-break space in "10 000".
 _TOKEN = re.compile(r"[()]|[^() \t\n\r\f\v]+")
@@ -22,12 +22,12 @@ _ESCAPE = re.compile("|".join(map(re.escape, _ESCAPES)))
 
 @dataclass(frozen=True)
 class BracketedSentence:
-    """What one line of brackets says.
+    """The content of one line of brackets.
 
     Attributes:
-        words: the leaves, as they are written, escapes and all.
-        tags: their preterminals; :data:`NO_TAG` where a word has none.
-        tree: the constituents, unary chains and all; several trees hang under one extra root.
+        words: the leaves as they are written, with escapes.
+        tags: their preterminals; :data:`NO_TAG` for a word without one.
+        tree: the constituents, including unary chains. Several trees are joined under one extra root.
     """
 
     words: list[str]
@@ -40,11 +40,11 @@ class _Node:
     """A bracket that is not closed yet.
 
     Attributes:
-        column: where it stands in the line, from 1.
+        column: its column in the line, from 1.
         start: its first word, from 0.
-        label: its label, empty until it comes.
+        label: its label; empty until the label is read.
         leaves: the words directly below it, from 0.
-        is_empty: whether there is nothing below it, not even an empty element.
+        is_empty: whether nothing is below it, not even an empty element.
         parts: how many of its children have words.
     """
 
@@ -59,17 +59,17 @@ class _Node:
 def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSentence:
     """Read the tree or trees on a line.
 
-    Empty elements (``-NONE-``) and constituents of nothing else are left out, an outermost bracket
-    without a label is taken off, and function tags and indices go (``NP-SBJ-1`` is ``NP``). A node
-    over a single word is its preterminal, so its label is the word's tag.
+    Empty elements (``-NONE-``), and constituents that contain only empty elements, are left out. An
+    outermost bracket without a label is removed. Function tags and indices are removed: ``NP-SBJ-1``
+    becomes ``NP``. A node over a single word is its preterminal, so its label is the word's tag.
 
     Args:
-        line: brackets and words; nothing else makes no tree.
+        line: brackets and words; an empty line has no tree.
         keep_functions: keep function tags and indices in the labels.
 
     Raises:
-        ValueError: the brackets are not balanced, a tree is empty, a word stands outside all, an
-            inner node has no label, or a label holds white space; with the column.
+        ValueError: the brackets are not balanced, a tree is empty, a word is outside all brackets, an
+            inner node has no label, or a label contains white space. The message has the column.
     """
     reader = _Reader(keep_functions)
     is_label = False
@@ -88,7 +88,7 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
 
 
 class _Reader:
-    """Brackets and words, one after the other, to a sentence."""
+    """Build a sentence from brackets and words, which come one after the other."""
 
     def __init__(self, keep_functions: bool):
         self._keep_functions = keep_functions
@@ -96,7 +96,7 @@ class _Reader:
         self._tags: list[str] = []
         self._spans: list[tuple[int, int]] = []
         self._labels: list[str] = []
-        # The brackets that are open, below one that stands for the line.
+        # The open brackets; the first one represents the line.
         self._nodes = [_Node(0, 0)]
 
     def open(self, column: int) -> None:
@@ -104,12 +104,12 @@ class _Reader:
 
     def label(self, label: str, column: int) -> None:
         if label.split() != [label]:
-            raise ValueError(f"column {column}: the label '{label}' holds white space")
+            raise ValueError(f"column {column}: the label '{label}' contains white space")
         self._nodes[-1].label = label
 
     def word(self, word: str, column: int) -> None:
         if len(self._nodes) == 1:
-            raise ValueError(f"column {column}: '{word}' stands outside all brackets")
+            raise ValueError(f"column {column}: '{word}' is outside all brackets")
         node = self._nodes[-1]
         node.leaves.append(len(self._words))
         node.is_empty = False
@@ -154,16 +154,16 @@ class _Reader:
 
 
 def _without_functions(label: str) -> str:
-    """``NP-SBJ-1``, ``NP=2`` and ``ADVP|PRT`` to their first part; ``-LRB-`` and its like stay."""
+    """Cut ``NP-SBJ-1``, ``NP=2`` and ``ADVP|PRT`` to their first part; keep labels like ``-LRB-``."""
     return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0] or label
 
 
 def one_line_each(lines: Iterable[str]) -> Iterator[str]:
-    """Join trees that stand on several lines, as in the Penn Treebank's ``.mrg`` files.
+    """Join trees that extend over several lines, as in the Penn Treebank's ``.mrg`` files.
 
     Args:
         lines: lines of brackets. A tree starts with a bracket at the start of a line; lines that
-            start with white space go on with it.
+            start with white space continue the tree.
 
     Yields:
         Each tree on one line.
@@ -179,5 +179,5 @@ def one_line_each(lines: Iterable[str]) -> Iterator[str]:
 
 
 def unescaped(word: str) -> str:
-    r"""Return the text of a leaf: ``-LRB-`` is ``(``, and PTB's ``\/`` and ``\*`` are plain."""
+    r"""Return the text of a leaf: ``-LRB-`` becomes ``(``, ``\/`` becomes ``/``, ``\*`` becomes ``*``."""
     return _ESCAPE.sub(lambda escape: _ESCAPES[escape[0]], word)

@@ -15,26 +15,26 @@ _SHOWN = 200  # characters of brackets in a tree's representation
 
 
 class ConstituencyTree:
-    """The constituents of one sentence, validated: n-ary, labelled, perhaps several trees.
+    """The validated constituents of one sentence: n-ary and labelled; there may be several trees.
 
-    Preterminals are no constituents: they are the words' tags. Words may stand under no constituent,
-    and there may be no constituents at all.
+    Preterminals are not constituents: they are the words' tags. A word may be outside all constituents,
+    and a sentence may have no constituents.
 
     Args:
-        spans: the words of each constituent, in any order; of two with the same words, the child
-            stands before its parent. Shape: ``(constituents, 2)``, half-open ``[start, end)``, word
+        spans: the words of each constituent, in any order. Of two constituents with the same words, the
+            child comes before its parent. Shape: ``(constituents, 2)``, half-open ``[start, end)``, word
             indices from 0.
         labels: the constituents' labels.
         num_words: number of words in the sentence.
 
     Attributes:
-        spans: as given, in post-order: children before parents, left before right.
+        spans: the same in post-order: children before parents, left before right.
             Shape: ``(constituents, 2)``, int64, half-open.
         labels: the labels in that order.
         num_words: number of words.
 
     Raises:
-        ValueError: a span is empty or out of range, two spans cross, or a label is empty or holds
+        ValueError: a span is empty or out of range, two spans cross, or a label is empty or contains
             white space.
     """
 
@@ -107,7 +107,7 @@ class ConstituencyTree:
 
     @property
     def parents(self) -> np.ndarray:
-        """The parent of each constituent, -1 at the top. Shape: ``(constituents,)``, int64."""
+        """The parent of each constituent; -1 without a parent. Shape: ``(constituents,)``, int64."""
         parents = np.full(len(self), -1, dtype=np.int64)
         open_nodes: list[int] = []
         starts = self.spans[:, 0].tolist()
@@ -119,7 +119,7 @@ class ConstituencyTree:
 
     @property
     def depths(self) -> np.ndarray:
-        """Constituents above each one, 0 at the top. Shape: ``(constituents,)``, int64."""
+        """The number of constituents above each one. Shape: ``(constituents,)``, int64."""
         depths = np.zeros(len(self), dtype=np.int64)
         for node, parent in reversed(list(enumerate(self.parents.tolist()))):
             if parent >= 0:
@@ -128,7 +128,7 @@ class ConstituencyTree:
 
     @property
     def arities(self) -> np.ndarray:
-        """Children of each constituent, words included. Shape: ``(constituents,)``, int64."""
+        """The number of children of each constituent, words included. Shape: ``(constituents,)``."""
         parents = self.parents
         lengths = self.spans[:, 1] - self.spans[:, 0]
         inside = parents >= 0
@@ -137,16 +137,16 @@ class ConstituencyTree:
         return below + lengths - covered.astype(np.int64)
 
     def collapsed(self) -> ConstituencyTree:
-        """Collapse unary chains: of constituents over the same words, the lowest stays."""
+        """Collapse unary chains: of constituents over the same words, keep the lowest."""
         keep = np.ones(len(self), dtype=bool)
         keep[1:] = (self.spans[1:] != self.spans[:-1]).any(axis=1)
         return self if keep.all() else self._chosen(self.spans, keep, self.num_words)
 
     def with_lower(self, spans: np.ndarray, labels: Sequence[str]) -> ConstituencyTree:
-        """Add constituents below those over the same words.
+        """Add constituents; each is below the existing ones over the same words.
 
         Args:
-            spans: their words, each within or without any constituent there is, in any order.
+            spans: their words, in any order. They must not cross the existing constituents.
                 Shape: ``(added, 2)``, half-open.
             labels: their labels.
         """
@@ -157,14 +157,14 @@ class ConstituencyTree:
         )
 
     def restricted_to(self, keep: np.ndarray) -> ConstituencyTree:
-        """Leave words out, and the constituents that lose all of theirs.
+        """Remove words, and the constituents that lose all their words.
 
         Args:
-            keep: True for each word that stays. Shape: ``(words,)``, bool.
+            keep: True for each word to keep. Shape: ``(words,)``, bool.
 
         Returns:
-            The tree over the words that stay, renumbered from 0 in their order; a constituent that
-            has become its only child's equal stays, as a unary chain.
+            The tree over the kept words, renumbered from 0 in their order. A constituent that now has
+            the same words as its only child stays, as a unary chain.
         """
         before = np.concatenate([[0], np.cumsum(keep)])
         spans = before[self.spans].reshape(-1, 2)
@@ -189,7 +189,7 @@ class ConstituencyTree:
         """Join the trees of several sentences on one line, in order, under one extra root.
 
         Args:
-            trees: the sentences' trees; one alone is returned as it is.
+            trees: the sentences' trees; a single tree is returned unchanged.
         """
         if len(trees) == 1:
             return trees[0]
@@ -205,23 +205,23 @@ class ConstituencyTree:
 
     @classmethod
     def flat(cls, num_words: int) -> ConstituencyTree:
-        """Return one constituent over all words: what stands in where there is no parse."""
+        """Return a tree of one constituent over all words, as a substitute for a missing parse."""
         return cls([(0, num_words)] if num_words else [], [ROOT_LABEL] * bool(num_words), num_words)
 
     @classmethod
     def from_dependencies(cls, tree: DependencyTree, tags: Sequence[str]) -> ConstituencyTree:
-        """Make a constituent of every head and all that depends on it.
+        """Make a constituent of every head and all words that depend on it.
 
-        Where a word's subtree is not contiguous, the tree is first made projective by lifting
+        If a word's subtree is not contiguous, the tree is first made projective by lifting
         (:func:`fairseq_phrase.syntax.projectivity.projected_bounds`). Source:
         ``docs/tree_attention.md``, "Trees".
 
         Args:
             tree: the dependency tree.
-            tags: the words' parts of speech; a constituent has its head's.
+            tags: the words' parts of speech; a constituent's label is the tag of its head.
 
         Returns:
-            The constituents; none of a word without dependents.
+            The constituents. A word without dependents makes no constituent.
         """
         starts, ends = projected_bounds(tree)
         heads = np.flatnonzero(ends - starts > 1)

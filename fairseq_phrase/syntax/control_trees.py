@@ -1,6 +1,6 @@
-"""Dependency trees that know nothing of syntax, as controls for those that do.
+"""Dependency trees without syntactic information, as controls for parses.
 
-Pham et al. (2019) got from linear "trees" what others had got from parses.
+Pham et al. (2019) had the same gains with linear "trees" that others had with parses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["chain", "fitted", "random_tree"]
 
 
 def chain(words: int) -> np.ndarray:
-    """Hang each word off the next; the last is the root.
+    """Return the tree in which each word depends on the next word; the last word is the root.
 
     Args:
         words: number of words.
@@ -29,20 +29,21 @@ def chain(words: int) -> np.ndarray:
 
 
 def random_tree(words: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a tree; all trees, with all roots, are equally probable.
+    """Draw a random tree; all trees with all roots are equally probable.
 
     Source: Aldous, *The Random Walk Construction of Uniform Spanning Trees* (1990), algorithm 2.
 
     Args:
         words: number of words.
-        generator: draws.
+        generator: the source of random numbers.
 
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
     """
     if not words:
         return np.zeros(0, dtype=np.int64)
-    # The i-th node hangs off one before it, by a number drawn from all nodes; then they get names.
+    # The i-th node becomes a dependent of an earlier node, chosen by a number drawn from all nodes. At
+    # the end the nodes are assigned to words at random.
     before = np.arange(words - 1)
     parents = np.r_[0, np.minimum(generator.integers(0, words, words - 1), before)]
     names = generator.permutation(words)
@@ -54,15 +55,15 @@ def random_tree(words: int, generator: np.random.Generator) -> np.ndarray:
 def fitted(heads: np.ndarray, words: int) -> np.ndarray:
     """Cut a tree to its first words, or extend it by a chain.
 
-    Words whose head is cut off hang off its nearest ancestor. An added word hangs off the next, the
-    last off the tree's root.
+    A word whose head is cut off becomes a dependent of the head's nearest remaining ancestor. An added
+    word depends on the next word; the last added word depends on the tree's root.
 
     Args:
-        heads: a tree. Shape: ``(any number of words,)``, word indices from 0; a root is its own.
-        words: number of words that it is to have.
+        heads: a tree. Shape: ``(any number of words,)``, word indices from 0; a root is its own head.
+        words: number of words of the result.
 
     Returns:
-        The head of every word, of one root. Shape: ``(words,)``, int64.
+        The head of every word, with one root. Shape: ``(words,)``, int64.
     """
     if not len(heads):
         return chain(words)

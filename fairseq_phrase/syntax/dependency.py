@@ -1,4 +1,4 @@
-"""Dependency trees over the words of one sentence, and the words' positions in them."""
+"""Dependency trees over the words of one sentence, and positions of words in them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: How the relation of two words in the tree is turned into a relative position.
+#: How the relative position of two words is computed from the tree.
 RELATIONS = ("edge", "path", "distance")
 
 
 class DependencyTree:
-    """The dependency tree of one sentence, validated.
+    """The validated dependency tree of one sentence.
 
-    A parser may take a line for several sentences and give it several roots: those after the first
-    hang off the first (``docs/structural_positions.md``), so that a line always has one tree.
+    A parser may split a line into several sentences and return several roots. The later roots then become
+    dependents of the first (``docs/structural_positions.md``), so that a line always has one tree.
 
     Args:
         heads: the head of every word. Shape: ``(words,)``, word indices from 0; a root is its own
@@ -25,7 +25,7 @@ class DependencyTree:
         heads: as given, but with one root. Shape: ``(words,)``, int64, word indices from 0.
 
     Raises:
-        ValueError: a head is out of range, or the heads hold a cycle.
+        ValueError: a head is out of range, or the heads contain a cycle.
     """
 
     def __init__(self, heads: Sequence[int] | np.ndarray):
@@ -43,11 +43,11 @@ class DependencyTree:
 
     @classmethod
     def of_valid(cls, heads: np.ndarray) -> DependencyTree:
-        """Make a tree of heads that are known to be in range and without a cycle.
+        """Make a tree from heads that are known to be in range and without a cycle.
 
         Args:
-            heads: the head of every word, a root its own; there may be several roots. It becomes part
-                of the tree. Shape: ``(words,)``, int64, word indices from 0.
+            heads: the head of every word; a root is its own head. There may be several roots. The array
+                becomes part of the tree. Shape: ``(words,)``, int64, word indices from 0.
         """
         tree = object.__new__(cls)
         tree.heads = heads
@@ -61,7 +61,7 @@ class DependencyTree:
             self.heads[roots[1:]] = roots[0]
 
     def _count_edges_to_root(self) -> np.ndarray:
-        """Depths by pointer doubling: O(n log n) and no Python loop over words."""
+        """Compute depths by pointer doubling: O(n log n), without a Python loop over words."""
         depths = (self.heads != np.arange(len(self.heads))).astype(np.int64)
         ancestors = self.heads.copy()
         for _ in range(math.ceil(math.log2(max(len(self.heads), 2)))):
@@ -94,7 +94,7 @@ class DependencyTree:
 
     @property
     def depths(self) -> np.ndarray:
-        """Edges from every word up to the root. Shape: ``(words,)``, int64; 0 at the root."""
+        """The number of edges from every word up to the root. Shape: ``(words,)``, int64."""
         if self._depths is None:
             self._depths = self._count_edges_to_root()
         return self._depths
@@ -108,9 +108,10 @@ class DependencyTree:
         distances = np.zeros((len(self), len(self)), dtype=np.int64)
         by_depth = np.argsort(self.depths, kind="stable")
         ends = np.cumsum(np.bincount(self.depths, minlength=1))
-        # A word is one edge further from all words not below it than its head is. Level by level,
-        # its head's distances are known to all words above, whose own to this level follow by
-        # symmetry; with those, the distances between the words of the level are known, too.
+        # To every word that is not below it, a word is one edge farther than its head is. The loop goes
+        # down level by level. First come the distances of a level's words to all words above, computed
+        # from their heads' distances, and by symmetry those in the other direction. From these follow
+        # the distances between the words of the level.
         for level in np.split(by_depth, ends[:-1])[1:]:
             heads = self.heads[level]
             distances[:, level] = distances[heads].T + 1
@@ -119,14 +120,14 @@ class DependencyTree:
         return distances
 
     def relative_positions(self, relation: str = "edge") -> np.ndarray:
-        """Number the words as seen from each other, in O(n²).
+        """Compute the relative positions of all pairs of words, in O(n²).
 
         Source: *Self-Attention with Structural Position Representations*, section 3.1, eq. 6;
         ``docs/structural_positions.md``. With ``f`` the sign of ``i - j``:
 
-        - ``edge``: the difference of depths for two words of one edge, else ``f`` times their sum,
-          which is the length of the path through the root (eq. 6 to the letter);
-        - ``path``: the difference of depths for all words one of which is above the other;
+        - ``edge``: the difference of depths for two words of one edge, else ``f`` times the sum of
+          depths, which is the length of the path through the root (eq. 6 literally);
+        - ``path``: the same, with the difference of depths for all words one of which is above the other;
         - ``distance``: ``f`` times the number of edges between the two.
 
         Args:
@@ -154,18 +155,18 @@ class DependencyTree:
         return np.where(in_line, difference, through_root)
 
     def restricted_to(self, keep: np.ndarray) -> DependencyTree:
-        """Leave words out: their dependents hang off the nearest ancestor that stays.
+        """Remove words; their dependents become dependents of the nearest kept ancestor.
 
         Args:
-            keep: True for each word that stays. Shape: ``(words,)``, bool.
+            keep: True for each word to keep. Shape: ``(words,)``, bool.
 
         Returns:
-            The tree of the words that stay, renumbered from 0 in their order.
+            The tree of the kept words, renumbered from 0 in their order.
         """
         heads = self.heads.copy()
         while True:
-            # A removed root stays its own head, so the loop ends after as many rounds as removed
-            # words stand in a row above one another.
+            # A removed root stays its own head. So the number of rounds is the length of the longest
+            # chain of removed words.
             lifted = np.where(keep[heads], heads, heads[heads])
             if (lifted == heads).all():
                 break

@@ -1,4 +1,4 @@
-"""A sentence whose words are cut into subwords, as a model takes it."""
+"""Sentences whose words are cut into subwords: the input of a model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 
 @dataclass(frozen=True)
 class EncodedSentence:
-    """A source line as the model takes it.
+    """A source line as the input of a model.
 
     Attributes:
         pieces: its subwords.
         words: the word of each subword. Shape: ``(subwords,)``, word indices from 0.
-        heads: the head of each word, the root its own; None without a parse. Shape: ``(words,)``,
-            word indices from 0.
+        heads: the head of each word; the root is its own head; None without a parse.
+            Shape: ``(words,)``, word indices from 0.
         deprels: the relation of each word to its head.
         tags: the part of speech of each word.
         spans: the words of each constituent, children before parents; None without constituents.
             Shape: ``(constituents, 2)``, half-open, word indices from 0.
         span_labels: the constituents' labels.
-        features: further labels of each word, by the name of their field.
+        features: other labels of each word, by field name.
     """
 
     pieces: list[str]
@@ -41,17 +41,17 @@ class EncodedSentence:
 
     @property
     def num_words(self) -> int:
-        """The number of words, each of which has a subword."""
+        """The number of words; each has at least one subword."""
         return int(self.words[-1]) + 1 if len(self.words) else 0
 
 
 def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
     """Encode a sentence whose words are cut into subwords.
 
-    Unary chains of constituents are collapsed, and a word of several subwords becomes a constituent
-    of its own, labelled with its part of speech, below those that are over it alone
-    (``docs/tree_attention.md``, "Trees"). Words of which the subword model leaves nothing (a
-    zero-width space alone) leave the trees, so that every word has a subword.
+    Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
+    part of speech as the label; it is below other constituents over the same word
+    (``docs/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width space) is
+    removed from the trees, so that every word has a subword.
 
     Args:
         sentence: the sentence.

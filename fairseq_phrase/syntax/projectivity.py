@@ -8,22 +8,21 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 
 
 def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
-    """Find the words of each subtree once the tree has been made projective by lifting.
+    """Find the words of each subtree after the tree is made projective by lifting.
 
-    Lifting (pseudo-projective: Nivre and Nilsson, 2005): where a word between a dependent and its head
-    does not depend on that head, the dependent moves up to its head's head. *Decision*: the lowest
-    words are lifted first. So each ends under the lowest of its ancestors that reaches it without a
-    gap, and a subtree keeps the longest span around its top out of what depended on it from the start.
-    Nivre and Nilsson lift the shortest arc first; where arcs cross one another, that may take more
-    from a subtree (13 of the 668 non-projective trees in UD's English EWT and PUD and German GSD and
-    PUD come out otherwise).
+    Lifting (pseudo-projective: Nivre and Nilsson, 2005): if a word between a dependent and its head does
+    not depend on that head, the dependent moves up to its head's head. *Decision*: the lowest words are
+    lifted first. So each word ends under its lowest ancestor that reaches it without a gap. Of the words
+    that depend on its top, a subtree keeps the longest span around the top. Nivre and Nilsson lift the
+    shortest arc first. If arcs cross one another, their order may remove more from a subtree: the result
+    differs for 13 of the 668 non-projective trees in UD's English EWT and PUD and German GSD and PUD.
 
     Args:
         tree: any dependency tree.
 
     Returns:
-        The first word of each subtree, and one past its last; where a subtree is a span already,
-        that span. They nest. Shape: ``(words,)`` each, int64, word indices from 0.
+        The first word of each subtree, and one past its last. A subtree that already is a span keeps
+        that span. The spans nest. Shape: ``(words,)`` each, int64, word indices from 0.
     """
     heads = tree.heads.tolist()
     from_above = np.argsort(tree.depths, kind="stable").tolist()
@@ -31,8 +30,8 @@ def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     numbers = _numbered_from_above(heads, from_above, sizes)
     count = len(tree)
     starts, ends = [0] * count, [0] * count
-    # The longest of the spans found so far that starts at each word, by its end, and that ends with
-    # each word, by its start.
+    # For each word, the longest span found so far that starts at it (stored as the end of the span), and
+    # the longest that ends with it (stored as the start).
     end_from, start_to = [0] * count, [0] * count
     by_number = [0] * count
     for word, number in enumerate(numbers):

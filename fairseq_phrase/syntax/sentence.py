@@ -1,4 +1,4 @@
-"""A sentence as a parser sees it."""
+"""Parsed sentences: words and trees."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 
 @dataclass(frozen=True)
 class ParsedSentence:
-    """The words of one line and, where there is a parser, their trees.
+    """The words of one line and, if the line was parsed, their trees.
 
     Attributes:
-        words: the words' texts. No word is empty or holds white space: white space within a word
-            stands as ``▁`` (U+2581), which SentencePiece cannot tell from a space either.
+        words: the words' texts. No word is empty or contains white space. White space within a word is
+            written as ``▁`` (U+2581), which SentencePiece cannot distinguish from a space either.
         space_before: whether white space (or the line's start) precedes each word.
-        tree: the dependency tree over the words; None where there is none.
-        deprels: the relation of each word to its head; empty where there is no dependency tree.
-        tags: the part of speech of each word; empty where there is none.
-        constituents: the constituency tree over the words; None where there is none.
-        features: further labels of each word, by the name of their field.
+        tree: the dependency tree over the words, or None.
+        deprels: the relation of each word to its head; empty without a dependency tree.
+        tags: the part of speech of each word; empty without tags.
+        constituents: the constituency tree over the words, or None.
+        features: other labels of each word, by field name.
     """
 
     words: list[str]
@@ -41,10 +41,10 @@ class ParsedSentence:
         ]
 
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
-        """Leave words out; their dependents hang off the nearest ancestor that stays.
+        """Remove words; their dependents become dependents of the nearest kept ancestor.
 
         Args:
-            keep: True for each word that stays. Shape: ``(words,)``, bool.
+            keep: True for each word to keep. Shape: ``(words,)``, bool.
         """
         indices = np.flatnonzero(keep)
         return ParsedSentence(
@@ -59,12 +59,12 @@ class ParsedSentence:
 
 
 def join_white_space(text: str) -> str:
-    """Write a token's inner white space as ``▁`` and drop it at the ends.
+    """Write a token's inner white space as ``▁`` and remove it at the ends.
 
     Args:
-        text: a token's text; tokenizers do return some that hold or are white space.
+        text: a token's text. Tokenizers may return tokens that contain or are white space.
 
     Returns:
-        The text without white space; empty if there was nothing else.
+        The text without white space; empty if it was only white space.
     """
     return "▁".join(text.split())

@@ -1,7 +1,7 @@
-"""Trees of many sentences at once: pure functions of their arrays, laid end to end.
+"""Trees of many sentences at once: pure functions of their concatenated arrays.
 
-Each has a plain twin for one sentence in :mod:`fairseq_phrase.syntax`. There, a sentence of twenty
-words costs tens of microseconds whatever is asked of it; here, a corpus is read at millions of words
+Each function has a simple counterpart for one sentence in :mod:`fairseq_phrase.syntax`. Any of those
+takes tens of microseconds for a sentence of twenty words. The functions here process millions of words
 per second.
 """
 
@@ -17,12 +17,13 @@ def dependency_depths(heads: np.ndarray, longest: int) -> tuple[np.ndarray, np.n
     """Count the edges from each word up to its root, by pointer doubling.
 
     Args:
-        heads: the head of each word, a root its own. Shape: ``(words,)``, indices into this array.
+        heads: the head of each word; a root is its own head. Shape: ``(words,)``, indices into this
+            array.
         longest: the number of words in the longest sentence.
 
     Returns:
-        The depths, and whether each word lies on a cycle or below one (its depth then means
-        nothing). Shape: ``(words,)`` each, int64 and bool.
+        The depths, and whether each word is on a cycle or below one (its depth is then undefined).
+        Shape: ``(words,)`` each, int64 and bool.
     """
     depths = (heads != np.arange(len(heads))).astype(np.int64)
     ancestors = heads
@@ -36,14 +37,15 @@ def dependency_depths(heads: np.ndarray, longest: int) -> tuple[np.ndarray, np.n
 
 
 def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
-    """Tell the words whose subtrees are spans of words.
+    """Find the words whose subtrees are spans of words.
 
     Args:
-        heads: the head of each word, a root its own. Shape: ``(words,)``, indices into this array.
+        heads: the head of each word; a root is its own head. Shape: ``(words,)``, indices into this
+            array.
         depths: edges from each word up to its root. Shape: ``(words,)``.
 
     Returns:
-        A sentence's tree is projective if all its words are here. Shape: ``(words,)``, bool.
+        True at these words. A tree is projective if all its words are True. Shape: ``(words,)``, bool.
     """
     sizes = np.ones(len(heads), dtype=np.int64)
     first = np.arange(len(heads))
@@ -60,14 +62,14 @@ def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
 
 
 def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
-    """Find the nearest smaller value on the left of each.
+    """Find, for each value, the nearest smaller value to its left.
 
     Args:
         values: any numbers. Shape: ``(values,)``
-        lowest: how far to the left each may look. Shape: ``(values,)``, indices into ``values``.
+        lowest: the leftmost index to search. Shape: ``(values,)``, indices into ``values``.
 
     Returns:
-        The index of that value; -1 where there is none. Shape: ``(values,)``, int64.
+        The index of that value; -1 if no value is smaller. Shape: ``(values,)``, int64.
     """
     places = np.arange(len(values)) - 1
     places[places < lowest] = -1
@@ -77,14 +79,14 @@ def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
 def _nearest(
     places: np.ndarray, passes_over: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Move each candidate on, until it is one that is not passed over, or -1.
+    """Replace each candidate by the next one until it is accepted, or is -1.
 
-    All between a place and its candidate are passed over by the place, so where it passes over the
-    candidate too, it may take over the candidate's own: steps grow as they do in pointer doubling.
+    A place has rejected all candidates between itself and its current candidate. If it rejects this one,
+    too, it continues with the candidate's own candidate. So the steps grow as in pointer doubling.
 
     Args:
-        places: each place's nearest candidate; -1 where there is none. Shape: ``(places,)``
-        passes_over: of places and their candidates, whether they look beyond them.
+        places: each place's nearest candidate; -1 without a candidate. Shape: ``(places,)``
+        passes_over: a function of places and their candidates that tells which candidates are rejected.
     """
     searching = np.flatnonzero(places >= 0)
     while len(searching):
@@ -99,12 +101,12 @@ def constituent_parents(starts: np.ndarray, sentences: np.ndarray) -> np.ndarray
 
     Args:
         starts: the constituents' first words, in post-order. Shape: ``(constituents,)``.
-        sentences: each one's sentence, in order. Shape: ``(constituents,)``.
+        sentences: the sentence of each constituent, in order. Shape: ``(constituents,)``.
 
     Returns:
-        The parents, -1 at the top. Shape: ``(constituents,)``, indices into ``starts``.
+        The parents; -1 without a parent. Shape: ``(constituents,)``, indices into ``starts``.
     """
-    # In post-order, the next that starts no later.
+    # The parent is the next constituent in post-order that does not start later.
     places = np.arange(1, len(starts) + 1)
     places[places >= np.searchsorted(sentences, sentences, side="right")] = -1
     return _nearest(places, lambda here, there: starts[there] > starts[here])
@@ -128,7 +130,7 @@ def constituent_arities(parents: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
     Args:
         parents: the parents, -1 at the top. Shape: ``(constituents,)``, indices into this array.
-        lengths: the number of words under each. Shape: ``(constituents,)``.
+        lengths: the number of words of each constituent. Shape: ``(constituents,)``.
     """
     inside = parents >= 0
     below = np.bincount(parents[inside], minlength=len(parents))

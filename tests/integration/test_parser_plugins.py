@@ -160,7 +160,7 @@ def test_a_broken_package_is_named(plugin, value):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def make():\n    return 3", "made a int, which is no LineParser and no FileParser"),
+        ("def make():\n    return 3", "made a int, which is neither a LineParser nor a FileParser"),
         ("make = Parser\nParser.fields = ('heads',)", "has the fields heads: expected words"),
         ("make = Parser\nParser.fields = ('words', 'trees')", "has the fields words, trees: expec"),
         ("make = Parser\ndel Parser.version, Parser.fields", "has no version, fields"),

@@ -187,12 +187,12 @@ def test_spacy_that_is_not_installed_is_named_with_its_command(monkeypatch):
 
 
 def test_an_installed_package_that_is_no_pipeline_is_refused():
-    with pytest.raises(UserError, match="numpy is no spaCy pipeline"):
+    with pytest.raises(UserError, match="numpy is not a spaCy pipeline"):
         load_parser("spacy:numpy")
 
 
 def test_a_folder_that_is_no_pipeline_is_refused(tmp_path):
-    with pytest.raises(UserError, match=f"{tmp_path} is no spaCy pipeline"):
+    with pytest.raises(UserError, match=f"{tmp_path} is not a spaCy pipeline"):
         load_parser(f"spacy:{tmp_path}")
 
 

@@ -197,7 +197,7 @@ def test_a_word_longer_than_stanza_tags_keeps_its_text(parser):
 def test_a_sentence_too_long_for_the_parser_is_unparsed_and_the_others_are_not(parser, monkeypatch):
     monkeypatch.setattr(adapter, "_MAX_WORDS", 20)
     long, short = parser.parse_words([["der", "Hund"] * 11, ["der", "Hund"] * 10])
-    assert long.reason == "Stanza sees a sentence of 22 words here: up to 20 are parsed"
+    assert long.reason == "Stanza finds a sentence of 22 words here, more than the limit of 20"
     assert len(long.sentence.words) == 22
     assert_well_formed(short, parser.fields)
 
@@ -258,7 +258,7 @@ def test_a_parse_over_other_words_is_no_tree(parser, monkeypatch):
     convert = adapter._constituents
     monkeypatch.setattr(adapter, "_constituents", lambda tree, count: convert(tree, count + 1))
     (sentence,) = parser.parse(["der Hund"])
-    assert sentence.reason == "Stanza's parse is no tree: it has 2 leaves for 3 words"
+    assert sentence.reason == "Stanza's parse is not a tree: it has 2 leaves for 3 words"
     assert sentence.sentence.words == ["der", "Hund"]
 
 
@@ -349,7 +349,7 @@ def test_a_folder_without_models_is_named_with_the_command(tmp_path, offline):
     with pytest.raises(UserError) as caught:
         load_parser(f"stanza:de@{tmp_path}")
     assert str(caught.value) == (
-        f"there are no Stanza models in {tmp_path}, for it has no resources.json: {command}"
+        f"{tmp_path} has no Stanza models (resources.json is missing): {command}"
     )
 
 

@@ -162,7 +162,7 @@ def test_one_changed_byte_of_a_parse_is_noticed(directory):
 
 
 def test_a_split_that_was_not_preprocessed_is_named(directory):
-    with pytest.raises(UserError, match=r"syntax\.de\.json knows no split valid\.de-en") as caught:
+    with pytest.raises(UserError, match=r"syntax\.de\.json has no split valid\.de-en") as caught:
         load(directory, split="valid.de-en")
     assert RERUN in str(caught.value)
 
@@ -170,7 +170,7 @@ def test_a_split_that_was_not_preprocessed_is_named(directory):
 def test_a_manifest_of_another_format_is_refused(directory):
     content = json.loads((directory / "syntax.de.json").read_text(encoding="utf-8"))
     (directory / "syntax.de.json").write_text(json.dumps({**content, "format": 99}))
-    with pytest.raises(UserError, match=r"syntax\.de\.json is of format 99") as caught:
+    with pytest.raises(UserError, match=r"syntax\.de\.json has format 99") as caught:
         load(directory)
     assert RERUN in str(caught.value)
 
