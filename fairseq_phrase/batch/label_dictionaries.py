@@ -1,4 +1,4 @@
-"""The label dictionaries of a task's data directories, which must number labels alike."""
+"""The label dictionaries of a task's data directories. All must give a label the same number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairseq_phrase.store.labels import labels_fingerprint
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.remedy import rerun
 
-# Where a model's configuration, and so its checkpoint, keeps the fingerprints of its labels.
+# The attribute of a model's configuration, and so of its checkpoint, with its labels' fingerprints.
 _KEPT = "label_fingerprints"
 
 
@@ -37,7 +37,7 @@ def keep_labels(cfg: Any, fingerprints: Mapping[str, str]) -> None:
 
 
 class LabelDictionaries:
-    """The labels that the parses of one language are numbered by.
+    """The numbered labels of one language's parses.
 
     Args:
         directories: the data directories, ``data1:data2`` as a list.
@@ -55,7 +55,7 @@ class LabelDictionaries:
             field_name: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
 
         Raises:
-            UserError: a data directory has none, or they number labels differently.
+            UserError: a data directory lacks the labels, or directories number them differently.
         """
         if field_name not in self._dictionaries:
             first, *others = self._directories
@@ -65,7 +65,7 @@ class LabelDictionaries:
                     file = with_labels([field_name])[field_name]
                     raise UserError(
                         f"{other / file} numbers {FIELDS[field_name].label_meaning} "
-                        f"otherwise than {first / file}, so a model would learn both: "
+                        f"differently from {first / file}, so a model would learn both: "
                         f"{rerun(other)} with --labeldict {first}, for {other}"
                     )
             dictionary = Dictionary()
@@ -86,15 +86,15 @@ class LabelDictionaries:
             trained: fingerprints of the model's labels, by field.
 
         Raises:
-            UserError: the data directory numbers labels otherwise.
+            UserError: the data directory numbers labels differently.
         """
         for name, expected in trained.items():
             if self.fingerprint(name) != expected:
                 directory = self._directories[0]
                 raise UserError(
                     f"{directory / with_labels([name])[name]} numbers "
-                    f"{FIELDS[name].label_meaning} otherwise than the data that this model was trained "
-                    "with, so each label would have another's embedding: "
+                    f"{FIELDS[name].label_meaning} differently from the data that this model was trained "
+                    "with, so labels would have the embeddings of other labels: "
                     f"{rerun(directory)} with --labeldict TRAINING_DATA, for {directory}"
                 )
 

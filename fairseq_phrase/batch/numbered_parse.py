@@ -1,4 +1,4 @@
-"""The parse of a raw sentence, as the store's parses are."""
+"""The parse of a raw sentence in the format of stored parses."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fairseq_phrase.syntax.encoding import EncodedSentence
 def numbered_parse(
     sentence: EncodedSentence, fields: Collection[str], dictionary_of: Callable[[str], Dictionary]
 ) -> Parse:
-    """Number a sentence's parse as those of a data directory are.
+    """Replace the labels of a sentence's parse by numbers, as in a data directory.
 
     Args:
         sentence: the sentence.
-        fields: what the parse must hold, names in :data:`fairseq_phrase.store.fields.FIELDS`.
-        dictionary_of: returns the data's dictionary of a field's labels.
+        fields: the fields that the parse must have, names in :data:`fairseq_phrase.store.fields.FIELDS`.
+        dictionary_of: a function that returns the data's dictionary of a field's labels.
 
     Returns:
         The parse, as :class:`fairseq_phrase.store.reader.ParseStore` returns it.
 
     Raises:
-        UserError: the parser made no such trees.
+        UserError: the parser did not make one of the fields.
     """
     parse = {}
     for name, row in FIELDS.items():

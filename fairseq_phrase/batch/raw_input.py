@@ -1,4 +1,4 @@
-"""Raw lines as ``fairseq-interactive`` reads them, before they are cut: what is wrong with them."""
+"""Checks of raw lines that ``fairseq-interactive`` reads, before they are cut."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 
 _BOM = "\N{BYTE ORDER MARK}"
-# What marks text that is cut into subwords already, by SentencePiece and by subword-nmt.
+# The marks of text that is already cut into subwords, by SentencePiece and by subword-nmt.
 _MARKS = ("▁", "@@ ")
 
 
 class RawInput:
-    """The lines of one input, in the order they come.
+    """The lines of one input, in their order.
 
     Args:
         directory: the data directory.
@@ -35,11 +35,11 @@ class RawInput:
         self.lines_read = 0
 
     def cleaned(self, lines: Sequence[str]) -> list[str]:
-        """Return lines without the byte order mark with which a file may begin.
+        """Return lines without the byte order mark that a file may begin with.
 
         Raises:
-            UserError: a line holds bytes that are not UTF-8, which Python reads as lone surrogates in
-                some locales.
+            UserError: a line has bytes that are not UTF-8. In some locales Python reads them as lone
+                surrogates.
         """
         for number, line in enumerate(lines, start=self.lines_read + 1):
             if not line.isascii() and any("\ud800" <= character <= "\udfff" for character in line):
@@ -50,16 +50,16 @@ class RawInput:
     def check_is_cut(
         self, lines: Sequence[str], tokens: Sequence[torch.Tensor], encode: Callable[[str], str]
     ) -> None:
-        """Check that lines that no subword model has cut are cut already.
+        """Check that lines are already cut into subwords if no subword model cuts them.
 
         Args:
             lines: the lines.
             tokens: the indices of each. Shape: ``(tokens,)``.
-            encode: what fairseq cut the lines with, if anything.
+            encode: the function with which fairseq cut the lines, or None.
 
         Raises:
-            UserError: a line has an unknown word of which the data's subword model makes known subwords,
-                and nothing marks the line as cut.
+            UserError: a line has an unknown word that the data's subword model would cut into known
+                subwords, and the line has no mark of cut text.
         """
         unknown = self._dictionary.unk()
         for line, indices in zip(lines, tokens, strict=True):
@@ -81,7 +81,7 @@ class RawInput:
 
     @functools.cached_property
     def _segmenter(self) -> Segmenter | None:
-        """The data's subword model; None where the data have none."""
+        """The data's subword model, or None."""
         if not Manifest.path(self._directory, self._language).is_file():
             return None
         manifest = Manifest.load(self._directory, self._language)

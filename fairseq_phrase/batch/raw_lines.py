@@ -1,4 +1,4 @@
-"""Raw source lines to subwords with their parse, as the data's own were made."""
+"""Raw source lines to subwords and parses, made in the same way as the data."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
     """Load the subword model of a data directory.
 
     Raises:
-        UserError: it has none.
+        UserError: the directory has no subword model.
     """
     if not manifest.bpe_model:
         raise UserError(
-            f"{directory} has no subword model, so new text cannot be cut as its own was: run "
+            f"{directory} has no subword model, so new text cannot be cut in the same way: run "
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
         )
     return load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
@@ -37,7 +37,7 @@ class SourceEncoder:
     """A parser and a subword model.
 
     Args:
-        pipeline: the parser, with all that stands around it.
+        pipeline: the parser with its steps before and after.
         segmenter: the subword model.
         whole_lines: cut whole lines with SentencePiece and find the words in them, as
             :class:`~fairseq_phrase.store.reader.Manifest` says.
@@ -62,26 +62,26 @@ class SourceEncoder:
         Args:
             directory: the data directory.
             language: the source language.
-            parser: the user's own choice of a parser, ``spacy:MODEL``. Without one it is the
-                manifest's, if that is a name: a data directory may be a stranger's, and loading a
-                pipeline from a path may run what lies there.
-            strict: refuse another version of the manifest's parser.
+            parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
+                only if that is a name and not a path: a data directory may come from a stranger, and
+                loading a pipeline from a path may run code from that path.
+            strict: raise an error if the version differs from that of the manifest's parser.
 
         Raises:
-            UserError: there is no manifest, or what it names is not installed, or is a path.
+            UserError: the manifest is missing, or its parser is not installed or is a path.
         """
         manifest = Manifest.load(directory, language)
         if parser is None and names_path(manifest.parser):
             raise UserError(
                 f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
-                "loaded from a path only if you name it yourself. If you trust what lies there, add "
+                "loaded from a path only if you name it yourself. If you trust the files there, add "
                 f"--source-parser {manifest.parser}"
             )
         constituents = manifest.constituents
         try:
             if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
                 constituents = (
-                    "parser"  # whatever this one makes; the model says if it is too little
+                    "parser"  # all that this parser makes; the model checks whether it is enough
                 )
             pipeline = ParsingPipeline(
                 ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
@@ -128,7 +128,7 @@ class SourceEncoder:
     def tokenize(self, line: str) -> list[str]:
         """Cut a line into words, ``▁`` in front of those that white space precedes.
 
-        A line whose subwords are cut from the whole of it comes back as one.
+        If subwords are cut from whole lines, the line is returned as one.
         """
         if self.whole_lines:
             return [line]

@@ -1,4 +1,4 @@
-"""The parses of raw source lines, from fairseq's token indices and what these carry."""
+"""The parses of raw source lines, found from fairseq's token indices and the data they carry."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class RawParses:
 
     Args:
         dictionary: the source dictionary.
-        labels: returns the dictionary of a parse field's labels.
-        encoder: returns what cuts and parses lines.
-        trees: returns what gives sentences their heads; the parser by default.
+        labels: a function that returns the dictionary of a parse field's labels.
+        encoder: a function that returns the encoder, which cuts and parses lines.
+        trees: a function that returns the source of heads; by default the parser's heads are used.
 
     Attributes:
-        fields: which fields of a parse the models need.
+        fields: the fields of a parse that the models need.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class RawParses:
         self.fields: set[str] = set()
 
     def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
-        """Parse lines together; return their token indices, which carry the parses.
+        """Parse lines as a batch; return their token indices, which carry the parses.
 
         Raises:
-            UserError: the data's parser is not installed or does not make what the models need.
+            UserError: the data's parser is not installed or does not make the fields that models need.
         """
         return [
             RawTokens.of(torch.tensor(self._indices(sentence)), [self.parse_of(sentence)])
@@ -55,14 +55,15 @@ class RawParses:
     def of_tokens(self, sentences: Sequence[torch.Tensor]) -> list[Parse]:
         """Return the parse of each sentence's token indices.
 
-        Lines that come unparsed are parsed together. Indices that carry nothing are spelled first.
+        Lines that are not parsed yet are parsed as a batch. Indices that carry nothing are first joined
+        to text.
 
         Args:
             sentences: token indices, without padding. Shape: ``(tokens,)`` each.
 
         Raises:
-            UserError: a sentence carries nothing and cannot be spelled, or its line was cut into other
-                subwords than its parse.
+            UserError: a sentence carries nothing and cannot be joined to text, or its line was cut into
+                other subwords than its parse.
         """
         origins = list(map(self._origin, sentences))
         lines = {place: line for place, line in enumerate(origins) if isinstance(line, str)}
@@ -73,7 +74,7 @@ class RawParses:
         return [origin for origin in origins if not isinstance(origin, str)]
 
     def _origin(self, tokens: torch.Tensor) -> Origin:
-        """Return what a sentence carries; its spelled line if nothing."""
+        """Return the data that a sentence carries; if it carries none, its text."""
         return (
             tokens.origins[0] if isinstance(tokens, RawTokens) else self._spelled(tokens.tolist())
         )
@@ -94,15 +95,15 @@ class RawParses:
         return trees(parse, self._indices(sentence))
 
     def _spelled(self, indices: Sequence[int]) -> str:
-        """Spell a sentence that carries no line.
+        """Join the subwords of a sentence that carries no line.
 
         Raises:
-            UserError: it has unknown subwords.
+            UserError: the sentence has unknown subwords.
         """
         if self._dictionary.unk() in indices:
             raise UserError(
                 "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
-                "--tokenizer syntax --bpe syntax, and give the tokens on as they are"
+                "--tokenizer syntax --bpe syntax, and pass the tokens on unchanged"
             )
         return self._encoder().text_of([self._dictionary[index] for index in indices[:-1]])
 
@@ -126,9 +127,9 @@ def check_cut(line: str, cut: torch.Tensor, parsed: torch.Tensor) -> None:
 
 
 class RawDataset(SyntaxDataset):
-    """A dataset of raw sentences, whose batches' ``src_tokens`` carry the parses.
+    """A dataset of raw sentences. The ``src_tokens`` of its batches carry the parses.
 
-    ``fairseq-interactive`` takes these, and drops everything else but the lengths.
+    ``fairseq-interactive`` keeps only ``src_tokens`` and the lengths of a batch.
     """
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """Token indices that carry their raw line or its parse through fairseq.
 
-Between a raw line and a batch, ``fairseq-interactive`` and the hub interface hand on strings and tensors
-only, and keep a batch's ``src_tokens`` and ``src_lengths`` only. Indices do not identify a line: all
-unknown words share one. So the strings and tensors carry the line, or its parse, as an attribute:
+Between a raw line and a batch, ``fairseq-interactive`` and the hub interface pass only strings and
+tensors. Of a batch they keep only ``src_tokens`` and ``src_lengths``. Indices do not identify a line,
+because all unknown words have the same index. So the strings and tensors carry the line, or its parse, as
+an attribute:
 
 1. :class:`~fairseq_phrase.batch.tokenizers.SyntaxTokenizer` and ``SyntaxBPE`` return :class:`CutText`;
 2. :meth:`SourceDictionary.encode_line` turns it into :class:`RawTokens`;
 3. the dataset for inference makes a batch's tokens :class:`RawTokens` with the parses of its rows.
 
-What a sentence carries is freed with its tensor; nothing is stored elsewhere.
+The attribute is freed with its tensor; nothing is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.batch.syntax_dataset import Parse
 
-#: What a sentence carries: its raw line, or its parse.
+#: The data that a sentence carries: its raw line or its parse.
 Origin = str | Parse
 
 
@@ -48,14 +49,14 @@ def line_of(text: str) -> str:
 
 
 class RawTokens(torch.Tensor):
-    """Token indices whose rows carry what they came from.
+    """Token indices that carry, for each row, the line or parse that it was made from.
 
-    Moved, copied or converted to another type they carry it on; every other operation returns an
-    ordinary tensor.
+    The attribute is kept when the tensor is moved, copied or converted to another type. Every other
+    operation returns an ordinary tensor.
 
     Attributes:
-        origins: what each sentence carries. Length: 1 for a sentence, of shape ``(tokens,)``; the batch
-            size for a batch, of shape ``(batch, tokens)``.
+        origins: the line or parse of each sentence. Length: 1 for a sentence, of shape ``(tokens,)``; the
+            batch size for a batch, of shape ``(batch, tokens)``.
     """
 
     origins: Sequence[Origin]
@@ -66,7 +67,7 @@ class RawTokens(torch.Tensor):
 
         Args:
             tokens: a sentence or a batch. Shape: ``(tokens,)`` or ``(batch, tokens)``.
-            origins: one, or one a row.
+            origins: one line or parse for each row.
         """
         carrying = tokens.as_subclass(cls)
         carrying.origins = origins
@@ -76,7 +77,7 @@ class RawTokens(torch.Tensor):
     def __torch_function__(
         cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run an operation on ordinary tensors, and put the origins on the result where they fit."""
+        """Run an operation on ordinary tensors, and set the origins of the result if they fit."""
         with torch._C.DisableTorchFunctionSubclass():
             result = function(*args, **(kwargs or {}))
         source = args[0] if args else None
@@ -104,7 +105,7 @@ def plain(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
-    """Return a batch's sentences without their padding, each with what it carries.
+    """Return a batch's sentences without padding; each carries its line or parse.
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
@@ -120,7 +121,7 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
 
 
 class SourceDictionary(Dictionary):
-    """fairseq's dictionary, whose indices of :class:`CutText` carry the line."""
+    """fairseq's dictionary; indices that it makes from :class:`CutText` carry the line."""
 
     def encode_line(self, line: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``."""

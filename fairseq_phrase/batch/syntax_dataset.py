@@ -1,4 +1,4 @@
-"""The fairseq dataset that carries a parse next to each source sentence, and its collater."""
+"""The fairseq dataset of sentence pairs with parses of the sources, and its collater."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 Parse = dict[str, np.ndarray]
 
-# So many pairs of a tree's nodes (tokens and constituents) take the memory of a token. Measured in a
-# training step of tree_transformer of base size: 1.0 MiB a token in sentences of 100 words, 1.4 in one of
-# 800 words in a random tree, 1.6 in a chain of 800.
+# This number of pairs of a tree's nodes (tokens and constituents) takes the memory of one token. Measured
+# in a training step of tree_transformer of base size: 1.0 MiB per token in sentences of 100 words,
+# 1.4 MiB in a sentence of 800 words with a random tree, 1.6 MiB in a chain of 800 words.
 PAIRS_PER_TOKEN = 2048
 
 
@@ -37,13 +37,13 @@ class SyntaxDataset(BaseWrapperDataset):
 
     Args:
         dataset: the sentence pairs, as fairseq loads them.
-        parses: as many parses.
-        max_subwords: where fairseq cuts sources short (``--truncate-source``), the number of
-            subwords that it keeps; parses are cut alike.
-        trees: gives the sentences their heads; the parse's own by default.
-        is_pool: whether these are the very sentences of the pool of ``trees``.
+        parses: the parses of the sources, one for each sentence pair.
+        max_subwords: if fairseq cuts sources (``--truncate-source``), the number of subwords that it
+            keeps; parses are cut in the same way.
+        trees: the source of heads; by default the parse's heads are used.
+        is_pool: whether these sentences are the pool of ``trees``.
         gold: whether batches also have the words and heads under ``trees``, for a loss.
-        inputs: the fields that models take, which are in ``net_input``; all by default.
+        inputs: the fields that models need, which are put into ``net_input``; all by default.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -70,8 +70,8 @@ class SyntaxDataset(BaseWrapperDataset):
         self.gold, self.inputs = gold, inputs
 
     def __getattr__(self, name: str) -> Any:
-        """Answer as the dataset inside does (``src``, ``tgt``, ``num_tokens_vec``…)."""
-        if name == "dataset":  # not there yet: unpickled in a worker
+        """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
+        if name == "dataset":  # not set yet, while a worker unpickles this object
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -89,7 +89,7 @@ class SyntaxDataset(BaseWrapperDataset):
         return parse if self.max_subwords is None else truncated(parse, self.max_subwords)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples: what torch's data loader asks for where it can.
+        """Return several samples; torch's data loader calls this method if it exists.
 
         The parses of a batch are read at once, which takes a fraction of the time.
         """
@@ -97,7 +97,7 @@ class SyntaxDataset(BaseWrapperDataset):
             return [self[index] for index in indices]
         dataset = self.dataset
         samples = [dataset[index] for index in indices]
-        # Where sentences run out, fairseq gives the last worker an empty batch.
+        # At the end of the data, fairseq may give the last worker an empty batch.
         parses = self.parses.many(np.asarray(indices, dtype=np.int64))
         for sample, parse, index in zip(samples, parses, indices, strict=True):
             sample["parse"] = self._with_heads(parse, sample, index)
@@ -114,11 +114,11 @@ class SyntaxDataset(BaseWrapperDataset):
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> Any:
-        """Batch sentences as fairseq does, large trees by their pairs of nodes.
+        """Batch sentences as fairseq does, but count large trees by their pairs of nodes.
 
-        A sentence whose tree has N nodes, tokens and constituents, counts as N² / 2048 tokens where
-        that is more than fairseq counts: never below 512 tokens, which have fewer constituents than
-        tokens. A tree that is too large for ``max_tokens`` is alone in its batch.
+        A sentence whose tree has N nodes (tokens and constituents) counts as N² / 2048 tokens, if that is
+        more than fairseq counts. This never happens below 512 tokens, because a tree has fewer
+        constituents than tokens. A tree that is too large for ``max_tokens`` is alone in its batch.
         """
         options = (max_tokens, max_sentences, required_batch_size_multiple)
         if max_tokens is None or self.get_batch_shapes() is not None:
@@ -130,7 +130,7 @@ class SyntaxDataset(BaseWrapperDataset):
         return data_utils.batch_by_size(indices, None, np.maximum(lengths, large), *options)
 
     def _tree_tokens(self, indices: np.ndarray) -> np.ndarray:
-        """Count the tokens that sentences' trees are worth, 0 where it cannot be more than they have.
+        """Count the tokens that trees count as; 0 if a tree cannot count as more than its tokens.
 
         Shape: ``(sentences,)``, int64
         """
@@ -145,7 +145,7 @@ class SyntaxDataset(BaseWrapperDataset):
         """Make fairseq's batch, with the parses in ``net_input`` (see :func:`collate_parses`)."""
         batch = self.dataset.collater(samples, **kwargs)
         if batch:
-            # fairseq has sorted the sentences by length; their ids tell the order.
+            # fairseq has sorted the sentences by length. Their ids give the order.
             by_id = {sample["id"]: sample["parse"] for sample in samples}
             parses = [by_id[index] for index in batch["id"].tolist()]
             tokens = batch["net_input"]["src_tokens"]
@@ -161,7 +161,7 @@ class SyntaxDataset(BaseWrapperDataset):
 def collate_parses(
     src_tokens: torch.Tensor, parses: Sequence[Parse], dictionary: Any
 ) -> dict[str, torch.Tensor]:
-    """Batch parses to stand beside their source tokens.
+    """Batch the parses of a batch's source tokens.
 
     Args:
         src_tokens: the batch's source, padded on either side. Shape: ``(batch, tokens)``.
@@ -169,10 +169,10 @@ def collate_parses(
         dictionary: the source dictionary, which tells words from special tokens.
 
     Returns:
-        A tensor for each field of the parses, ``src_`` before its name, int64, -1 at padding:
+        A tensor for each field of the parses, named ``src_`` and the field's name, int64, -1 at padding:
         ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
         also at the tokens that mark a sentence's start and end); ``src_heads`` (shape ``(batch,
-        words)``, word indices from 0, the root its own); ``src_deprels`` and ``src_tags`` (shape
+        words)``, word indices from 0; the root is its own head); ``src_deprels`` and ``src_tags`` (shape
         ``(batch, words)``, numbers in their dictionaries); ``src_spans`` (shape ``(batch,
         constituents, 3)``: first word, one past the last, number of the label; children before
         parents).
@@ -202,7 +202,7 @@ def _check_lengths(subwords: Sequence[int], parses: Sequence[Parse]) -> None:
     """Check that each source has as many subwords as its parse.
 
     Raises:
-        ValueError: one has not.
+        ValueError: the numbers differ.
     """
     for found, parse in zip(subwords, parses, strict=True):
         if found != len(parse["words"]):
@@ -222,9 +222,10 @@ def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def truncated(parse: Parse, subwords: int) -> Parse:
-    """Cut a parse to its first subwords; words whose head is lost hang off its nearest ancestor.
+    """Cut a parse to its first subwords.
 
-    Constituents keep the words that are left of theirs.
+    A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents
+    keep their remaining words.
 
     Args:
         parse: a sentence's parse.

@@ -1,12 +1,12 @@
 """fairseq's tokenizer and BPE for raw source lines: ``--tokenizer syntax --bpe syntax``.
 
-They make the words and subwords that preprocessing made. The task builds them from its data
-directory (:meth:`fairseq_phrase.tasks.syntax_translation.SyntaxTranslationTask.build_tokenizer`);
-and they can stand alone with ``--syntax-data``.
+They make the same words and subwords as preprocessing. The task builds them from its data directory
+(:meth:`fairseq_phrase.tasks.syntax_translation.SyntaxTranslationTask.build_tokenizer`). With
+``--syntax-data`` they also work without the task.
 
-fairseq's hub interface (``TransformerModel.from_pretrained``) makes a task and then the encoders, which
-know nothing of each other. So the encoders take the data of the task that was made last
-(:func:`use_data_of`), and the text that they return carries its raw line
+fairseq's hub interface (``TransformerModel.from_pretrained``) makes a task and then the tokenizer and the
+BPE, without a connection between them. So both use the data of the task that was made last
+(:func:`use_data_of`). The text that they return carries its raw line
 (:class:`~fairseq_phrase.batch.raw_tokens.CutText`), so that the task can parse it.
 """
 
@@ -24,7 +24,7 @@ from fairseq_phrase.store.manifest import Manifest
 
 @dataclass
 class SyntaxEncoderConfig(FairseqDataclass):
-    """Where the words and subwords come from."""
+    """Options of the tokenizer and the BPE: the data directory and the parser."""
 
     syntax_data: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
         default=None,
@@ -34,12 +34,12 @@ class SyntaxEncoderConfig(FairseqDataclass):
         default=None, metadata={"help": "the parsed language; by default the task's source"}
     )
     syntax_parser: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None, metadata={"help": "cut words with this parser, not the manifest's"}
+        default=None, metadata={"help": "cut words with this parser instead of the manifest's"}
     )
 
 
 class _Source(NamedTuple):
-    """A data directory, its parsed language, and another parser than its own or None."""
+    """A data directory, its parsed language, and a parser that replaces its own, or None."""
 
     directory: str
     language: str
@@ -50,7 +50,7 @@ _of_last_task: _Source | None = None
 
 
 def use_data_of(directory: str, language: str, parser: str | None = None) -> None:
-    """Say which data the encoders take where nothing else says it.
+    """Set the data that the tokenizer and the BPE use by default.
 
     Args:
         directory: the data directory.
@@ -62,10 +62,10 @@ def use_data_of(directory: str, language: str, parser: str | None = None) -> Non
 
 
 def _source_of(cfg: SyntaxEncoderConfig) -> _Source:
-    """Return what an encoder is to be built from.
+    """Return the data and parser for a tokenizer or BPE.
 
     Raises:
-        UserError: nothing says it.
+        UserError: neither the options nor a task name the data.
     """
     if cfg.syntax_data and cfg.syntax_lang:
         return _Source(cfg.syntax_data.split(":")[0], cfg.syntax_lang, cfg.syntax_parser)
@@ -79,21 +79,21 @@ def _source_of(cfg: SyntaxEncoderConfig) -> _Source:
 
 @register_tokenizer("syntax", dataclass=SyntaxEncoderConfig)
 class SyntaxTokenizer:
-    """Cut a raw line into the parser's words, a space between them.
+    """Cut a raw line into the parser's words, with a space between them.
 
-    ``▁`` stands in front of words that white space precedes in the line, so that the line can be had
-    back. The parser's tokenizer alone is loaded.
+    A word that white space precedes in the line begins with ``▁``, so that the line can be restored. Only
+    the parser's tokenizer is loaded.
     """
 
     def __init__(self, cfg: SyntaxEncoderConfig):
         self._encoder = SourceEncoder.of_data(*_source_of(cfg))
 
     def encode(self, x: str) -> str:
-        """Raw line to words."""
+        """Cut a raw line into words."""
         return CutText.of(" ".join(self._encoder.tokenize(x)), x)
 
     def decode(self, x: str) -> str:
-        """Leave text as it is: the BPE has restored its spaces."""
+        """Return the text unchanged, because the BPE has restored its spaces."""
         return x
 
 
@@ -109,7 +109,7 @@ class SyntaxBPE:
         self._whole_lines = manifest.whole_lines
 
     def encode(self, x: str) -> str:
-        """Words, or a whole line where the data's were cut so, to subwords, a space between them."""
+        """Cut words, or a whole line if the data were cut so, into subwords with spaces between them."""
         if self._whole_lines:
             pieces = self._segmenter.line_pieces(x)
         else:
@@ -117,7 +117,7 @@ class SyntaxBPE:
         return CutText.of(" ".join(pieces), line_of(x))
 
     def decode(self, x: str) -> str:
-        """Subwords to text."""
+        """Join subwords to text."""
         if self._joins:
             return f"{x} ".replace("@@ ", "").rstrip()
         return x.replace(" ", "").replace("▁", " ").strip()

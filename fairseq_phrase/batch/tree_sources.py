@@ -1,4 +1,4 @@
-"""Where a batch's dependency trees come from: the parse, or a control that knows no syntax."""
+"""Sources of a batch's dependency trees: the parse, or a control without syntactic information."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["TREE_SOURCES", "TreeOptions", "TreeSource"]
 logger = logging.getLogger(__name__)
 
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
-# A sentence takes the tree of one of at least so many others, of its length or nearly.
+# A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.
 _CANDIDATES = 10
-#: What would still tell of the parse where the heads do not.
+#: Fields that would still reveal the parse if only the heads were replaced.
 _OF_THE_TREE = ("deprels", "spans")
 
 
 class TreeOptions:
-    """Which trees are used: the options', else those that a checkpoint's model was trained with.
+    """The source of trees: that of the options, else the one that a checkpoint was trained with.
 
     Args:
-        source: ``--tree-source``, None where it is not given.
-        seed: ``--tree-seed``, None where it is not given.
+        source: ``--tree-source``; None if it is not given.
+        seed: ``--tree-seed``; None if it is not given.
 
     Raises:
         UserError: the source is unknown.
@@ -49,20 +49,20 @@ class TreeOptions:
 
     @property
     def seed(self) -> int:
-        """The seed of what is drawn."""
+        """The seed of random choices."""
         given = self._given["tree_seed"]
         return self._trained.get("tree_seed", 1) if given is None else given
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The state to save in a checkpoint."""
         return {"tree_source": self.source, "tree_seed": self.seed}
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Use what a checkpoint kept wherever no option is given.
+        """Use a checkpoint's state for each option that is not given.
 
         Raises:
-            UserError: another checkpoint kept something else.
+            UserError: another checkpoint of an ensemble has another state.
         """
         trained = {name: state[name] for name in self._given if name in state}
         if not trained:
@@ -85,13 +85,13 @@ class TreeOptions:
 class TreeSource:
     """Gives sentences their dependency trees.
 
-    A tree is drawn by a seed and the sentence's text, so it is the same in every epoch, and in
+    A random tree depends on a seed and the sentence's text, so it is the same in every epoch and in
     translation.
 
     Args:
         name: ``parse``; ``linear``, each word's head is the next; ``random``, a uniformly random tree;
             ``shuffled``, the parse of another sentence of about the same length.
-        seed: for what is drawn.
+        seed: for random choices.
         dictionary: the source dictionary.
         pool: with ``shuffled``, the parsed heads of the training sentences.
 
@@ -112,10 +112,10 @@ class TreeSource:
             self._lengths = sizes[self._by_length]
 
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
-        """Name the fields to read where these are asked for: the parse's heads only if they are used.
+        """Return the fields to read for these fields; the parse's heads are read only if they are used.
 
         Raises:
-            UserError: a field tells of the parse, and this is a control.
+            UserError: this is a control, and a field would reveal the parse.
         """
         read = set(fields)
         if self.name == "parse":
@@ -124,7 +124,7 @@ class TreeSource:
         if telling:
             what = FIELDS[telling[0]].meaning
             raise UserError(
-                f"--tree-source {self.name} makes dependency heads alone, and this model also reads the "
+                f"--tree-source {self.name} makes only dependency heads, but this model also reads the "
                 f"parse's {what}: leave out the option that asks for them, or use --tree-source parse"
             )
         return read - {"heads"}
@@ -136,8 +136,8 @@ class TreeSource:
 
         Args:
             parse: its parse.
-            tokens: its token indices; those of no subword may be among them.
-            place: its place in the pool, None if it is not from there.
+            tokens: its token indices; special tokens may be among them.
+            place: its index in the pool; None if it is not in the pool.
         """
         if self.name == "parse":
             return parse
@@ -154,7 +154,7 @@ class TreeSource:
         return fitted(self.pool[self._other(words, drawn, place)]["heads"], words)
 
     def _draw(self, tokens: Any) -> int:
-        """Draw a number by the seed and the sentence's characters, however these are cut."""
+        """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
         dictionary = self._dictionary
         special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
         pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
@@ -163,7 +163,7 @@ class TreeSource:
         return int.from_bytes(digest, "big")
 
     def _other(self, words: int, drawn: int, place: int | None) -> int:
-        """Choose another sentence of so many words, or of nearly as many where few have."""
+        """Choose another sentence of this number of words, or of nearly this number if few have it."""
         furthest = max(self._lengths[-1] - words, words, 1)
         for difference in range(int(furthest) + 1):
             first = np.searchsorted(self._lengths, words - difference, "left")

@@ -1,9 +1,9 @@
-"""A parse learned, not given: a loss that teaches one head of the encoder to point at parents.
+"""The parse loss: it teaches one head of the encoder to point at parents.
 
-``--parse-loss`` and ``--parse-loss-layer`` of ``--task syntax_translation``. The loss is added to that of
-whichever criterion is used. The model does not change: queries and keys are those of the first head of
-the layer's self-attention, computed from the states that enter the layer, and the matrix between them is
-the criterion's. So translation needs neither parses nor this.
+``--parse-loss`` and ``--parse-loss-layer`` of ``--task syntax_translation`` switch it on. The loss is
+added to that of any criterion. The model does not change. Queries and keys are those of the first head of
+the layer's self-attention, computed from the layer's input states. The matrix between them is a parameter
+of the criterion. So translation needs neither parses nor this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pointing_layer(model: Any, number: int) -> Any:
 
     Args:
         model: a translation model.
-        number: the layer, from 1; 0 for the one in the middle.
+        number: the layer, from 1; 0 for the middle layer.
 
     Raises:
         UserError: the encoder has no such layer, or it has no attention that can point.
@@ -60,7 +60,7 @@ def with_parse_loss(
     """Add the parse loss to a criterion.
 
     Args:
-        criterion: whichever is used.
+        criterion: any criterion.
         weight: λ, by which the loss is multiplied.
         layer: as for :func:`pointing_layer`.
         width: of the head that points.
@@ -91,13 +91,13 @@ class ParseLossCriterion(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple:
         """Compute the criterion's loss, plus λ times the parse loss averaged over words.
 
-        fairseq divides losses by the sample size, so that the average is multiplied by it.
+        The average is multiplied by the sample size, because fairseq divides losses by it.
         """
         trees = sample.get("trees")
         layer = pointing_layer(model, self.layer)
         with entering(layer) as states:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
-        # A layer that was dropped (--encoder-layerdrop) has seen nothing.
+        # A layer that was dropped (--encoder-layerdrop) has no input states.
         if trees is not None and states and reduce:
             pointed = self._point(layer, states[0], trees)
             average = pointed.loss / pointed.words.clamp(min=1)
@@ -132,12 +132,12 @@ class ParseLossCriterion(FairseqCriterion):
         return self.pointer(query, key, words, heads)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load the matrix; a checkpoint that was trained without a parse loss has none."""
+        """Load the matrix; a checkpoint that was trained without a parse loss has no matrix."""
         return super().load_state_dict(state_dict or self.state_dict(), *args, **kwargs)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Log what the criterion logs, the parse loss in bits, and attachment accuracy (``uas``)."""
+        """Log the criterion's values, the parse loss in bits, and attachment accuracy (``uas``)."""
         cls.inner_class.reduce_metrics(logging_outputs)
         words = sum(float(log.get("parse_words", 0)) for log in logging_outputs)
         if not words:
@@ -148,13 +148,13 @@ class ParseLossCriterion(FairseqCriterion):
         metrics.log_scalar("uas", 100 * correct / words, words, round=2)
 
     def logging_outputs_can_be_summed(self) -> bool:  # type: ignore[override]
-        """Tell whether processes may add up what they log, as the criterion does."""
+        """Tell whether logged values of processes may be summed, as for the criterion."""
         return self.inner.logging_outputs_can_be_summed()
 
 
 @contextmanager
 def entering(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Keep the states that enter a layer, in a list."""
+    """Collect the input states of a layer in a list."""
     states: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
     try:

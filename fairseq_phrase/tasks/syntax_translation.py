@@ -34,20 +34,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SyntaxTranslationConfig(TranslationConfig):
-    """Options of fairseq's translation task, and those of parses."""
+    """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = field(default=False, metadata={"help": "pad the source on the left"})
     source_parser: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
         default=None,
         metadata={
             "help": "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
-            "the one that made the data, if its name is no path"
+            "the one that made the data, if its name is not a path"
         },
     )
     strict_parser: bool = field(
         default=False,
         metadata={
-            "help": "refuse to parse raw text with another version of the parser than made the data"
+            "help": "stop if raw text would be parsed with another version of the parser than the data"
         },
     )
     tree_source: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
@@ -68,13 +68,13 @@ class SyntaxTranslationConfig(TranslationConfig):
     parse_loss: float = field(
         default=0.0,
         metadata={
-            "help": "λ: the first head of an encoder layer learns to point at each word's parent, by a "
-            "loss that is added to the criterion's; translation needs no parses for it"
+            "help": "weight λ of a loss that teaches the first head of an encoder layer to point at each "
+            "word's parent; it is added to the criterion's loss; translation needs no parses for it"
         },
     )
     parse_loss_layer: int = field(
         default=0,
-        metadata={"help": "the encoder layer of --parse-loss, from 1; 0 is the one in the middle"},
+        metadata={"help": "the encoder layer of --parse-loss, from 1; 0 is the middle layer"},
     )
 
 
@@ -82,8 +82,8 @@ class SyntaxTranslationConfig(TranslationConfig):
 class SyntaxTranslationTask(TranslationTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
-    A model that needs parses calls :meth:`require_parses` when it is built; one that needs none trains
-    from a plain fairseq data directory.
+    A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a
+    plain fairseq data directory.
     """
 
     cfg: SyntaxTranslationConfig
@@ -105,7 +105,7 @@ class SyntaxTranslationTask(TranslationTask):
 
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:
-        """Load a dictionary, whose token indices of raw lines carry these."""
+        """Load a dictionary; its token indices of raw lines carry the lines."""
         return SourceDictionary.load(filename)
 
     @property
@@ -118,23 +118,23 @@ class SyntaxTranslationTask(TranslationTask):
         return utils.split_paths(self.cfg.data)[0]
 
     def require_parses(self, fields: Sequence[str]) -> None:
-        """Carry parses in every batch from now on.
+        """Add parses to every batch from now on.
 
         Args:
-            fields: what the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
+            fields: the fields that the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
 
         Raises:
-            UserError: a data directory has no such parses.
+            UserError: a data directory lacks one of the fields.
         """
         self._check_fields(fields)
         self._fields.update({"words", *fields})
 
     def _check_fields(self, fields: Collection[str]) -> None:
-        """Check that the data have what is needed of their parses."""
+        """Check that the parses of the data have these fields."""
         needed = set(fields)
         if self._tree_options.source != "parse":
             controlled = TreeSource(self._tree_options.source).fields_to_read(fields)
-            # The parses of other sentences are parses as well.
+            # Shuffled trees are parses of other sentences, so they need parses, too.
             needed = needed if self._tree_options.source == "shuffled" else controlled
         for directory in utils.split_paths(self.cfg.data):
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
@@ -142,23 +142,24 @@ class SyntaxTranslationTask(TranslationTask):
     def label_dictionary(self, field: str) -> Dictionary:
         """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
 
-        A model that asks for them while it is built goes by their numbers: its configuration then keeps
-        their fingerprint, and its checkpoint refuses data whose labels have other numbers.
+        A model that calls this while it is built depends on the labels' numbers. So its configuration
+        keeps their fingerprint, and its checkpoint cannot be used with data whose labels have other
+        numbers.
 
         Args:
             field: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
 
         Raises:
-            UserError: the data have no such labels, or their directories number them differently.
+            UserError: the data lack the labels, or the data directories number them differently.
         """
         self._labels_asked_for.add(field)
         return self._labels.dictionary(field)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model; one from a checkpoint must find the labels that it was trained with.
+        """Build a model; for a model from a checkpoint, check that labels have the same numbers.
 
         Raises:
-            UserError: the data lack what the model needs, or number its labels otherwise.
+            UserError: the data lack fields that the model needs, or number its labels differently.
         """
         trained = kept_labels(cfg)
         self._labels_asked_for = set()
@@ -196,7 +197,7 @@ class SyntaxTranslationTask(TranslationTask):
 
     @cached_property
     def _trees(self) -> TreeSource:
-        """What gives sentences their heads."""
+        """The source of the sentences' heads."""
         source, pool = self._tree_options.source, None
         if source == "shuffled":
             name = self._pair_name(self._directory, self.cfg.train_subset)
@@ -209,15 +210,15 @@ class SyntaxTranslationTask(TranslationTask):
         return TreeSource(source, self._tree_options.seed, self.source_dictionary, pool)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what checkpoints keep of the task: where the trees came from, if models read them."""
+        """Return the task's state for checkpoints: the source of trees, if models read trees."""
         trees = self._tree_options.state if "heads" in self._fields else {}
         return {**super().state_dict(), **trees}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take trees from where a checkpoint's model had them, unless an option says from where.
+        """Use the source of trees of a checkpoint's model, unless an option sets the source.
 
         Raises:
-            UserError: the models of an ensemble had them from different sources.
+            UserError: the models of an ensemble have different sources of trees.
         """
         self._tree_options.take_over(state_dict)
 
@@ -276,10 +277,10 @@ class SyntaxTranslationTask(TranslationTask):
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset; outside training, no sentence is lost.
 
-        fairseq 0.12.3 drops the last batch of a dataset where its size is no multiple of
-        ``--required-batch-size-multiple`` (8 by default), in ``fairseq-generate`` too. Training keeps
-        that. The split does not tell training from evaluation (``--gen-subset train``), but of all
-        callers the trainer alone says how to shuffle groups of batches, for its training data.
+        fairseq 0.12.3 drops the last batch of a dataset if its size is not a multiple of
+        ``--required-batch-size-multiple`` (8 by default), also in ``fairseq-generate``. In training this
+        stays so. The split does not distinguish training from evaluation (``--gen-subset train``). But
+        only the trainer passes the option to shuffle groups of batches, and only for training data.
         """
         if "grouped_shuffling" not in kwargs:
             kwargs["required_batch_size_multiple"] = 1
@@ -291,7 +292,7 @@ class SyntaxTranslationTask(TranslationTask):
         return super().get_batch_iterator(dataset, *args, **kwargs)
 
     def build_generator(self, models: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        """Build fairseq's generator; each model of an ensemble takes the inputs that it knows."""
+        """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts."""
         if self._fields and len(models) > 1:
             for model in models:
                 leave_out_unknown_inputs(model)
@@ -301,14 +302,14 @@ class SyntaxTranslationTask(TranslationTask):
     # Raw text: fairseq-interactive and the hub interface.
 
     def _configured(self, args: Any) -> Any:
-        """Tell ``--tokenizer syntax`` and ``--bpe syntax`` where this task's data are."""
+        """Give ``--tokenizer syntax`` and ``--bpe syntax`` this task's data directory."""
         if getattr(args, "_name", None) == "syntax" and not args.syntax_data:
             args.syntax_data, args.syntax_lang = self._directory, self.cfg.source_lang
             args.syntax_parser = args.syntax_parser or self.cfg.source_parser
         return args
 
     def _is_own(self, args: Any) -> bool:
-        """Tell whether a tokenizer or BPE cuts lines as this task parses them."""
+        """Tell whether a tokenizer or BPE cuts lines in the same way as this task."""
         source = self._directory, self.cfg.source_lang, self.cfg.source_parser
         return getattr(args, "_name", None) == "syntax" and (
             (args.syntax_data, args.syntax_lang, args.syntax_parser) == source
@@ -316,7 +317,7 @@ class SyntaxTranslationTask(TranslationTask):
 
     def build_tokenizer(self, args: Any) -> Any:
         """Build the tokenizer of raw lines."""
-        # With these two, cutting a line gives the subwords of its parse, which need not be cut twice.
+        # With these two, a line is cut into the subwords of its parse, so it is not cut twice.
         self._cuts_as_parsed = self._is_own(self._configured(args))
         return super().build_tokenizer(args)
 
@@ -329,8 +330,8 @@ class SyntaxTranslationTask(TranslationTask):
         """Encode raw lines and, if the model asked for parses, parse them together.
 
         Raises:
-            UserError: ``encode_fn`` does not make the words and subwords that the parser does, or does
-                not cut raw text, or a line is not UTF-8.
+            UserError: ``encode_fn`` makes other words and subwords than the parser, or does not cut raw
+                text, or a line is not UTF-8.
         """
         if not self._raw_input.lines_read:
             use_idle_cores()
@@ -359,7 +360,7 @@ class SyntaxTranslationTask(TranslationTask):
         """Return the parse of a raw sentence, with the fields that the model asked for.
 
         Raises:
-            UserError: the parser made no such trees.
+            UserError: the parser did not make one of the fields.
         """
         return self._raw_parses.parse_of(sentence)
 
