@@ -49,7 +49,10 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
-    package_data={"fairseq_phrase.report": ["page.html"]},
+    package_data={
+        "fairseq_phrase.report": ["page.html"],
+        "fairseq_phrase.modules": ["crossovers.json"],
+    },
     python_requires=">=3.10,<3.14",
     # The oldest that were tried; but torch's is where weights_only became the default (2.13 was
     # tried), and of spaCy 3.8 it was 3.8.18.

@@ -98,19 +98,21 @@ def make_phrases(
     return chain_phrases(words, heads, padding_mask, max_length)
 
 
+def prepare(phrases: PhraseBatch, mask: str, path: str) -> PhraseBatch:
+    """Make what a path needs of the phrases, which the layers share."""
+    made = [phrases.adjacency if path == "dense" else phrases.edges]
+    if mask == "hadamard" and path == "edges":
+        made.append(phrases.degrees)
+    return phrases
+
+
 def measure(kind: str, mask: str, max_length: int, tokens: int, options: argparse.Namespace) -> Row:
     """Measure one row."""
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
     batch = max(1, options.tokens_per_batch // tokens)
 
     def build(path: str) -> PhraseBatch:
-        phrases = make_phrases(kind, batch, tokens, max_length, device)
-        needed = ["adjacency"] if path == "dense" else ["edges"]
-        if mask == "hadamard" and path != "dense":
-            needed.append("degrees")
-        for name in needed:
-            getattr(phrases, name)  # is made when it is first asked for
-        return phrases
+        return prepare(make_phrases(kind, batch, tokens, max_length, device), mask, path)
 
     path = choose_path(build("dense"))
     phrases = build(path)

@@ -14,6 +14,10 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
     rows. They are kept only once, as long as the rows of the sentence are adjacent.
 
+    The host must read the order, and so waits for the device. The encoder's output and every
+    layer's cache are reordered by one tensor: the answer is kept with it, and the host waits once a
+    step.
+
     Args:
         new_order: for each new row, the index of the old row.
             Shape: (new rows,), int64
@@ -25,14 +29,28 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
         nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
         row becomes a sentence of its own.
     """
+    if new_order.is_inference():  # changes in place are not counted
+        return _regroup(new_order, sentences, beams)
+    answers = vars(new_order).setdefault("_regrouped", {})
+    question = (new_order._version, sentences, beams)
+    if question not in answers:
+        answers[question] = _regroup(new_order, sentences, beams)
+    return answers[question]
+
+
+def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
     source = new_order if beams == 1 else new_order // beams
     rows = len(source)
     together = rows // sentences if beams == 1 and rows % sentences == 0 else beams
     if together < 1 or rows % together:
         return source, 1
     groups = source.view(-1, together)
-    if bool((groups != groups[:, :1]).any()):
-        return source, 1
     chosen = groups[:, 0]
-    stays = torch.equal(chosen, torch.arange(sentences, device=chosen.device))
-    return None if stays else chosen, together
+    # Whether the rows of each sentence stand together, and whether no sentence moves.
+    answers = [(groups == groups[:, :1]).all()]
+    if len(chosen) == sentences:
+        answers.append((chosen == torch.arange(sentences, device=chosen.device)).all())
+    stand_together, *stays = torch.stack(answers).tolist()
+    if not stand_together:
+        return source, 1
+    return None if any(stays) else chosen, together

@@ -77,7 +77,8 @@ class TreeCrossAttention(MultiheadAttention):
         length, rows, _ = query.shape
         beams = rows // sentences
         if incremental_state is not None:
-            source["beams"] = torch.tensor(beams)
+            # fairseq's state holds tensors alone: the number is this one's length.
+            source["beams"] = torch.empty(beams)
             self._set_input_buffer(incremental_state, source)
         # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
@@ -132,10 +133,10 @@ class TreeCrossAttention(MultiheadAttention):
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:
-            chosen, beams = regroup(new_order, source["prev_key"].size(0), int(source.pop("beams")))
+            chosen, beams = regroup(new_order, source["prev_key"].size(0), len(source.pop("beams")))
             if chosen is not None:
                 source = {name: kept.index_select(0, chosen) for name, kept in source.items()}
-            source["beams"] = torch.tensor(beams)
+            source["beams"] = torch.empty(beams)
             self._set_input_buffer(incremental_state, source)
         return incremental_state
 

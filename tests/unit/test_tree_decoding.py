@@ -8,7 +8,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_phrase.models import tree_decoder, tree_transformer
+from fairseq_phrase.models import tree_beams, tree_decoder, tree_transformer
 from fairseq_phrase.models.tree_beams import regroup
 from tests.support.tree_models import FOREST, batch, build, each_kind, of_sentence
 
@@ -81,6 +81,34 @@ def test_rows_are_regrouped_by_sentence():
     assert moved([2, 3, 0, 1], 2, 2) == ([1, 0], 2)
     assert moved([0, 2, 1, 3], 2, 2) == ([0, 1, 0, 1], 1)
     assert moved([0, 1, 2], 2, 2) == ([0, 0, 1], 1)
+
+
+def test_an_order_that_changed_in_place_is_read_again():
+    order = torch.tensor([2, 3, 0, 1])
+    assert regroup(order, 2, 2)[0].tolist() == [1, 0]
+    order.copy_(torch.tensor([0, 1, 2, 3]))
+    assert regroup(order, 2, 2) == (None, 2)
+    with torch.inference_mode():
+        order = torch.tensor([2, 3, 0, 1])
+        assert regroup(order, 2, 2)[0].tolist() == [1, 0]
+        order.copy_(torch.tensor([0, 1, 2, 3]))
+        assert regroup(order, 2, 2) == (None, 2)
+
+
+def test_an_order_is_read_once_a_step_however_many_layers_there_are(dictionary, monkeypatch):
+    model = build(dictionary)
+    read, steps = [], []
+    compute, decode = tree_beams._regroup, model.decoder.forward
+    monkeypatch.setattr(
+        tree_beams, "_regroup", lambda *asked: read.append(asked) or compute(*asked)
+    )
+    monkeypatch.setattr(
+        model.decoder, "forward", lambda *given, **more: steps.append(1) or decode(*given, **more)
+    )
+    generate(model, dictionary, batch(dictionary, FOREST), 4)
+    assert len(model.decoder.layers) > 1
+    # The first reading gives each sentence its rows.
+    assert len(read) <= len(steps)
 
 
 def generate(model, dictionary, inputs, beam, kind=SequenceGenerator, **options):

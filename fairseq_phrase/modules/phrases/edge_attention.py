@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.phrases.leaked_weight import (
-    for_device,
-    outside_phrases,
-    shift_scores,
-)
+from fairseq_phrase.modules.crossovers import for_device
+from fairseq_phrase.modules.phrases.leaked_weight import outside_phrases, shift_scores
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
@@ -132,5 +129,5 @@ def _accumulator(states: Tensor) -> torch.dtype:
 
 def _parts(index: Tensor, states: Tensor) -> list[slice]:
     """Cut a list of pairs into runs; on a CPU the rows of a run fit its cache, else memory is bounded."""
-    size = for_device(EDGES_AT_ONCE, states)
+    size = for_device(EDGES_AT_ONCE, states.device)
     return [slice(start, start + size) for start in range(0, len(index), size)]

@@ -1,8 +1,6 @@
-"""What the ways of computing attention within phrases share: devices, and the hadamard leak."""
+"""What the ways of computing attention within phrases share: the hadamard leak."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,14 +8,7 @@ from torch import Tensor
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["for_device", "outside_phrases", "shift_scores"]
-
-Setting = TypeVar("Setting")
-
-
-def for_device(choices: dict[str, Setting], on: PhraseBatch | Tensor) -> Setting:
-    """Look up the setting for a device; devices that were not measured get the setting of CUDA."""
-    return choices.get(on.device.type, choices["cuda"])
+__all__ = ["outside_phrases", "shift_scores"]
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:

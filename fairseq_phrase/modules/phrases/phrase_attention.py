@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from fairseq_phrase.modules.crossovers import crossover, for_device
 from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
-from fairseq_phrase.modules.phrases.leaked_weight import for_device
 from fairseq_phrase.modules.phrases.part_positions import num_part_positions
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
@@ -51,14 +51,15 @@ PATHS = ("dense", "edges")
 # a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
 # edges path overtook the dense one at 38 to 42, for token n-grams and dependency chains alike, and
 # at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
-# pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess: no GPU was at hand.
-MIN_SPARSITY = {"cpu": 50.0, "cuda": 256.0}
+# pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess until benchmarks/crossovers.py
+# has measured it.
+MIN_SPARSITY = crossover("phrase_min_sparsity")
 
 
 def choose_path(phrases: PhraseBatch) -> str:
     """Choose how attention within phrases is computed: ``"dense"`` or ``"edges"``."""
     sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
-    return "dense" if sparsity < for_device(MIN_SPARSITY, phrases) else "edges"
+    return "dense" if sparsity < for_device(MIN_SPARSITY, phrases.device) else "edges"
 
 
 def subset_attention(

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fairseq_phrase.modules.crossovers import crossover, for_device
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
@@ -35,7 +36,7 @@ __all__ = ["DepthCoefficients", "Indices", "PathCoefficients", "branches", "coef
 # takes. Trees of natural language have far fewer (right-branching trees have 110 at 50 words and 590 at
 # 512 words), and for them the list is up to 20 times as fast. Chains reach this number at a depth of 78.
 # There the list, with the time to make it, takes as long as the other form does in 12 layers.
-PATHS_PER_LEAF = 1024
+PATHS_PER_LEAF = crossover("tree_paths_per_leaf")
 
 # How many numbers the largest piece of DepthCoefficients' counts may have.
 PIECE = 1 << 22
@@ -97,7 +98,8 @@ def coefficients_of(
 
 def _is_deep(tree: TreeBatch) -> bool:
     """Tell whether a batch has too many triples to list them."""
-    return tree.num_paths > PATHS_PER_LEAF * tree.batch_size * tree.num_leaves
+    limit = for_device(PATHS_PER_LEAF, tree.device)
+    return tree.num_paths > limit * tree.batch_size * tree.num_leaves
 
 
 class PathCoefficients:
