@@ -88,11 +88,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[""],
         metavar="NAME",
-        help=f"compare those alone whose names begin so: {', '.join([*MODELS][1:])}",
+        help="compare those alone that have such names, or names that begin so: "
+        f"{', '.join([*MODELS][1:])}",
+    )
+    parser.add_argument(
+        "--first-rows", action="store_true", help="compare the first row of each encoder"
     )
     parser.add_argument(
         "--length", type=int, help="of every source and target, with end of sentence, without DATA"
     )
+
+
+def chosen_models(options: argparse.Namespace) -> list[str]:
+    """Name the chosen models, fairseq's own first: a whole name, or all names that begin so."""
+    whole = [name for name in options.models if name in MODELS]
+    begin = tuple(name for name in options.models if name not in MODELS)
+    chosen = {"transformer", *whole}
+    if options.first_rows:
+        first = {next(iter(method.rows)) for method in ENCODERS.values()}
+        return [name for name in MODELS if name in chosen | first]
+    return [name for name in MODELS if name in chosen or name.startswith(begin)]
 
 
 def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
@@ -102,7 +117,7 @@ def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
         options: those of :func:`add_arguments`.
         *further: more flags for all of them.
     """
-    names = [name for name in MODELS if name.startswith(("transformer", *options.models))]
+    names = chosen_models(options)
     with tempfile.TemporaryDirectory() as made:
         if not options.data:
             write_dictionaries(made, options)

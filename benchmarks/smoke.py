@@ -1,7 +1,7 @@
 """Does every encoder work on this device? One line of a table for each of its rows.
 
-Each model (sizes of ``--size``) trains with ``--checkpoint-activations`` by fairseq's own trainer in each precision
-and translates after it. Columns:
+Each model (sizes of ``--size``) trains with ``--checkpoint-activations`` by fairseq's own trainer in each
+precision and translates after it. Columns:
 
 - ``fp32``, ``bf16``, ``fp16``: loss before and after the updates,
 - ``values``, ``gradients``: errors of float32 here against float64 on the CPU, ‖x − reference‖ /
@@ -43,6 +43,7 @@ from models import (
     Built,
     add_arguments,
     build,
+    chosen_models,
     load_dataset,
     random_dataset,
     write_dictionaries,
@@ -210,7 +211,8 @@ def waits(built: Built, options: argparse.Namespace) -> dict[str, Any]:
 def table(lines: list[dict[str, Any]]) -> str:
     """Format the lines in Markdown."""
     headings = [
-        "model", *PRECISIONS, "values", "gradients", "waits", "fairseq's", "waits, decoding", "seconds", "problem"
+        "model", *PRECISIONS, "values", "gradients", "waits", "fairseq's", "waits, decoding", "seconds",
+        "problem",
     ]  # fmt: skip
     cells = []
     for line in lines:
@@ -256,7 +258,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     done = options.out.read_text().splitlines() if options.out and options.out.exists() else []
     lines = [json.loads(line) for line in done]
-    names = [name for name in MODELS if name.startswith(("transformer", *options.models))]
+    names = chosen_models(options)
     with tempfile.TemporaryDirectory() as made:
         if not options.data:
             write_dictionaries(made, options)

@@ -1,9 +1,9 @@
 """What a training step spends its time on (torch.profiler), and what torch.compile makes of it.
 
-For each model: milliseconds a step, kernels launched, and the operations that take the longest; with --compile
-the time of the compiled model instead, how often the compiler gave up within a step (graph breaks, with
-reasons) and the time of the first step, which compiles. A model that cannot be compiled gets a line
-that says why.
+For each model: milliseconds a step, kernels launched, and the operations that take the longest; with
+--compile the time of the compiled model instead, how often the compiler gave up within a step (graph
+breaks, with reasons) and the time of the first step, which compiles. A model that cannot be compiled gets
+a line that says why.
 
 Examples:
     python benchmarks/step_profile.py --device cuda --dtype bfloat16 --size base --max-tokens 4096
@@ -80,7 +80,7 @@ def compiled_step(
     torch._dynamo.reset()
     counters.clear()
     try:
-        trained.built.model = torch.compile(plain, backend=options.backend, dynamic=True)
+        trained.built.model = torch.compile(plain, backend=options.backend)
         begin = time.perf_counter()
         trained.step(batch, 1)
         first = time.perf_counter() - begin
@@ -144,7 +144,14 @@ def main() -> None:
         print(f"{details or line}\n", flush=True)
     headings = ["model", "ms per step", "launches", "ms on the device"]
     if options.compile:
-        headings = ["model", "ms per step", "compiled", "gain", "graph breaks", "first step"]
+        headings = [
+            "model",
+            "ms per step",
+            "compiled",
+            "gain",
+            "graph breaks",
+            "first step or error",
+        ]
     print(markdown_table(headings, lines, texts=1))
 
 

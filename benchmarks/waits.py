@@ -1,8 +1,8 @@
 """Where the host waits for the device: each wait is counted by the line of code that causes it.
 
-On CUDA, torch itself reports them (``torch.cuda.set_sync_debug_mode``). Elsewhere a dispatch mode and a few
-patched methods count the operations that would wait on CUDA. They miss copies from the host, and code
-that takes another way on CUDA.
+On CUDA, torch itself reports them (``torch.cuda.set_sync_debug_mode``). Elsewhere a dispatch mode and a
+few patched methods count the operations that would wait on CUDA. They miss copies from the host, and
+code that takes another way on CUDA.
 """
 
 from __future__ import annotations

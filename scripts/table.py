@@ -187,8 +187,8 @@ def device_names(gpus: list[str], visible: str) -> list[str]:
     return [names[int(gpu)] if names else gpu for gpu in gpus]
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line, or such words."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -214,7 +214,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--gpus", default="auto", help="numbers, commas between them; auto: all; none: CPU")
     add("--gpus-per-run", type=int, default=1, help="GPUs that train one run together")
     add("--dry-run", action="store_true", help="print every command, run none")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.gpus_per_run < 1:
         parser.error(f"--gpus-per-run {args.gpus_per_run}: expected at least 1")
     return args
