@@ -166,7 +166,8 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
     import torch
 
     there = torch.cuda.device_count()
-    given = map(str, range(there)) if args.gpus == "auto" else args.gpus.split(",")
+    named = {"auto": [str(gpu) for gpu in range(there)], "none": []}
+    given = named.get(args.gpus, args.gpus.split(","))
     gpus = [gpu for gpu in given if gpu]
     if any(not gpu.isdigit() or int(gpu) >= there for gpu in gpus):
         sys.exit(f"--gpus {args.gpus}: this machine has {there}, numbered from 0")

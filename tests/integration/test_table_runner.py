@@ -22,7 +22,15 @@ from tests.support.repository import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
-from table import Runner, advance, device_names, main, repair_last_checkpoint
+from table import (
+    Runner,
+    advance,
+    choose_gpus,
+    device_names,
+    main,
+    parse_arguments,
+    repair_last_checkpoint,
+)
 from tqdm import tqdm
 
 TABLES = REPOSITORY / "configs" / "tables"
@@ -292,6 +300,10 @@ def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
     assert done.returncode == 1
     assert "no row nobody" in done.stderr
     assert "phrase_k2" in done.stderr
+
+
+def test_no_gpu_is_used_where_none_is_asked_for():
+    assert choose_gpus(parse_arguments(["run", "table.yaml", "--gpus", "none"])) == []
 
 
 def test_gpus_that_are_not_there_are_refused(tmp_path):
