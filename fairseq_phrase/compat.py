@@ -65,7 +65,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
         if unsafe is None:
-            raise UserError(f"{path} is no fairseq checkpoint") from None
+            raise UserError(f"{path} is not a fairseq checkpoint") from None
         raise UserError(
             f"{path} was not loaded: it holds {unsafe[1]}, which fairseq's checkpoints do not hold and "
             "which could run code"
@@ -74,10 +74,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} is no fairseq checkpoint ({type(error).__name__}: {reason})"
+            f"{path} is not a fairseq checkpoint ({type(error).__name__}: {reason})"
         ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UserError(f"{path} is no fairseq checkpoint: it holds no model")
+        raise UserError(f"{path} is not a fairseq checkpoint: it holds no model")
     return state
 
 

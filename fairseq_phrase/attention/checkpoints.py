@@ -1,4 +1,4 @@
-"""Open trained models and their data for analysis."""
+"""Loading trained models and their data for analysis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
     Args:
         checkpoint: a fairseq checkpoint.
         data: its data directory.
-        source_parser: parser of raw text instead of the one that made the data.
+        source_parser: the parser of raw text; by default the one that made the data.
 
     Returns:
         The model and its task.
@@ -45,7 +45,7 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
         if name not in registry:
             raise UserError(
                 f"{checkpoint} holds a {what} '{name}', which neither fairseq nor this package has: "
-                "install the package that it is from"
+                "install the package that defines it"
             )
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -57,7 +57,7 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
 
 
 def _name(cfg: Any, what: str) -> str | None:
-    """Name the model or the task of a configuration; models without a data class call it ``arch``."""
+    """Return the name of a configuration's model or task; it is ``arch`` without a data class."""
     part = getattr(cfg, what)
     return getattr(part, "_name", None) or getattr(part, "arch", None)
 
@@ -72,7 +72,7 @@ def _read(checkpoint: Path, overrides: dict[str, Any]) -> dict[str, Any]:
     """Read a checkpoint file, with its configuration changed.
 
     Raises:
-        UserError: it is missing, or no fairseq checkpoint.
+        UserError: it is missing, or is not a fairseq checkpoint.
     """
     load_checkpoint(checkpoint)
     try:
@@ -81,14 +81,16 @@ def _read(checkpoint: Path, overrides: dict[str, Any]) -> dict[str, Any]:
             return state
     except (AttributeError, KeyError, TypeError):
         pass  # fairseq expects whatever it needs to be there
-    raise UserError(f"{checkpoint} is no fairseq checkpoint: it names no model or no task")
+    raise UserError(
+        f"{checkpoint} is not a fairseq checkpoint: it does not name a model and a task"
+    )
 
 
 def raw_sentence(task: Any, line: str) -> SourceSentence:
-    """Parse a raw line and cut it into subwords, as the data were.
+    """Parse a raw line and cut it into subwords, in the same way as the data.
 
     Raises:
-        UserError: the task or the data's parser takes no raw text.
+        UserError: the task or the data's parser cannot parse raw text.
     """
     if not hasattr(task, "encode_lines"):
         raise UserError("this model's task does not parse raw text: name a sentence by its --index")
@@ -108,7 +110,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     """
     language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
     if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
-        task.require_parses(["words"])  # for the labels, though the model may need none
+        task.require_parses(["words"])  # for the labels of nodes; the model may not need them
     dataset = _loaded(task, subset)
     if not 0 <= index < len(dataset):
         raise UserError(f"{subset} has sentences 0 to {len(dataset) - 1}, not {index}")
@@ -116,12 +118,12 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
 
 
 def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
-    """Go through a data set in fairseq's batches.
+    """Yield fairseq's batches of a data set.
 
     Args:
         task: the model's task.
         subset: ``test``, ``valid``, …
-        max_tokens: in a batch, as fairseq counts.
+        max_tokens: the largest number of tokens in a batch, as fairseq counts them.
 
     Raises:
         UserError: there is no such subset, or it has no targets.

@@ -1,4 +1,4 @@
-"""What a tree Transformer attends to: its nonterminals' share of attention, and single sentences."""
+"""Attention of a tree Transformer: the nonterminals' share, and the weights in single sentences."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a layer's attention nonterminals get, averaged over all that attend.
+    """The share of a layer's attention on nonterminals, averaged over all queries.
 
     Attributes:
         attention: ``cross`` (of target words) or ``self`` (of source nodes).
         layer: the layer, from 1.
         on_nonterminals: the share of attention on nonterminals.
-        of_nodes: their share of the nodes that may be attended to, which they would get if all nodes
-            were attended to alike.
+        of_nodes: their share of the nodes that may be attended to, which is their share of uniform
+            attention.
     """
 
     attention: str
@@ -68,20 +68,20 @@ def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch,
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
 
     Raises:
-        UserError: the model is no tree Transformer.
+        UserError: the model is not a tree Transformer.
     """
     tree, maps = attention_maps(model, net_input)
     if not isinstance(tree, TreeBatch):
-        raise UserError("this model is no tree Transformer: it attends to no constituents")
+        raise UserError("this model is not a tree Transformer: it does not attend to constituents")
     return tree, torch.stack([layer["all nodes"].float().mean(1) for layer in maps])
 
 
 def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Share]:
     """Measure nonterminals' share of attention over a data set.
 
-    What attends is every target position, teacher-forced, and every source node; of these, those that
-    have a choice between leaves and nonterminals: not the words of a sentence without constituents,
-    nor, with subtree masking, the leaves in the encoder.
+    The queries are every target position, teacher-forced, and every source node. Only queries that may
+    attend to both leaves and nonterminals count. So the words of a sentence without constituents do not
+    count, and with subtree masking the leaves in the encoder do not count.
 
     Args:
         model: a tree Transformer.
@@ -91,7 +91,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
         One share for each layer of the decoder and the encoder.
 
     Raises:
-        UserError: the model is no tree Transformer, or nothing attends to nonterminals.
+        UserError: the model is not a tree Transformer, or nothing attends to nonterminals.
     """
     totals: dict[str, Any] = {"cross": 0, "self": 0}
     for sample in samples:
@@ -101,7 +101,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
             tree, own = self_attention(model, net_input)
             _, cross = cross_attention(model, net_input, previous)
         keys = tree.key_mask()[:, 0]
-        # The end of the sentence, which the target begins with, attends like any other.
+        # The target begins with the end of sentence, which is a query like any other.
         attends = previous.ne(model.decoder.padding_idx)
         totals["cross"] += _sums(cross, keys, attends, tree)
         masked = not model.cfg.no_subtree_masking
@@ -117,7 +117,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
 
 
 def _sums(weights: Tensor, allowed: Tensor, attends: Tensor, tree: TreeBatch) -> Tensor:
-    """Add up over all that attends with a choice.
+    """Sum over all queries that count.
 
     Args:
         weights: Shape: ``(layers, batch, queries, nodes)``.

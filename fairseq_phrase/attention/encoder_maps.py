@@ -1,8 +1,9 @@
-"""An encoder's attention in one sentence, whatever the encoder.
+"""The attention of any encoder in one sentence.
 
-An encoder is asked for two things (:class:`fairseq_phrase.models.syntax_encoder.SyntaxEncoder` has both):
-``attention_maps``, the batch's structure and each layer's weights, and ``node_members``, the tokens of
-each node. The tokens are the first nodes. If the structure has relative positions, these are drawn too.
+The encoder must have two methods (:class:`fairseq_phrase.models.syntax_encoder.SyntaxEncoder` has both).
+``attention_maps`` returns the batch's structure and each layer's weights. ``node_members`` returns the
+tokens of each node. The tokens are the first nodes. If the structure has relative positions, they are
+drawn, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-#: Nodes of more than this many are not drawn: their labels could not be read.
+#: Sentences with more nodes than this are not drawn, because the labels would be unreadable.
 MAX_NODES = 200
 _TITLES = {
     "all nodes": "attention over all nodes",
@@ -34,9 +35,9 @@ class Panel:
     """One matrix of a picture.
 
     Attributes:
-        title: what it shows.
+        title: its title.
         values: row attends to column. Shape: ``(nodes, nodes)``.
-        is_attention: whether the values are weights, of which rows sum to 1, or relative positions.
+        is_attention: whether the values are weights, whose rows sum to 1, or relative positions.
     """
 
     title: str
@@ -50,12 +51,12 @@ class AttentionPicture:
 
     Attributes:
         sentence: its text.
-        subtitle: which layer and head the weights are of.
+        subtitle: the layer and the head of the weights.
         labels: the text of each node, tokens first.
-        words: the word of each node, -1 at nodes that are no part of a word; neighbours of one word
+        words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
-        num_tokens: how many nodes are tokens.
-        others: what the other nodes are called, ``phrases``.
+        num_tokens: number of nodes that are tokens.
+        others: the name of the other nodes, ``phrases``.
         panels: the matrices, left to right.
     """
 
@@ -69,10 +70,10 @@ class AttentionPicture:
 
 
 def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[dict[str, Tensor]]]:
-    """Ask a model's encoder for its structure and its layers' weights, by attention block.
+    """Return the structure of a model's encoder and its layers' weights, by attention block.
 
     Raises:
-        UserError: the encoder does not give them.
+        UserError: the encoder does not have attention maps.
     """
     compute = getattr(model.encoder, "attention_maps", None)
     if compute is None:
@@ -93,11 +94,11 @@ def attention_picture(
         model: a model whose encoder gives attention maps.
         sentence: the sentence.
         layer: the layer, from 1, the last, or the mean over all.
-        head: likewise.
+        head: the head, likewise.
 
     Raises:
-        UserError: there is no such layer or head, the encoder gives no maps, or the sentence is too
-            long.
+        UserError: the layer or head does not exist, the encoder has no attention maps, or the sentence is
+            too long.
     """
     require_length(len(sentence.tokens), MAX_NODES, "tokens")
     structure, layers = attention_maps(model, sentence.net_input)
@@ -128,7 +129,7 @@ def attention_picture(
 def _nodes(
     encoder: Any, structure: Any, sentence: SourceSentence
 ) -> tuple[list[str], np.ndarray, str]:
-    """Find the text of each node, which of the batch's nodes it is, and what the others are called."""
+    """Return the text of each node, its index among the batch's nodes, and the name of the others."""
     (members,) = encoder.node_members(sentence.net_input["src_tokens"], structure)
     is_node = np.flatnonzero([bool(node) for node in members])
     labels = [sentence.label(members[node]) for node in is_node]
@@ -152,7 +153,7 @@ def choose(weights: Tensor, which: Choice, what: str) -> Tensor:
     """Take one entry of the first axis by its number from 1, the last, or the mean of all.
 
     Raises:
-        UserError: there is no such entry.
+        UserError: the entry does not exist.
     """
     if which == "mean":
         return weights.mean(0)
@@ -163,7 +164,7 @@ def choose(weights: Tensor, which: Choice, what: str) -> Tensor:
 
 
 def named(which: Choice, count: int, what: str) -> str:
-    """Name what :func:`choose` takes out of so many."""
+    """Return the name of the entry that :func:`choose` takes."""
     if which == "mean":
         return f"mean over {count} {what}s"
     return f"{what} {count if which == 'last' else which} of {count}"

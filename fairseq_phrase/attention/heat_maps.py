@@ -11,7 +11,7 @@ import numpy as np
 from fairseq_phrase.attention.encoder_maps import AttentionPicture, Panel
 from fairseq_phrase.figures import new_figure, save
 
-# Inches: a matrix of many nodes has the side of _SIDE, one of few has cells of _CELL.
+# In inches: a matrix of many nodes has sides of _SIDE, a matrix of few nodes has cells of _CELL.
 _SIDE, _CELL, _SMALLEST_CELL = 9.0, 0.3, 0.072
 _LONGEST_LABEL = 32  # characters
 _MOST_NUMBERED = 40  # nodes: in larger matrices numbers do not fit into the cells
@@ -22,7 +22,7 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
 
     Args:
         picture: the matrices.
-        path: where they go; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
 
     Raises:
         UserError: matplotlib is missing or does not know the format.
@@ -86,7 +86,7 @@ def _draw(
 
 
 def _draw_boundaries(axes: Any, picture: AttentionPicture) -> None:
-    """Draw thin lines between words, not between the subwords of one, and a thick one after tokens."""
+    """Draw thin lines between words, and a thick line after the tokens."""
     words, nodes = picture.words, len(picture.words)
     begins = (np.diff(words) != 0) | (words[1:] < 0)
     places = np.flatnonzero(begins) + 0.5

@@ -1,4 +1,4 @@
-"""A source sentence as an encoder takes it, and the text of its tokens, phrases and constituents."""
+"""A source sentence as an encoder's input, and the text of its tokens, phrases and constituents."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SourceSentence:
 
     Attributes:
         net_input: the encoder's input, a batch of this sentence without padding.
-        tokens: the text of each token, with the marks of subwords; unknown ones as they were typed,
-            where the sentence is raw text.
+        tokens: the text of each token, with the marks of subwords. In raw text, unknown tokens have their
+            original text.
         words: the word of each token, from 0; -1 at tokens of no word. Shape: ``(tokens,)``.
         constituents: first word, one past the last, and label of each constituent, children first.
     """
@@ -39,7 +39,7 @@ class SourceSentence:
         """Take a parsed raw sentence, from ``task.encode_lines``.
 
         Raises:
-            UserError: the parser made no trees, and the model needs some.
+            UserError: the model needs trees, but the parser does not make them.
         """
         dictionary = task.source_dictionary
         indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
@@ -54,8 +54,8 @@ class SourceSentence:
         """Take a collated batch of one sentence; padding is dropped.
 
         Args:
-            net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and what else
-                fairseq puts with them.
+            net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and fairseq's other
+                inputs.
             task: the model's task.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
@@ -91,14 +91,14 @@ class SourceSentence:
         return self.label(np.flatnonzero(self.words >= 0))
 
     def label(self, members: Iterable[int]) -> str:
-        """Spell a node.
+        """Return the text of a node.
 
         Args:
             members: its tokens, from 0.
 
         Returns:
-            Its words; ``…`` between words that are not adjacent, and brackets around the part of a
-            word that the node holds, if it does not hold the whole: ``Repar[ieren] das``.
+            Its words; ``…`` between words that are not adjacent. If the node has only a part of a word,
+            this part is in brackets: ``Repar[ieren] das``.
         """
         held = {int(token) for token in members}
         text, last = "", None
@@ -112,7 +112,7 @@ class SourceSentence:
         return text
 
     def _word(self, tokens: Sequence[int], held: set[int]) -> str:
-        """Spell a word of which a node holds some tokens."""
+        """Return the text of a word, with brackets around the tokens of the node."""
         texts = [self._spelled[token][0] for token in tokens]
         if held.issuperset(tokens):
             return "".join(texts).removeprefix("▁") or "▁"
@@ -122,7 +122,7 @@ class SourceSentence:
 
     @cached_property
     def _tokens_of_words(self) -> list[list[int]]:
-        """The tokens of each word, and each token of no word by itself."""
+        """The tokens of each word; a token of no word is listed alone."""
         keys = [word if word >= 0 else -1 - token for token, word in enumerate(self.words.tolist())]
         pairs = groupby(range(len(keys)), key=keys.__getitem__)
         return [list(tokens) for _, tokens in pairs]
@@ -165,15 +165,15 @@ def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
 
 
 def require_length(count: int, limit: int, what: str) -> None:
-    """Refuse a picture that nobody could read, before it takes gigabytes.
+    """Check that a picture is not too large to read, and does not take gigabytes.
 
     Args:
-        count: how many rows or columns it would have.
-        limit: the most that it may have.
-        what: what they are.
+        count: the number of its rows or columns.
+        limit: the largest number that is allowed.
+        what: what the rows or columns are.
 
     Raises:
-        UserError: there are too many.
+        UserError: the number is larger than the limit.
     """
     if count > limit:
         raise UserError(

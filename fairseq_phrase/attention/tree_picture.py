@@ -1,4 +1,4 @@
-"""A sentence's tree, with the attention that each of its nodes gets."""
+"""Pictures of a sentence's tree with the attention on each node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairseq_phrase.attention.source_sentence import (
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
 
-#: Sentences of more tokens than this are not drawn: they could not be read.
+#: Sentences of more tokens than this are not drawn, because they would be unreadable.
 MAX_LEAVES = 100
 
 
@@ -32,10 +32,10 @@ class TreePicture:
     Attributes:
         sentence: its text.
         labels: the text of each node: its token, or its label.
-        parents: the parent of each node, -1 at the top. Shape: ``(nodes,)``.
+        parents: the parent of each node; -1 without a parent. Shape: ``(nodes,)``.
         leaves: number of leaves.
-        mass: the share of attention on each node; 1 in sum. Shape: ``(nodes,)``.
-        title: what attends.
+        mass: the share of attention on each node; the shares sum to 1. Shape: ``(nodes,)``.
+        title: the queries of this attention.
     """
 
     sentence: str
@@ -61,13 +61,13 @@ def tree_picture(
         task: its task.
         sentence: the sentence.
         layer: the layer, from 1, the last, or the mean over all.
-        word: the word of the model's translation that attends, or its number from 1; the mean over
-            all of them, and the end of the sentence, if None.
-        encoder: take the encoder's attention, the mean over all nodes that attend.
+        word: the word of the model's translation whose attention is shown, or its number from 1. None for
+            the mean over all words and the end of the sentence.
+        encoder: show the encoder's attention, the mean over all nodes that attend.
 
     Raises:
-        UserError: the model is no tree Transformer, or has no such layer, or its translation has no
-            such word, or the sentence is too long.
+        UserError: the model is not a tree Transformer, the layer does not exist, the translation does not
+            have the word, or the sentence is too long.
     """
     leaves = len(sentence.tokens)
     require_length(leaves, MAX_LEAVES, "tokens")
@@ -77,7 +77,7 @@ def tree_picture(
     if not encoder:
         with torch.no_grad():
             tokens = translate(model, sentence.net_input, task.target_dictionary)
-            previous = tokens.roll(1)  # the end of sentence stands in front
+            previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
         attending, title = _attending(tokens, task.target_dictionary, word)
     # (layers, 1, attending, nodes) -> (nodes,)
@@ -94,10 +94,10 @@ def tree_picture(
 
 
 def _parents(sentence: SourceSentence) -> np.ndarray:
-    """Find the lowest constituent above each node, -1 where none is. Shape: ``(nodes,)``."""
+    """Find the lowest constituent above each node; -1 without one. Shape: ``(nodes,)``."""
     leaves = len(sentence.tokens)
     spans = [(start, end) for start, end, _ in sentence.constituents]
-    # What each node covers, and the first constituent that may be above it: children come first.
+    # The words of each node, and the first constituent that may be above it; children come first.
     nodes = [(word, word + 1, 0) for word in sentence.words.tolist()]
     nodes += [(start, end, number + 1) for number, (start, end) in enumerate(spans)]
     parents = np.full(len(nodes), -1, dtype=np.int64)
@@ -110,7 +110,7 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
 
 
 def _attending(tokens: torch.Tensor, dictionary: Any, word: str | None) -> tuple[torch.Tensor, str]:
-    """Find the target positions that attend, and say which they are."""
+    """Return the target positions whose attention is shown, and their description."""
     pieces = [dictionary[index] for index in tokens.tolist()[:-1]]
     word_of = words_by_marks(pieces, ()) + 1
     words = [
@@ -134,14 +134,14 @@ def _attending(tokens: torch.Tensor, dictionary: Any, word: str | None) -> tuple
 
 
 def layout(parents: Sequence[int], leaves: int) -> np.ndarray:
-    """Place a tree's nodes: leaves side by side on the ground, parents above the middle of children.
+    """Place a tree's nodes: leaves side by side at the bottom, parents above the middle of children.
 
     Args:
         parents: the parent of each node, -1 at the top; leaves first, children before parents.
         leaves: number of leaves.
 
     Returns:
-        Across and up. Shape: ``(nodes, 2)``.
+        The horizontal and vertical coordinates. Shape: ``(nodes, 2)``.
     """
     places = np.zeros((len(parents), 2))
     places[:leaves, 0] = np.arange(leaves)
@@ -156,14 +156,14 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
 
     Args:
         picture: the tree and its attention.
-        path: where it goes; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
 
     Raises:
         UserError: matplotlib is missing or does not know the format.
     """
     places = layout(picture.parents.tolist(), picture.leaves)
     height = places[:, 1].max()
-    # Inches a leaf and a level: less where there are many.
+    # Inches per leaf and per level; less if there are many.
     across = max(0.4, min(0.75, 24 / picture.leaves))
     up = max(0.3, min(0.75, 15 / max(height, 1)))
     width = max(5.0, across * picture.leaves)

@@ -1,4 +1,4 @@
-"""Commands: argument parsing and nothing else."""
+"""Commands: only argument parsing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairseq_phrase.errors import UserError
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Add ``(default: X)`` to the help of each option that has a default and does not say it."""
+    """Add ``(default: X)`` to the help of each option that has a default and does not mention it."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
@@ -29,24 +29,25 @@ def run(
     *,
     kept: str = "",
 ):
-    """Run a command: bad input ends it with one message and status 2, Ctrl-C with 130.
+    """Run a command; exit with one message and status 2 for bad input, and with status 130 for Ctrl-C.
 
-    A reader that stops reading ends it in silence, with 141, as it does the shell's own commands.
+    If the reader of its output stops reading, the command exits without a message and with status 141,
+    like the shell's commands.
 
     Args:
         command: the command's name, for the message.
-        body: parses the arguments and does the work.
-        argv: the arguments; those of the process if None.
-        kept: what a stopped run leaves for the next one, for the message after Ctrl-C.
+        body: a function that parses the arguments and does the work.
+        argv: the arguments; None for those of the process.
+        kept: what a stopped run keeps for the next run, for the message after Ctrl-C.
     """
-    # fairseq, hydra and matplotlib tell their developers things that no user of a command needs.
+    # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     try:
         body(argv)
     except UserError as error:
         sys.exit(_fail(command, str(error), 2))
-    except BrokenPipeError:  # whoever read what is printed (head, less) has seen enough
+    except BrokenPipeError:  # the reader of the output (head, less) has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-analyze``: what a model does over a whole data set, as tables."""
+"""``fairseq-phrase-analyze``: tables about a model's behaviour over a whole data set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=HelpFormatter,
         prog="fairseq-phrase-analyze",
-        description="What a model does over a whole data set.",
+        description="Analyze a model over a whole data set.",
     )
     commands = parser.add_subparsers(dest="table", required=True)
     attention = commands.add_parser(
@@ -26,7 +26,9 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument("data", type=Path, help="data directory")
     attention.add_argument("--path", type=Path, required=True, help="checkpoint")
     attention.add_argument("--subset", default="test", help="the test set's name in fairseq")
-    attention.add_argument("--max-tokens", type=int, default=4000, help="in a batch")
+    attention.add_argument(
+        "--max-tokens", type=int, default=4000, help="tokens in a batch, at most"
+    )
     attention.add_argument("--out", type=Path, help="also write the table here")
     return parser
 

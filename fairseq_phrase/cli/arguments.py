@@ -10,7 +10,7 @@ from fairseq_phrase.corpus.engines import ENGINES, EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 
-#: What a command that parses says after Ctrl-C.
+#: The message of a command that parses after Ctrl-C.
 KEPT = "what is parsed so far is kept, and the next run goes on from there"
 
 
@@ -23,7 +23,7 @@ def positive(text: str) -> int:
 
 
 def add_parser(group: Any) -> None:
-    """Add ``--parser`` and ``--constituents`` to a parser or a group of it."""
+    """Add ``--parser`` and ``--constituents`` to an argument parser or group."""
     group.add_argument(
         "--parser", default="none",
         help="spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's models, "
@@ -32,12 +32,12 @@ def add_parser(group: Any) -> None:
     )  # fmt: skip
     group.add_argument(
         "--constituents", choices=CONSTITUENTS, default="parser",
-        help="where constituents are from: the parser, if it makes any; its dependency trees; or none",
+        help="source of constituents: the parser, if it makes any; its dependency trees; or none",
     )  # fmt: skip
 
 
 def add_engine(group: Any) -> None:
-    """Add ``--workers``, ``--engine`` and ``--ray-address`` to a parser or a group of it."""
+    """Add ``--workers``, ``--engine`` and ``--ray-address`` to an argument parser or group."""
     group.add_argument(
         "--workers", type=positive, default=1, metavar="N", help="processes, or Ray actors"
     )
@@ -45,16 +45,16 @@ def add_engine(group: Any) -> None:
         "--engine",
         choices=ENGINES,
         default="processes",
-        help="who parses; ray needs the extra [ray]",
+        help="where the parsing processes run; ray needs the extra [ray]",
     )
     group.add_argument(
         "--ray-address", metavar="ADDRESS",
-        help="the cluster's (auto, ray://HOST:PORT); without one, Ray starts on this machine",
+        help="the cluster's address (auto, ray://HOST:PORT); by default Ray starts on this machine",
     )  # fmt: skip
 
 
 def engine_of(args: dict[str, Any]) -> EngineOptions:
-    """Take the engine out of the arguments.
+    """Get the engine from the arguments, and remove it from them.
 
     Raises:
         UserError: the options contradict one another.
@@ -66,11 +66,11 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
 
 
 def add_labels(group: Any, default: str) -> None:
-    """Add ``--labeldict`` to a parser or a group of it.
+    """Add ``--labeldict`` to an argument parser or group.
 
     Args:
         group: the parser or group.
-        default: what is done without it.
+        default: what happens without the option, for the help.
     """
     group.add_argument(
         "--labeldict", type=Path, metavar="DIR",
@@ -84,22 +84,22 @@ _MODELS = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes
 
 
 def add_models(group: Any, sentencepiece: str, codes: str) -> None:
-    """Add ``--sentencepiece-model`` and ``--bpe-codes`` to a parser or a group of it.
+    """Add ``--sentencepiece-model`` and ``--bpe-codes`` to an argument parser or group.
 
     Args:
         group: the parser or group.
-        sentencepiece: the help of the one.
-        codes: the help of the other.
+        sentencepiece: the help of ``--sentencepiece-model``.
+        codes: the help of ``--bpe-codes``.
     """
     for option, text in (("--sentencepiece-model", sentencepiece), ("--bpe-codes", codes)):
         group.add_argument(option, type=Path, metavar="FILE", help=text)
 
 
 def model_of(args: dict[str, Any]) -> Path | None:
-    """Take the subword model out of the arguments; ``bpe`` stays.
+    """Get the subword model from the arguments, and remove it from them; ``bpe`` stays.
 
     Raises:
-        UserError: it is of another kind than ``--bpe`` says.
+        UserError: the model's kind is not that of ``--bpe``.
     """
     given = {bpe: args.pop(option[2:].replace("-", "_")) for bpe, option in _MODELS.items()}
     for bpe, model in given.items():

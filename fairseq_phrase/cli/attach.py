@@ -24,15 +24,15 @@ from fairseq_phrase.errors import UserError
 if TYPE_CHECKING:
     from fairseq_phrase.corpus.attach import AttachedSplit
 
-# No line can be left out of text that is binarized already.
+# Text that is already binarized keeps all its lines, so no line can be skipped.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fairseq-phrase-attach",
-        description="Add parses to a data directory that fairseq-preprocess made, from the text of "
-        "subwords that it was made from. Nothing that is there is changed.",
+        description="Add parses to a data directory that fairseq-preprocess made. The input is the "
+        "subword text that was binarized. Existing files are not changed.",
         formatter_class=HelpFormatter,
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
@@ -46,31 +46,31 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--lang", metavar="LANG", help="the language to parse, by default the source")
     text.add_argument(
         "--trainpref", metavar="PREF",
-        help="text of subwords that was binarized, PREF.LANG or PREF.LANG.gz",
+        help="the subword text that was binarized, PREF.LANG or PREF.LANG.gz",
     )  # fmt: skip
-    text.add_argument("--validpref", metavar="PREF", help="validation texts, commas between them")
-    text.add_argument("--testpref", metavar="PREF", help="test texts, commas between them")
+    text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
+    text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe", choices=list(SEGMENTERS), required=True,
-        help="what cut the text: subword-nmt (or fastBPE), words at white space and @@ between their "
-        "subwords; or SentencePiece, whole lines with ▁ for spaces",
+        help="what cut the text into subwords: subword-nmt or fastBPE (words at white space, @@ between "
+        "their subwords); or SentencePiece (whole lines with ▁ for spaces)",
     )  # fmt: skip
     add_models(
         subwords,
         "the model that cut the text: copied into DATA, to cut new lines in fairseq-interactive",
-        "the codes that cut it, likewise",
+        "the codes that cut the text: copied into DATA, too",
     )
     syntax = parser.add_argument_group("syntax")
     add_parser(syntax)
     syntax.add_argument(
         "--on-error", choices=_ON_ERROR, default="stop",
-        help="a line without a parse: stop there, or give it a flat tree and count it",
+        help="for a line without a parse: stop, or give it a flat tree and count it",
     )  # fmt: skip
-    add_labels(syntax, "by default those that other parses in DATA go by")
+    add_labels(syntax, "by default those of other parses in DATA")
     syntax.add_argument(
         "--strict", action="store_true",
-        help="refuse another version of the parser than that of the splits that stay",
+        help="stop if the parser's version differs from that of the splits that are kept",
     )  # fmt: skip
     add_engine(parser.add_argument_group("work"))
     return parser
@@ -85,7 +85,7 @@ def _body(argv: Sequence[str] | None) -> None:
     if language not in (args["source_lang"], args["target_lang"]):
         raise UserError(f"--lang {language} is neither the source language nor the target language")
     bpe_model, engine = model_of(args), engine_of(args)
-    # Imported here, because each parsing process imports this file and needs no fairseq.
+    # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.corpus.attach import AttachOptions, attach
     from fairseq_phrase.corpus.options import splits_of
 
@@ -109,7 +109,7 @@ def _body(argv: Sequence[str] | None) -> None:
 
 
 def _report(split: AttachedSplit, language: str) -> str:
-    """Say in one line what became of a split."""
+    """Summarize a split's result in one line."""
     said = [
         f"{split.corpus.lines} sentences",
         f"{split.words} words and {split.subwords} subwords of {language}",

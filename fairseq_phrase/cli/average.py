@@ -1,6 +1,6 @@
 """``fairseq-phrase-average``: average a training's last checkpoints.
 
-fairseq's own ``scripts/average_checkpoints.py`` is not part of its package on PyPI.
+fairseq's ``scripts/average_checkpoints.py`` is not part of its package on PyPI.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-inspect``: what is in a data directory, and whether it is whole."""
+"""``fairseq-phrase-inspect``: show or verify the content of a data directory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=HelpFormatter,
         prog="fairseq-phrase-inspect",
-        description="Show what is in a data directory: what made its parses, statistics of words "
+        description="Show the content of a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
         "are those of the binarized text, from 1.",
-        epilog="Exit status: 0 if all is well, 2 if something is missing or broken.",
+        epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
     parser.add_argument("data", type=Path, help="data directory")
-    parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all there are)")
+    parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
     parser.add_argument(
         "--split", action="append", metavar="SPLIT", dest="splits",
         help="a split, as train or train.de-en; may be repeated (default: all)",
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true",
         help="verify every record against its text, and all files against their fingerprints; stop "
-        "at the first that is broken, with its line",
+        "at the first broken record and print its line",
     )  # fmt: skip
     drawn = parser.add_argument_group("sentences")
     drawn.add_argument(
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences")
     drawn.add_argument(
         "--out", type=Path, metavar="FILE",
-        help="draw them to this file, .svg or .html, and not in the terminal",
+        help="draw the trees into this file, .svg or .html, and not in the terminal",
     )  # fmt: skip
     return parser
 
@@ -73,7 +73,7 @@ def _body(argv: Sequence[str] | None) -> None:
     if args.out is not None and args.sentences == 0:
         parser.error("--sentences 0 leaves nothing to draw for --out")
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no box-drawing characters
+        sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
     from fairseq_phrase.inspection.integrity import load_dictionaries
 
     by_language: list[list[Any]] = []
@@ -108,8 +108,8 @@ def _manifests(directory: Path, language: str | None) -> list[Manifest]:
     names = sorted(path.name.split(".") for path in directory.glob("syntax.*.json"))
     if not names:
         raise UserError(
-            f"{directory} holds no parses (no syntax.LANG.json): make them with "
-            "fairseq-phrase-preprocess, or fairseq-phrase-attach for text that is binarized already"
+            f"{directory} has no parses (no syntax.LANG.json): make them with "
+            "fairseq-phrase-preprocess, or fairseq-phrase-attach for text that is already binarized"
         )
     return [Manifest.load(directory, ".".join(name[1:-1])) for name in names]
 
@@ -122,7 +122,7 @@ def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> li
         found = [split for split in manifest.splits if name in (split, split.rpartition(".")[0])]
         if not found:
             raise UserError(
-                f"{Manifest.path(directory, manifest.language)} knows no split {name}, only "
+                f"{Manifest.path(directory, manifest.language)} has no split {name}, only "
                 f"{', '.join(manifest.splits)}"
             )
         chosen += found
@@ -174,7 +174,7 @@ def _overview(
 def _chosen(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
-    """Read the sentences to be drawn: the same lines of each language."""
+    """Read the sentences to draw: the same lines of each language."""
     from fairseq_phrase.inspection.parsed_text import ParsedTextReader
 
     if args.lines:

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-plot``: pictures of what a model does."""
+"""``fairseq-phrase-plot``: pictures of a model's attention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         formatter_class=HelpFormatter,
         prog="fairseq-phrase-plot",
-        description="Pictures of what a model does.",
+        description="Draw pictures of a model's attention.",
     )
     commands = parser.add_subparsers(dest="picture", required=True)
     attention = commands.add_parser(
@@ -42,16 +42,19 @@ def _parser() -> argparse.ArgumentParser:
         "tree",
         formatter_class=HelpFormatter,
         help="a sentence's tree with the attention that the tree Transformer gives each node",
-        description="Draw a sentence's constituents with the attention on each: of the model's own "
-        "translation, or of one word of it.",
+        description="Draw a sentence's constituents with the attention on each, from all words of the "
+        "model's translation or from one word.",
     )
     _add_sentence(tree)
     attends = tree.add_mutually_exclusive_group()
     attends.add_argument(
-        "--word", help="the word of the translation that attends, or its number (default: all)"
+        "--word",
+        help="the word of the translation that attends, or its number (default: all words)",
     )
     attends.add_argument(
-        "--encoder", action="store_true", help="the encoder's attention, not the decoder's"
+        "--encoder",
+        action="store_true",
+        help="draw the encoder's attention instead of the decoder's",
     )
     for command, out in ((attention, "attention.png"), (tree, "tree.png")):
         command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
@@ -62,20 +65,21 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="data directory")
     parser.add_argument("--path", type=Path, required=True, help="checkpoint")
     sentence = parser.add_mutually_exclusive_group(required=True)
-    sentence.add_argument("--sentence", help="raw text, parsed as the data were")
+    sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
     sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
     parser.add_argument("--subset", default="test", help="the split of --index: test, valid, …")
     parser.add_argument(
         "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
     )
     parser.add_argument(
-        "--source-parser", help="parse --sentence with this, not the parser that made the data"
+        "--source-parser",
+        help="parse --sentence with this parser instead of the one that made the data",
     )
 
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
+    # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.attention.checkpoints import dataset_sentence, load_model, raw_sentence
 
     model, task = load_model(args.path, args.data, args.source_parser)

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-preprocess``: raw parallel text to a fairseq data directory with parses."""
+"""``fairseq-phrase-preprocess``: make a fairseq data directory with parses from raw parallel text."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fairseq-phrase-preprocess",
-        description="Raw parallel text to a directory that fairseq-train reads, with the source "
-        "side's parses beside it.",
+        description="Make a data directory for fairseq-train from raw parallel text, with parses of the "
+        "source side.",
         formatter_class=HelpFormatter,
     )
     text = parser.add_argument_group("text")
@@ -43,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         "-t", "--target-lang", required=True, metavar="LANG", help="the target's suffix, such as en"
     )
     text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
-    text.add_argument("--validpref", metavar="PREF", help="validation texts, commas between them")
-    text.add_argument("--testpref", metavar="PREF", help="test texts, commas between them")
+    text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
+    text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     text.add_argument(
         "--destdir", type=Path, default=Path("data-bin"), metavar="DIR",
         help="the data directory to make",
@@ -56,8 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--strict",
         action="store_true",
-        help="stop at an empty or too long pair instead, and where labels are reused that another parser "
-        "made",
+        help="stop at an empty or too long pair instead, and if another parser made the labels that are "
+        "reused",
     )
     syntax = parser.add_argument_group("syntax")
     add_parser(syntax)
@@ -67,18 +67,20 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     syntax.add_argument(
         "--target-parser", metavar="PARSER",
-        help="the target's parser; where it is left out --parser serves both sides, if it is a file of "
-        "parses or none",
+        help="the target's parser; by default --parser for both sides, if it is a file of parses or "
+        "none",
     )  # fmt: skip
     syntax.add_argument(
         "--source-tokenized", action="store_true",
-        help="the source is cut into words at white space already; Moses' escapes (&apos; @-@) stay in "
-        "them, but the parser sees what they stand for",
+        help="the source is already cut into words at white space; Moses' escapes (&apos; @-@) are kept, "
+        "but the parser gets the original characters",
     )  # fmt: skip
-    syntax.add_argument("--target-tokenized", action="store_true", help="so is the target")
+    syntax.add_argument(
+        "--target-tokenized", action="store_true", help="the target is already cut, too"
+    )
     syntax.add_argument(
         "--on-error", choices=ON_ERROR, default="stop",
-        help="a line without a parse: stop there; leave the pair out and count it (but test sets keep "
+        help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
         "every line); or give it a flat tree and count it",
     )  # fmt: skip
     subwords = parser.add_argument_group("subwords")
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--bpe",
         choices=list(SEGMENTERS),
         default="sentencepiece",
-        help="what cuts words into subwords",
+        help="the kind of subword model",
     )
     add_models(
         subwords,
@@ -95,11 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     subwords.add_argument(
         "--vocab-size", type=positive, metavar="N",
-        help="pieces of SentencePiece to train (default: 8000, or as many as a smaller text gives)",
+        help="vocabulary size of SentencePiece (default: 8000, or less if the text is too small)",
     )  # fmt: skip
     subwords.add_argument(
         "--sentencepiece-lines", type=positive, default=2_000_000, metavar="N",
-        help="train SentencePiece on a sample of N lines, of both sides together, where there are more; "
+        help="if both sides together have more than N lines, train SentencePiece on a sample of N lines; "
         "a million lines take about 1.5 GB of memory",
     )  # fmt: skip
     subwords.add_argument(
@@ -111,7 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     work = parser.add_argument_group("work")
     add_engine(work)
     work.add_argument(
-        "--seed", type=int, default=1, help="of SentencePiece's training and its sample of lines"
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of SentencePiece's training and its sample of lines",
     )
     return parser
 
@@ -123,7 +128,7 @@ def _body(argv: Sequence[str] | None) -> None:
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
     parsing = _parsing(args)
     bpe_model, engine = model_of(args), engine_of(args)
-    # Imported here, because each parsing process imports this file and needs no fairseq.
+    # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.corpus.options import Options, splits_of
     from fairseq_phrase.corpus.preprocess import preprocess
 
@@ -135,13 +140,13 @@ def _body(argv: Sequence[str] | None) -> None:
 
 
 def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
-    """Take the options of parsing out of the arguments.
+    """Get the options of parsing from the arguments, and remove them from the arguments.
 
     Returns:
-        How to parse, by language.
+        The options, by language.
 
     Raises:
-        UserError: an option is given that nothing reads, or a side has no parser of its language.
+        UserError: an option has no effect, or a side has no parser for its language.
     """
     sides, constituents = args.pop("parse"), args.pop("constituents")
     parsers = {"source": args.pop("parser"), "target": args.pop("target_parser")}
@@ -153,7 +158,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
     if sides == "target" and parsers["target"] is not None and parsers["source"] != "none":
         raise UserError("--parse target: give --parser or --target-parser, not both")
     if sides == "target" and tokenized["source"]:
-        raise UserError("--source-tokenized has no effect where the source is not parsed")
+        raise UserError("--source-tokenized has no effect if the source is not parsed")
     if parsers["target"] is None:
         parsers["target"] = parsers["source"]
         if sides == "both" and not load_parser(parsers["source"]).any_language:
@@ -169,7 +174,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 
 
 def report(options: Options, counts: SplitCounts) -> str:
-    """Say in one line what became of a split."""
+    """Summarize a split's result in one line."""
     said = [f"{counts.kept} sentence pairs"]
     for language in options.parsing:
         said.append(

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-report``: run directories to one table, with significance, pictures and examples."""
+"""``fairseq-phrase-report``: make a table of runs, with significance, pictures and examples."""
 
 from __future__ import annotations
 
@@ -36,31 +36,35 @@ def _parser() -> argparse.ArgumentParser:
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
     )  # fmt: skip
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="where report.md and the others go"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder for report.md and the other files",
     )
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
     parser.add_argument(
         "--subset", default="test",
-        help="the test set's name in fairseq, where --reference does not say it",
+        help="the test set's name in fairseq, if --reference does not have it",
     )  # fmt: skip
     parser.add_argument(
         "--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
-        help="against the baseline: auto, a two-level bootstrap over seeds and sentences for rows of two "
-        "seeds or more, and paired approximate randomization over sentences; seeds, the same, "
-        "and a row with one seed is an error; ar or bs, approximate randomization or a centred bootstrap "
-        "over sentences alone; none",
+        help="tests against the baseline: auto, a two-level bootstrap over seeds and sentences for rows "
+        "with two seeds or more, and paired approximate randomization over sentences; seeds, the same, "
+        "but a row with one seed is an error; ar or bs, only approximate randomization or a centred "
+        "bootstrap over sentences; none",
     )  # fmt: skip
     parser.add_argument(
         "--trials", type=positive, default=10_000, metavar="N",
-        help="resamples and exchanges of the tests",
+        help="number of resamples or exchanges of each test",
     )  # fmt: skip
     parser.add_argument(
-        "--lowercase", action="store_true", help="BLEU of lower-cased text too, as papers report it"
+        "--lowercase", action="store_true", help="add BLEU of lower-cased text, as papers report it"
     )
     parser.add_argument(
         "--tokenize", default="13a", choices=tuple(BLEU.TOKENIZERS), metavar="NAME",
-        help="how sacrebleu finds the words that BLEU counts: zh for Chinese, none for references and "
-        f"translations in tokens; {', '.join(BLEU.TOKENIZERS)}",
+        help="sacrebleu's tokenizer for BLEU: zh for Chinese, none for references and translations that "
+        f"are already tokenized; {', '.join(BLEU.TOKENIZERS)}",
     )  # fmt: skip
     parser.add_argument(
         "--rows", type=Path, metavar="FILE.yaml",
@@ -75,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--caption", default="Results", help="the table's title")
     parser.add_argument(
         "--examples", type=positive, default=5, metavar="N",
-        help="translations to show of each row, of the most gained and of the most lost",
+        help="number of translations to show of each row, with the largest gains and the largest losses",
     )  # fmt: skip
     parser.add_argument(
         "--partial", action="store_true",

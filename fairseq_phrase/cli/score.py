@@ -1,4 +1,4 @@
-"""``fairseq-phrase-score``: sacrebleu scores of what ``fairseq-generate`` printed, as a table."""
+"""``fairseq-phrase-score``: a table of sacrebleu scores of ``fairseq-generate``'s output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--subset", default="test",
-        help="the test set's name in fairseq, where --reference does not say it",
+        help="the test set's name in fairseq, if --reference does not have it",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, help="also write the table here")
     return parser

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace the corpus that DIR holds"
+        "--overwrite", action="store_true", help="replace an existing corpus in DIR"
     )
     return parser
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    # The held-out splits come first, so that they stay the same whatever the size of the training.
+    # The held-out splits come first, so that they do not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
     write_corpus(
         args.out,

@@ -1,1 +1,1 @@
-"""Data and trees, to look at and to check."""
+"""Showing and checking data and trees."""

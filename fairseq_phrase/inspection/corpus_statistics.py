@@ -26,13 +26,13 @@ _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class Spread:
-    """How a number is spread.
+    """The count, mean and maximum of some numbers.
 
     Attributes:
         count: how many numbers there are.
         total: their sum.
-        largest: the largest; -1 where there is none.
-        line: the line of the first that is so large, from 1.
+        largest: the largest number; -1 without numbers.
+        line: the line of the first occurrence of the largest number, from 1.
     """
 
     count: int = 0
@@ -56,13 +56,13 @@ class Spread:
 
     @property
     def mean(self) -> float | None:
-        """Their mean; None where there is none."""
+        """Their mean; None without numbers."""
         return self.total / self.count if self.count else None
 
 
 @dataclass
 class SplitStatistics:
-    """What is counted of one split.
+    """The statistics of one split.
 
     Attributes:
         split: the split's name.
@@ -76,7 +76,7 @@ class SplitStatistics:
         lengths: the number of sentences of 0, 1, … words. Shape: ``(longest + 1,)``
         depths: edges from each word up to the root.
         heights: edges from each sentence's deepest word up to the root.
-        dependents: dependents of each word that has any.
+        dependents: dependents of each word that has dependents.
         projective: trees in which every subtree is a span of words; None without dependency trees.
         constituents: constituents per sentence.
         levels: constituents above each sentence's deepest word, those over one word included.
@@ -105,7 +105,7 @@ class SplitStatistics:
     bytes: dict[str, int] = field(default_factory=dict)
 
     def length_quantile(self, share: float) -> int | None:
-        """Return the number of words that so large a share of sentences does not exceed."""
+        """Return the number of words that this share of sentences does not exceed."""
         if not self.sentences:
             return None
         return int(np.searchsorted(np.cumsum(self.lengths), share * self.sentences))
@@ -114,7 +114,7 @@ class SplitStatistics:
         """Count a block of sentences.
 
         Args:
-            block: the sentences; their records must be whole.
+            block: the sentences; their records must be valid.
             unknown: the dictionary's index of the unknown subword.
         """
         arrays = block.arrays
@@ -195,7 +195,7 @@ def split_statistics(
         advance: called with the number of sentences that have been counted since the last call.
 
     Raises:
-        UserError: a record is broken, or the parses are not of this text.
+        UserError: a record is broken, or the parses belong to another text.
     """
     files = SplitFiles(directory, manifest, split)
     checker = RecordChecker(files, dictionaries)
@@ -208,7 +208,7 @@ def split_statistics(
     )
     unknown = dictionaries["text"].unk()
     for block in files.blocks():
-        checker.check(block)  # statistics of broken records would mean nothing
+        checker.check(block)  # statistics of broken records are useless
         statistics.add(block, unknown)
         advance(len(block))
     return statistics

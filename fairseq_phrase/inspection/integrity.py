@@ -1,7 +1,7 @@
 """Verify every record of the parses in a data directory against the text they belong to.
 
-Opening a data directory compares fingerprints, which sample large files. Here every number is
-looked at, a block of sentences at a time.
+Opening a data directory compares fingerprints, which sample large files. This module checks every
+number, a block of sentences at a time.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ def load_dictionary(path: Path) -> Any:
     Raises:
         UserError: it is missing or damaged.
     """
-    # fairseq takes seconds to import: wrong arguments do not wait for it.
+    # Importing fairseq takes seconds, so wrong arguments are reported before it.
     from fairseq.data import Dictionary
 
     try:
         return Dictionary.load(str(path))
     except FileNotFoundError:
         raise UserError(f"{path} is missing: {rerun(path.parent)}") from None
-    except Exception as error:  # fairseq raises a bare Exception where a file is not UTF-8
+    except Exception as error:  # fairseq raises a bare Exception if a file is not UTF-8
         raise UserError(f"{path} is damaged ({error}): {rerun(path.parent)}") from None
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
-    """Read the dictionaries that a language's text and parses are numbered by.
+    """Read the dictionaries of a language's text and labels.
 
     Returns:
-        By ``text`` and, of the fields of labels, those that there are.
+        The dictionaries by ``text`` and field.
 
     Raises:
-        UserError: one is missing or damaged.
+        UserError: a dictionary is missing or damaged.
     """
     names = {"text": f"dict.{manifest.language}.txt"}
     names |= with_labels(manifest.fields)
@@ -54,14 +54,14 @@ def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found to be whole.
+    """The numbers of what was verified.
 
     Attributes:
         split: the split's name.
-        sentences: how many sentences.
-        words: how many words.
-        subwords: how many subwords.
-        files: how many files have the fingerprint that the manifest says.
+        sentences: number of sentences.
+        words: number of words.
+        subwords: number of subwords.
+        files: number of files whose fingerprint is that of the manifest.
     """
 
     split: str
@@ -80,7 +80,7 @@ def verify_split(
 ) -> Verified:
     """Verify every record of a split, then its counts, then its files' fingerprints.
 
-    In this order, because the first names the line.
+    The records come first, because their messages name the line.
 
     Args:
         directory: the data directory.
@@ -114,7 +114,7 @@ def verify_split(
 
 
 def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> None:
-    """Check that text, parses and the other language's text have as many lines."""
+    """Check that text, parses and the other language's text have the same number of lines."""
     lengths = {f"{files.path_of(name)}.idx": len(reader) for name, reader in files.readers.items()}
     for language in files.split.rpartition(".")[2].split("-"):
         other = directory / f"{files.split}.{language}"

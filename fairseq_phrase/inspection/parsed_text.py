@@ -1,4 +1,4 @@
-"""Sentences of a data directory as text with trees, to be looked at."""
+"""Sentences of a data directory as text with trees, for display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 
-# Emoji are joined and flags are spelled with these; they change nothing around them.
+# These characters join emoji and spell flags. They do not affect the text around them.
 _HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -27,15 +27,15 @@ class ParsedText:
     """A sentence's words and trees.
 
     Attributes:
-        place: where it is from, ``train.de-en.de, line 7``.
+        place: its file and line, ``train.de-en.de, line 7``.
         words: the words' texts, without the marks of subwords.
         space_before: whether white space precedes each word.
-        pieces: the subwords of each word, without their marks; ``▁`` where one is nothing else.
-        heads: the head of each word, the root its own; None without dependency trees.
+        pieces: the subwords of each word, without their marks; ``▁`` for a subword that is only a mark.
+        heads: the head of each word; the root is its own head; None without dependency trees.
             Shape: ``(words,)``, word indices from 0.
-        deprels: the relation of each word to its head; empty where there is none.
-        tags: the part of speech of each word; empty where there is none.
-        constituents: the constituents; None where there are none.
+        deprels: the relation of each word to its head; empty without dependency trees.
+        tags: the part of speech of each word; empty without tags.
+        constituents: the constituents; None without constituency trees.
     """
 
     place: str
@@ -55,12 +55,12 @@ class ParsedText:
 
     @property
     def summary(self) -> str:
-        """Where it is from and how long it is."""
+        """The sentence's place and length."""
         subwords = sum(map(len, self.pieces))
         return f"{self.place}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
 
     def cut(self, word: int) -> str:
-        """Spell a word's subwords, ``Hun·d``; nothing where the word is one."""
+        """Return a word's subwords, ``Hun·d``; empty if the word is one subword."""
         return "·".join(self.pieces[word]) if len(self.pieces[word]) > 1 else ""
 
 
@@ -69,9 +69,9 @@ def _count(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Spell out what would act on a terminal or a page instead of being seen.
+    r"""Escape characters that control a terminal or a page.
 
-    A data directory may be from a stranger, and ``\x1b`` starts a terminal's commands.
+    A data directory may come from a stranger, and ``\x1b`` starts commands of a terminal.
 
     Args:
         text: any text.
@@ -120,7 +120,7 @@ class ParsedTextReader:
             line: its line in the split, from 1.
 
         Raises:
-            UserError: there is no such line, or its record is broken.
+            UserError: the line does not exist, or its record is broken.
         """
         if not 1 <= line <= len(self):
             raise UserError(f"{self._name} has lines 1 to {len(self)}, not {line}")
@@ -159,7 +159,7 @@ class ParsedTextReader:
         return [self._dictionaries[name][number] for number in numbers.tolist()]
 
     def _spelled(self, symbols: list[str]) -> tuple[list[str], bool]:
-        """Take the marks off a word's subwords; tell whether white space precedes it."""
+        """Remove the marks from a word's subwords; tell whether white space precedes the word."""
         if self._bpe == "subword_nmt":  # which does not keep white space
             return [*(symbol.removesuffix("@@") for symbol in symbols[:-1]), symbols[-1]], True
         space = symbols[0].startswith("▁")

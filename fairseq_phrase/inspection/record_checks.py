@@ -1,7 +1,6 @@
 """Check the records of a block of sentences: text, words, heads, labels and constituents.
 
-All sentences are checked at once, and whatever is in them, so that no broken record can make the
-check itself fail.
+All sentences are checked at once. A broken record never makes the check itself fail.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smalle
 
 @dataclass(frozen=True)
 class _Fault:
-    """What is wrong with one sentence of a block.
+    """A fault of one sentence of a block.
 
     Attributes:
-        sentence: which one, from 0 in the block.
+        sentence: index of the sentence in the block, from 0.
         name: ``text`` or the field.
         problem: what was expected and what was found.
     """
@@ -54,10 +53,10 @@ class RecordChecker:
         """Check every record of a block.
 
         Raises:
-            UserError: one is broken; the first is named, with the line, what was expected and what
-                was found.
+            UserError: a record is broken. The message names the first broken record with its line, what
+                was expected and what was found.
         """
-        # Of several faults in a line, the first in this order is the cause of the others.
+        # If a line has several faults, the first in this order causes the others.
         faults = [fault for check in self._checks(block) for fault in check]
         if faults:
             first = min(faults, key=lambda fault: fault.sentence)
@@ -135,7 +134,7 @@ def word_counts(words: Ragged) -> np.ndarray:
 
 
 def _whole_items(values: Ragged, columns: int) -> Ragged:
-    """Leave out what comes after a sentence whose numbers are no whole items: it is out of step."""
+    """Drop all sentences after one whose numbers are not complete items, because they are shifted."""
     broken = values.sizes % columns != 0
     if not broken.any():
         return values
@@ -149,8 +148,8 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
     Args:
         row: the field.
         found: its numbers.
-        items: how many items each sentence must have; None where it may have any number.
-        what: what these are, and where that is from.
+        items: how many items each sentence must have; None if any number is valid.
+        what: what the items are and which file determines their number, for the message.
     """
     columns = row.columns
     if columns > 1:
@@ -171,7 +170,7 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
 
 
 def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that each subword is of the word of the one before it, or of the next word."""
+    """Check that each subword belongs to the word of the previous subword or to the next word."""
     steps = np.diff(words.values, prepend=0)
     starts = words.offsets[:-1][words.sizes > 0]
     steps[starts] = words.values[starts]
@@ -184,7 +183,7 @@ def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         if positions[place]:
             expected = f"{values[place - 1]} or {values[place - 1] + 1}"
         return (
-            f"expected subword {positions[place]} to be of word {expected}, found {values[place]} "
+            f"expected subword {positions[place]} to belong to word {expected}, found {values[place]} "
             "(both count from 0)"
         )
 
@@ -192,7 +191,7 @@ def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
 
 
 def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that heads make a tree."""
+    """Check that heads form a tree."""
     sizes, positions, sentences, values = (
         heads.sizes,
         heads.positions,
@@ -224,14 +223,14 @@ def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         "heads",
         sentences,
         lambda place: (
-            f"expected a tree, found that the heads above word {positions[place]} lead back to "
-            "where they were (words count from 0)"
+            f"expected a tree, found a cycle in the heads above word {positions[place]} "
+            "(words count from 0)"
         ),
     )
 
 
 def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that constituents lie within or beside one another, children before parents."""
+    """Check that constituents do not cross, and that children come before parents."""
     starts, ends, _ = spans.values.reshape(-1, 3).T
     triples = Ragged(starts, spans.offsets // 3)
     sentences, positions = triples.sentences, triples.positions
@@ -270,12 +269,12 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     )
 
 
-#: What is checked of a field's numbers beside their count and their labels.
+#: Checks of a field's numbers, in addition to those of their count and their labels.
 _STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
 
 
 def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Iterator[_Fault]:
-    """Report the first sentence that is wrong, if one is."""
+    """Report the first wrong sentence, if there is one."""
     if wrong.any():
         sentence = int(wrong.argmax())
         yield _Fault(sentence, name, problem(sentence))
@@ -284,7 +283,7 @@ def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Itera
 def _first_value(
     wrong: np.ndarray, name: str, sentences: np.ndarray, problem: Callable[[int], str]
 ) -> Iterator[_Fault]:
-    """Report the first value that is wrong, if one is."""
+    """Report the first wrong value, if there is one."""
     if wrong.any():
         place = int(wrong.argmax())
         yield _Fault(int(sentences[place]), name, problem(place))

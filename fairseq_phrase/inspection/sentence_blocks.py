@@ -1,4 +1,4 @@
-"""A split's text and parses in blocks: many sentences as few long arrays, in bounded memory."""
+"""A split's text and parses in blocks: long arrays of many sentences, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.remedy import rerun
 
-#: Values of text and parses that a block holds, if its first sentence has no more.
+#: The largest number of values of text and parses in a block, unless its first sentence has more.
 BLOCK_VALUES = 1 << 18
 _BLOCK_SENTENCES = 1 << 15
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Arrays of several sentences, laid end to end.
+    """The concatenated arrays of several sentences.
 
     Attributes:
         values: all values. Shape: ``(values,)``, int64.
@@ -52,8 +52,8 @@ class SentenceBlock:
     """Consecutive sentences of a split.
 
     Attributes:
-        first: the first of them, from 0.
-        arrays: ``text`` and the fields of :data:`fairseq_phrase.store.fields.FIELDS` that there are.
+        first: index of the first sentence, from 0.
+        arrays: ``text`` and the fields of the parses (:data:`fairseq_phrase.store.fields.FIELDS`).
     """
 
     first: int
@@ -65,7 +65,7 @@ class SentenceBlock:
 
 
 class SplitFiles:
-    """The text and the parses of one split, opened without a look at their fingerprints.
+    """The text and the parses of one split, opened without a check of their fingerprints.
 
     Args:
         directory: the data directory.
@@ -94,7 +94,7 @@ class SplitFiles:
         self.sentences = min(map(len, self.readers.values()))
 
     def bytes_of(self, name: str) -> int:
-        """Return the size of a field's files on disk, of an index that it has for itself too."""
+        """Return the size of a field's files on disk, including its own index if it has one."""
         prefix = self.path_of(name)
         return sum(
             path.stat().st_size

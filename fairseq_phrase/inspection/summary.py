@@ -1,4 +1,4 @@
-"""The manifest and the statistics of a data directory, laid out to be read."""
+"""The manifest and the statistics of a data directory as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = tuple[str, Cell | None]  # a heading has no cells
 
 
 def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, Any]) -> str:
-    """Say what a manifest says.
+    """Return the content of a manifest as text.
 
     Args:
         directory: the data directory.
@@ -51,12 +51,12 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, A
 def statistics_text(
     statistics: Sequence[SplitStatistics], dictionaries: dict[str, Any], width: int
 ) -> str:
-    """Lay out statistics, a column for each split.
+    """Return statistics as text, with a column for each split.
 
     Args:
-        statistics: the splits'.
+        statistics: the statistics of the splits.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
-        width: how many characters wide it may be; splits that do not fit come below.
+        width: the largest width in characters; splits that do not fit go into a second table below.
     """
     rows = [*_rows(statistics), *_label_rows(statistics, dictionaries)]
     columns = [["" if cell is None else cell(split) for _, cell in rows] for split in statistics]
@@ -134,7 +134,7 @@ def _bytes_of(name: str) -> Cell:
 
 
 def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: dict[str, Any]) -> list[Row]:
-    """Give the most frequent labels of each field a row, and the others one."""
+    """Return rows for the most frequent labels of each field, and one row for the others."""
     rows: list[Row] = []
     for name in with_labels(FIELDS):
         used = [split.labels[name] for split in statistics if name in split.labels]
@@ -172,7 +172,7 @@ def _mean(spread: Spread) -> str:
 
 
 def _most(name: str) -> list[Row]:
-    """Give the largest of a :class:`Spread` a row, and the line where it is."""
+    """Return a row for the largest value of a :class:`Spread` and a row for its line."""
 
     def largest(statistics: SplitStatistics) -> str:
         spread = getattr(statistics, name)

@@ -1,7 +1,7 @@
 """Trees drawn with characters, for a terminal.
 
-One row for each word, top down, and the word last in it: then nothing that stands to its left is
-pushed aside by wide characters, emoji or right-to-left text, whose width no program knows for sure.
+Each word has one row, and comes last in it. So wide characters, emoji and right-to-left text, whose
+width no program knows exactly, do not move the rest of the row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from fairseq_phrase.inspection.parsed_text import ParsedText, printable
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
-#: Sentences of more words than this are not drawn: their trees would not be read.
+#: Sentences of more words than this are not drawn, because the trees would be unreadable.
 MAX_WORDS = 1000
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LINES = {
@@ -30,7 +30,7 @@ def draw(sentence: ParsedText) -> str:
         sentence: the sentence.
 
     Returns:
-        Several lines, the last without its end.
+        Several lines, the last without a line end.
     """
     blocks = [f"{sentence.summary}\n{printable(sentence.text)}"]
     if len(sentence.words) > MAX_WORDS:
@@ -44,7 +44,7 @@ def draw(sentence: ParsedText) -> str:
 
 
 def _word_rows(sentence: ParsedText) -> list[str]:
-    """Lay out a row for each word: its number, arcs, relation, tag, and the word."""
+    """Return a row for each word: its number, arcs, relation, tag, and the word."""
     count = len(sentence.words)
     columns = [[str(number) for number in range(count)]]
     if sentence.heads is not None:
@@ -62,7 +62,7 @@ def _aligned(cells: Sequence[str], right: bool = False) -> list[str]:
 
 
 def _cut_words(sentence: ParsedText) -> list[str]:
-    """Spell each word, and how it is cut into subwords if it is."""
+    """Return each word, with its subwords if it is cut."""
     cuts = map(sentence.cut, range(len(sentence.words)))
     return [
         printable(word) + (f"  ({printable(cut)})" if cut else "")
@@ -73,12 +73,12 @@ def _cut_words(sentence: ParsedText) -> list[str]:
 def arc_rows(heads: np.ndarray) -> list[str]:
     """Draw the arcs of a dependency tree, a row for each word.
 
-    Every head has a bar that reaches over its dependents. A line runs from the bar to each dependent
-    and ends in an arrow; the head's own line, from further left, crosses the bar (``┬ ┼ ┴``). Where
-    a tree is not projective, a line may pass behind another head's bar (``─│─``).
+    Every head has a vertical bar that spans its dependents. A line goes from the bar to each dependent
+    and ends in an arrow. The line to the head itself comes from farther left and crosses the bar
+    (``┬ ┼ ┴``). If a tree is not projective, a line may pass behind another head's bar (``─│─``).
 
     Args:
-        heads: the head of each word, the root its own. Shape: ``(words,)``, word indices from 0.
+        heads: the head of each word; the root is its own head. Shape: ``(words,)``, word indices from 0.
 
     Returns:
         Rows of the same length.
@@ -121,7 +121,7 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
         else:
             dependents[head].append(word)
     bars: dict[int, int] = {}
-    taken: list[list[int]] = []  # by column, the heads whose bars stand in it
+    taken: list[list[int]] = []  # by column, the heads whose bars are in it
     for word in order:  # grows: heads before their dependents
         order += dependents[word]
         if not dependents[word]:
@@ -139,13 +139,13 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
 
 
 def children_of(tree: ConstituencyTree) -> tuple[list[list[int]], list[int]]:
-    """List what stands below each constituent.
+    """List the children of each constituent.
 
     Args:
         tree: the constituents.
 
     Returns:
-        The children of each constituent, left to right, and what stands under none. Constituent
+        The children of each constituent, left to right; and the nodes without a parent. Constituent
         ``k`` is ``k``, word ``w`` is ``-1 - w``.
     """
     children: list[list[int]] = [[] for _ in range(len(tree))]
@@ -171,11 +171,11 @@ def _start(child: int, starts: list[int]) -> int:
 
 
 def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]:
-    """Draw the constituents as an indented tree; a word stands beside its tag."""
+    """Draw the constituents as an indented tree; a word is beside its tag."""
     children, tops = children_of(tree)
     words = _cut_words(sentence)
     rows = []
-    # What is left to draw: a node, and what stands in front of it and of what is below it.
+    # The nodes left to draw: each with the text before it and the text before its children.
     left = [(node, "", "") for node in reversed(tops)]
     while left:
         node, before, indent = left.pop()
@@ -184,7 +184,7 @@ def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]
             labels.append(printable(tree.labels[node]))
             if len(children[node]) > 1:
                 break
-            node = children[node][0]  # a constituent of one child stands in one row with it
+            node = children[node][0]  # a constituent with one child shares a row with it
         if node < 0:
             word = -1 - node
             labels += [printable(sentence.tags[word])] if sentence.tags else []

@@ -1,7 +1,7 @@
 """Trees as SVG and HTML: constituents above a sentence's words, dependencies below them.
 
-spaCy's displaCy draws dependencies alone, all words as far apart as the longest one needs, and gives
-its pictures random names; here the same data make the same file.
+spaCy's displaCy draws only dependencies, spaces all words by the longest one, and gives its pictures
+random names. Here the same data always make the same file.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def write_pictures(sentences: Sequence[ParsedText], path: Path) -> None:
 
     Args:
         sentences: the sentences.
-        path: where they go; its suffix, ``.svg`` or ``.html``, is the format.
+        path: the file to write; its suffix, ``.svg`` or ``.html``, is the format.
 
     Raises:
-        UserError: the suffix is another one.
+        UserError: the file has another suffix.
     """
     formats = {".svg": svg_page, ".html": html_page, ".htm": html_page}
     if path.suffix.lower() not in formats:
@@ -69,7 +69,7 @@ def write_pictures(sentences: Sequence[ParsedText], path: Path) -> None:
 
 
 def svg_page(sentences: Sequence[ParsedText]) -> str:
-    """Draw sentences one below the other, each under a line that says where it is from."""
+    """Draw sentences one below the other, each under a line with its file and line number."""
     top, width, parts = 0, 0, []
     for sentence in sentences:
         picture = picture_of(sentence)
@@ -135,7 +135,7 @@ def picture_of(sentence: ParsedText) -> Picture:
     top += 15
     for place, tag in zip(places, sentence.tags, strict=False):
         elements.append(_text(place, top, tag, "tag"))
-    # The tag of a word that is cut is a constituent over its subwords; so it is above them here.
+    # The tag of a word that is cut is a constituent over its subwords, so it is drawn above them.
     cuts = list(map(sentence.cut, range(len(places))))
     top += 13 * bool(sentence.tags and any(cuts))
     for place, cut in zip(places, cuts, strict=True):
@@ -173,7 +173,7 @@ def _is_right_to_left(text: str) -> bool:
 
 
 def _width(text: str, size: int) -> int:
-    """Estimate a text's width, rather too wide than too narrow."""
+    """Estimate a text's width; rather overestimate it."""
     ems = 0.0
     for character in printable(text):
         if unicodedata.east_asian_width(character) in "WF":
@@ -221,10 +221,10 @@ def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[
 
 
 def arc_levels(heads: Sequence[int]) -> dict[int, int]:
-    """Find how far from the words each arc runs, so that no two lie on one another.
+    """Compute how far from the words each arc is drawn, so that arcs do not overlap.
 
     Args:
-        heads: the head of each word, the root its own; word indices from 0.
+        heads: the head of each word; the root is its own head; word indices from 0.
 
     Returns:
         By dependent, a level from 1.
@@ -245,7 +245,7 @@ def _arcs(
     """Draw arcs below the words, from each head to its dependents.
 
     Returns:
-        The height that they take, and the elements.
+        The height of the arcs, and the elements.
     """
     levels = arc_levels(heads)
     deepest = max(levels.values(), default=0) + 1

@@ -25,12 +25,12 @@ class ReportOptions:
 
     Attributes:
         baseline: the row that the others are compared with; None for no comparison.
-        test: ``auto``: over seeds where both rows have at least two, and paired
-            approximate randomization over sentences; ``seeds``: the same, and fewer seeds are an error;
-            ``ar`` and ``bs``: over sentences only; ``none``.
-        trials: of each test; 0 for 10,000.
+        test: ``auto``: over seeds if both rows have at least two seeds, and paired approximate
+            randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
+            ``bs``: over sentences only; ``none``.
+        trials: number of trials of each test; 0 for 10,000.
         lowercase: add lower-cased BLEU.
-        tokenizer: sacrebleu's name of the one that finds the words that BLEU counts.
+        tokenizer: sacrebleu's name of BLEU's tokenizer.
         partial: leave out runs that are not finished, and say so.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
@@ -67,9 +67,9 @@ def make_report(
         options: what the report contains.
 
     Raises:
-        UserError: a run is not finished (and the report may not be partial), the runs cannot be
-            compared, the baseline is missing, a test over seeds is asked for and a row has one seed, or a
-            run has not scored the minimal pairs.
+        UserError: a run is not finished (and the report may not be partial), the runs cannot be compared,
+            the baseline is missing, a row has one seed although a test over seeds is required, or a run
+            has not scored the minimal pairs.
     """
     names = {folder.row for folder in folders}
     if options.baseline is not None and options.baseline not in names:
@@ -121,10 +121,10 @@ def _read_runs(
     """Read the finished runs.
 
     Returns:
-        The runs, and what is wrong with the others, in a line each.
+        The finished runs, and for each other run a line that says what is wrong.
 
     Raises:
-        UserError: something is wrong with one and the report may not be partial, or with all.
+        UserError: a run cannot be reported and the report may not be partial, or no run can be reported.
     """
     runs, problems = [], []
     for folder in folders:
@@ -151,7 +151,7 @@ def _read_runs(
 def _rows(
     folders: Sequence[RunFolder], runs: Sequence[Run], options: ReportOptions
 ) -> list[Row]:  # fmt: skip
-    """Put runs into rows: those of the file of rows, the baseline, then the others as they were named."""
+    """Group runs into rows, in this order: the file of rows, the baseline, the arguments."""
     read = {run.path for run in runs}
     rows = []
     baseline = [] if options.baseline is None else [options.baseline]
@@ -164,7 +164,7 @@ def _rows(
 
 
 def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
-    """Say in the caption itself what the table lacks, and how p is corrected."""
+    """Add to the caption which runs are missing and how p is corrected."""
     present = sum(1 for row in rows if not row.absent)
     if present < len(rows):
         caption = f"{caption} ({present} of {len(rows)} rows)"
@@ -175,7 +175,7 @@ def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
 
 
 def _check_titles(rows: Sequence[Row]) -> None:
-    """Refuse a table in which two rows look the same.
+    """Check that no two rows of the table have the same title.
 
     Raises:
         UserError: two rows have one title.
@@ -190,7 +190,7 @@ def _check_titles(rows: Sequence[Row]) -> None:
 
 
 def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
-    """Refuse a test over seeds that cannot be made.
+    """Check that a test over seeds is possible.
 
     Raises:
         UserError: there is no baseline, or a row has fewer than two seeds.
@@ -202,7 +202,7 @@ def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
         counts = ", ".join(f"'{row.name}' has {len(row.runs)}" for row in few)
         raise UserError(
             f"--test seeds needs at least two seeds of each row: {counts}. Train more seeds (the tables' "
-            "scripts: --seeds 1,2,3), or leave --test away: such rows then have no p over seeds"
+            "scripts: --seeds 1,2,3), or leave --test out: rows with one seed then have no p over seeds"
         )
 
 

@@ -1,4 +1,4 @@
-"""The rows of a report against its baseline."""
+"""Comparisons of a report's rows with its baseline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compare_over_sentences(
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
         baseline: the row that the others are compared with.
-        statistics: of all runs.
+        statistics: sacrebleu's statistics of all runs.
         metrics: the metrics.
         test: ``ar`` or ``bs``.
         trials: 0 for the default.
@@ -70,8 +70,8 @@ def compare_over_seeds(
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
         baseline: the row that the others are compared with.
-        statistics: of all runs.
-        resamples: of the bootstrap.
+        statistics: sacrebleu's statistics of all runs.
+        resamples: number of resamples of the bootstrap.
     """
     if len(baseline.runs) < 2:
         return

@@ -1,4 +1,4 @@
-"""Contrastive accuracy: how often does a model prefer the correct one of two translations?"""
+"""Contrastive accuracy: how often a model prefers the correct one of two translations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MinimalPairs:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of pairs of one phenomenon in which a run gives the correct translation the higher score.
+    """The share of a phenomenon's pairs in which the correct translation has the higher score.
 
     Attributes:
         total: by the log-probability of the whole translation.
@@ -54,7 +54,7 @@ class Accuracy:
 
 
 def read_pairs(folder: Path) -> list[MinimalPairs]:
-    """Read which minimal pairs a folder has.
+    """Find the minimal pairs in a folder.
 
     Args:
         folder: a folder for each phenomenon, NAME or ``NAME.mt``, with ``src.LANG``,
@@ -109,7 +109,7 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
         By phenomenon.
 
     Raises:
-        UserError: a file is missing or has other pairs.
+        UserError: a file is missing or has scores of other pairs.
     """
     found = {}
     for one in pairs:
@@ -125,7 +125,7 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
     """Read the sum and the mean of each translation's log-probabilities. Shape: (pairs, 2).
 
     Raises:
-        UserError: the file is missing, or is of other pairs.
+        UserError: the file is missing, or has scores of other pairs.
     """
     if not has_log(path):
         raise UserError(
@@ -157,7 +157,7 @@ def accuracy_cells(
     runs: Sequence[Sequence[Mapping[str, Accuracy]]],
     pairs: Sequence[MinimalPairs],
 ) -> list[list[str]]:
-    """Lay accuracies out in cells, the heading first.
+    """Return the cells of a table of accuracies, the heading first.
 
     Args:
         titles: of the rows.
@@ -165,8 +165,8 @@ def accuracy_cells(
         pairs: the phenomena, in order.
 
     Returns:
-        A column a phenomenon and one for their mean, in percent: by the whole translation's
-        log-probability, then by the mean of its subwords; means over the seeds ± standard deviation.
+        A column for each phenomenon and one for their mean, in percent: by the whole translation's
+        log-probability, then by the mean over its subwords; means over the seeds ± standard deviation.
     """
     names = [one.phenomenon for one in pairs]
     cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in pairs), "mean"]]

@@ -16,13 +16,13 @@ class Difference:
     """A sentence and its two translations.
 
     Attributes:
-        index: the sentence's number in the test set, from 0 (in all of them, one after the other).
+        index: the sentence's number, from 0, in the concatenated test sets.
         source: the sentence.
         reference: its reference translation.
         baseline: the baseline's translation.
-        other: the other's.
-        baseline_chrf: sentence chrF of the baseline's.
-        other_chrf: sentence chrF of the other's.
+        other: the other model's translation.
+        baseline_chrf: sentence chrF of the baseline's translation.
+        other_chrf: sentence chrF of the other model's translation.
     """
 
     index: int
@@ -41,16 +41,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class RowDifferences:
-    """Where a row and the baseline differ most, in one pair of runs.
+    """The sentences in which a row and the baseline differ most, for one pair of runs.
 
     Attributes:
         row: the row.
         seed: the seed of both runs.
-        equal: sentences translated alike to the letter.
-        better: sentences with a higher chrF than the baseline's.
-        worse: with a lower one.
-        best: those that gained most, the most first.
-        worst: those that lost most, the most first.
+        equal: number of sentences with identical translations.
+        better: number of sentences with a higher chrF than the baseline's.
+        worse: number of sentences with a lower chrF.
+        best: the sentences with the largest gains, in descending order.
+        worst: the sentences with the largest losses, in descending order.
     """
 
     row: Row
@@ -70,7 +70,7 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
         count: how many sentences of each direction.
 
     Returns:
-        One for each row that shares a seed with the baseline (the first such seed is looked at); none
+        The differences of each row that shares a seed with the baseline, for the first shared seed. Empty
         without a baseline.
     """
     found = []
@@ -119,7 +119,7 @@ def differences(
 
 
 def marked_words(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into words, and tell which of them the other text lacks.
+    """Split a text into words, and find the words that the other text lacks.
 
     Returns:
         Each word, and whether it is not part of the longest common subsequences of both.

@@ -19,15 +19,16 @@ FILES = (
 
 
 def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
-    """Write a report: all of its files, or none.
+    """Write a report: all of its files, or no file.
 
-    They are made in a folder within FOLDER and then moved, so that what was there before stays whole if
-    anything fails. Other files in FOLDER are left alone.
+    The files are made in a temporary folder within FOLDER and then moved. So an earlier report stays
+    complete if an error occurs. Other files in FOLDER are not changed.
 
     Args:
         report: the report.
-        folder: where its files go.
-        examples: how many translations to show of each row that gained most, and as many that lost most.
+        folder: the folder for its files.
+        examples: how many translations with the largest gains to show for each row, and how many with the
+            largest losses.
 
     Returns:
         The files.

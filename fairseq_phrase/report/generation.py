@@ -1,4 +1,4 @@
-"""What ``fairseq-generate`` and ``fairseq-interactive`` printed."""
+"""The output of ``fairseq-generate`` and ``fairseq-interactive``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
-# What fairseq logs, in the middle of a line: its stdout and stderr went to one file.
+# fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
 
 
@@ -25,10 +25,10 @@ class Generation:
 
     Attributes:
         hypotheses: the best translation of each sentence, detokenized.
-        sources: the sentences, as fairseq knows them; empty texts where it printed none.
-        targets: the references, as fairseq knows them; empty where it printed none.
-        subset: the test set's name, ``test``, ``test1``, ``valid``; None where fairseq did not say.
-        beam: the beam's size; None where fairseq did not say.
+        sources: the sentences that fairseq printed; empty texts if it did not print them.
+        targets: the references that fairseq printed; empty texts if it did not print them.
+        subset: the test set's name, ``test``, ``test1``, ``valid``; None if fairseq did not print it.
+        beam: the beam's size; None if fairseq did not print it.
         batch: the batches' size, ``100 sentences``; None without the log.
         speed: sentences per second, without parsing; None without the log.
     """
@@ -43,21 +43,21 @@ class Generation:
 
 
 def logs_of(path: Path) -> list[Path]:
-    """Find where a command logged: in its output, or beside it in a file of that name and ``.log``."""
+    """Return the files with a command's log: its output, and the file beside it that ends in ``.log``."""
     return [place for place in (path, path.with_suffix(".log")) if has_log(place)]
 
 
 def read_generation(path: Path) -> Generation:
-    """Read what ``fairseq-generate`` printed.
+    """Read the output of ``fairseq-generate``.
 
-    fairseq 0.12.3 prints translations to stdout and logs to stderr, its speed included. The log is
-    looked for in PATH and in the file beside it that ends in ``.log``.
+    fairseq 0.12.3 prints translations to stdout and its log, including the speed, to stderr. The log is
+    searched in PATH and in the file beside it that ends in ``.log``.
 
     Args:
         path: its output, made with ``--bpe`` or ``--remove-bpe``, so that ``D-`` lines are text.
 
     Raises:
-        UserError: the output is missing or not whole, holds two translations, or subwords.
+        UserError: the output is missing or incomplete, has two translations, or has subwords.
     """
     texts: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     ends = []
@@ -69,7 +69,7 @@ def read_generation(path: Path) -> Generation:
                     f"{at(path, number)}: fairseq's log is in the middle of a sentence: translate again, "
                     "with 2>FILE.log to keep the log apart"
                 )
-            # The best of --nbest comes first.
+            # With --nbest the best translation comes first.
             texts[kind].setdefault(int(index), text.split("\t", 1)[-1] if kind == "D" else text)
         elif match := _END.match(line):
             ends.append(match)
@@ -100,7 +100,7 @@ def _in_order(texts: dict[int, str], count: int) -> list[str]:
 
 
 def _check_subwords(path: Path, hypotheses: list[str]) -> None:
-    """Refuse translations that are still in subwords.
+    """Check that translations are not cut into subwords.
 
     Raises:
         UserError: most of them are.
@@ -113,7 +113,7 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
 
 
 class _Log(NamedTuple):
-    """What fairseq-generate logs: the batches' size, and sentences per second."""
+    """The values in fairseq-generate's log: the batch size, and sentences per second."""
 
     batch: str | None
     speed: float | None
@@ -132,14 +132,14 @@ def _read_log(path: Path) -> _Log:
 
 
 def read_interactive_speed(path: Path) -> float | None:
-    """Read how fast ``fairseq-interactive`` took raw sentences to translations, parsing included.
+    """Read how fast ``fairseq-interactive`` translated raw sentences, including parsing.
 
     Args:
-        path: what it printed; its log is there or beside it, as for :func:`read_generation`.
+        path: its output; the log is there or beside it, as for :func:`read_generation`.
 
     Returns:
-        Sentences over the total time that it logged, which the loading of the model and of the parser is
-        part of; None if it was stopped before its end.
+        Sentences divided by the total logged time, which includes loading the model and the parser; None
+        if the command did not finish.
 
     Raises:
         UserError: the output is not text.

@@ -1,4 +1,4 @@
-"""Logs of runs: files of their own, or members of one compressed archive that a table's results keep."""
+"""Logs of runs: separate files, or members of the compressed archive in a table's results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARCHIVE = "logs.tar.xz"
 
 
 def has_log(path: Path) -> bool:
-    """Tell whether a log is there, as a file or in an archive of a folder above it.
+    """Tell whether a log exists, as a file or in an archive in a folder above it.
 
     Raises:
         UserError: the archive is damaged.
@@ -27,8 +27,8 @@ def log_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a log, without their ends.
 
     Args:
-        path: where the log is, or was before it went into the archive: ``runs/ROW/seed1/train.log`` is
-            the member of that name in ``logs.tar.xz`` beside ``runs``.
+        path: the log's path; for an archived log, its path before. ``runs/ROW/seed1/train.log`` is the
+            member of that name in ``logs.tar.xz`` beside ``runs``.
 
     Raises:
         UserError: the log is missing or not UTF-8, or the archive is damaged.
@@ -52,7 +52,7 @@ def _archived(path: Path) -> str | None:
 
 @functools.lru_cache(maxsize=4)
 def _members(archive: Path, changed: int) -> dict[str, str]:
-    """Read an archive once; ``changed`` is its time of modification, so that a new one is read anew."""
+    """Read an archive once; ``changed`` is its modification time, so that a new archive is read again."""
     found = {}
     try:
         with tarfile.open(archive, "r:xz") as stream:

@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER by sacrebleu, and BLEU of many resamples at once."""
+"""BLEU, chrF and TER computed by sacrebleu, and BLEU of many resamples at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOWER_IS_BETTER = frozenset({"TER"})
 TESTED = ("BLEU", "chrF", "TER")
 _ORDER = 4  # BLEU's longest n-grams
 
-#: What each sentence adds to a metric, by sacrebleu; their sums over the sentences give the score.
+#: sacrebleu's sufficient statistics of each sentence. Their sums over the sentences give the score.
 #: Shape: (sentences, statistics).
 Statistics = NDArray[np.float64]
 
@@ -27,14 +27,14 @@ def bleu_metric(
 
     Args:
         references: the reference translations.
-        tokenizer: sacrebleu's name of the tokenizer; ``none`` for text that is tokenized already.
+        tokenizer: sacrebleu's name of the tokenizer; ``none`` for text that is already tokenized.
         lowercase: lower-case translations and references first.
 
     Raises:
         UserError: sacrebleu lacks a package or a file that the tokenizer needs.
     """
     try:
-        # Without force sacrebleu warns of references that look tokenized.
+        # Without force, sacrebleu warns if references look tokenized.
         return BLEU(
             references=[list(references)], lowercase=lowercase, tokenize=tokenizer,
             force=tokenizer == "none",
@@ -44,7 +44,7 @@ def bleu_metric(
 
 
 def sentence_statistics(metric: Any, hypotheses: Sequence[str]) -> Statistics:
-    """Count what each sentence adds to a metric of sacrebleu's.
+    """Compute each sentence's statistics for a metric of sacrebleu.
 
     Args:
         metric: made with its references.
@@ -62,12 +62,12 @@ class Metrics:
 
     Args:
         references: the reference translations, raw.
-        lowercase: add ``BLEU lc``, on lower-cased text: what papers call tokenized lower-cased BLEU,
-            except that their tokenizer may differ from 13a.
-        tokenizer: BLEU's; see :func:`bleu_metric`.
+        lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
+            their tokenizer may differ from 13a.
+        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
 
     Raises:
-        UserError: sacrebleu lacks what the tokenizer needs.
+        UserError: sacrebleu lacks a package or a file that the tokenizer needs.
     """
 
     def __init__(self, references: Sequence[str], lowercase: bool = False, tokenizer: str = "13a"):
@@ -86,7 +86,7 @@ class Metrics:
         return list(self._metrics)
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
-        """Count what each sentence adds to each metric.
+        """Compute each sentence's statistics for each metric.
 
         Args:
             hypotheses: translations, as many as references.
@@ -106,9 +106,9 @@ class Metrics:
             sums: its statistics, summed over the sentences. Shape: (statistics,).
 
         Returns:
-            The score; TER in percent, too.
+            The score; TER is in percent.
         """
-        # sacrebleu's formulas want Python's numbers, and BLEU's counts as integers.
+        # sacrebleu's formulas need Python numbers, and for BLEU integer counts.
         values = [int(value) if value.is_integer() else value for value in sums.tolist()]
         return self._metrics[name]._compute_score_from_stats(values).score
 
@@ -129,7 +129,7 @@ class Metrics:
         """Return sacrebleu's signature of each metric.
 
         Args:
-            settings: of a test, as sacrebleu names them: ``ar``, ``seed``.
+            settings: a test's settings with sacrebleu's names: ``ar``, ``seed``.
         """
         found = {}
         for name, metric in self._metrics.items():

@@ -1,4 +1,4 @@
-"""What a reader of a report must know about its numbers."""
+"""Notes below a report's table: how to read its numbers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def table_notes(
     sentence_test: str | None,
     trials: int = 0,
 ) -> list[str]:
-    """Say what the numbers of a table are, and what makes them hard to compare.
+    """Explain the numbers of a table, and the limits of comparing them.
 
     Args:
         rows: the table's rows.
         baseline: the row that the others are compared with; None without one.
         texts: the test sets.
         sentence_test: ``ar`` or ``bs``; None without a test over sentences.
-        trials: of each test; 0 for the default.
+        trials: number of trials of each test; 0 for the default.
 
     Returns:
-        A paragraph each.
+        The paragraphs.
     """
     full = [row for row in rows if row.runs]
     notes = []
@@ -62,7 +62,7 @@ def table_notes(
 
 
 def _seed_notes(rows: Sequence[Row], baseline: Row, trials: int) -> list[str]:
-    """Say what the test over seeds is, which rows lack it, and what it could have shown."""
+    """Explain the test over seeds, the rows without it, and its power."""
     others = [row for row in rows if row is not baseline]
     if not others:
         return []
@@ -94,7 +94,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, trials: int) -> list[str]:
 
 
 def _power_note(rows: Sequence[Row], baseline: Row) -> list[str]:
-    """Say which difference so many seeds could have shown."""
+    """Say how large a difference must be for the test over seeds to find it."""
     spread = pooled_spread([row.run_scores("BLEU") for row in rows])
     if not spread:
         return []
@@ -114,7 +114,7 @@ def _power_note(rows: Sequence[Row], baseline: Row) -> list[str]:
 def _sentence_notes(
     rows: Sequence[Row], baseline: Row, test: str, trials: int
 ) -> list[str]:  # fmt: skip
-    """Say what p over sentences is: of how many rows, against what, and what it does not say."""
+    """Explain p over sentences: how many rows have it, what they are compared with, and its limits."""
     notes = []
     pairs = [row.by_sentences["BLEU"].pairs for row in rows if "BLEU" in row.by_sentences]
     tested = len(pairs)
@@ -149,7 +149,7 @@ def _sentence_notes(
 
 
 def _cost_notes(rows: Sequence[Row]) -> list[str]:
-    """Say what the columns of costs are."""
+    """Explain the columns of costs."""
     notes = []
     hardware = sorted({row.hardware for row in rows if row.hardware is not None})
     if hardware:

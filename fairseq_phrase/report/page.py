@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no other file."""
+"""A report as a single, self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ from fairseq_phrase.report.metrics import bleu_metric
 from fairseq_phrase.report.rows import Report, Row
 
 _BUCKETS = 6
-_SMALLEST_BUCKET = 30  # sentences: BLEU of fewer says little
+_SMALLEST_BUCKET = 30  # sentences: BLEU of fewer sentences is not reliable
 _MARKERS = "os^Dv<>p*hX"
 
 
 @dataclass(frozen=True)
 class LengthBucket:
-    """Sentences of about one length.
+    """Sentences of similar length.
 
     Attributes:
-        shortest: fewest words of a reference in it.
-        longest: most words.
+        shortest: the smallest number of words of a reference in the bucket.
+        longest: the largest number of words.
         indices: the sentences, from 0.
     """
 
@@ -35,12 +35,12 @@ class LengthBucket:
 def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
     """Cut a test set by the length of its references.
 
-    References, because they are the same text for every model whatever its subwords.
+    References are used because they are the same for all models and do not depend on subwords.
 
     Args:
         references: the raw reference translations; words are separated by white space.
-        count: how many buckets, of about as many sentences each; fewer where many sentences have one
-            length, or the test set is small.
+        count: the number of buckets, which have about the same number of sentences. There are fewer if
+            many sentences have one length or the test set is small.
 
     Returns:
         The buckets, the shortest sentences first. Sentences of one length are all in one bucket.
@@ -57,7 +57,7 @@ def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[Len
         lengths.append(length)
         members += by_length[length]
         left -= len(by_length[length])
-        # What would be left over for a last bucket that is too small goes into this one.
+        # If the remaining sentences would make a bucket that is too small, they go into this one.
         if (len(members) >= least and left >= least / 2) or not left:
             buckets.append(LengthBucket(lengths[0], lengths[-1], sorted(members)))
             lengths, members = [], []
@@ -105,7 +105,7 @@ def plot_lengths(report: Report, path: Path) -> None:
 
 
 def plot_curves(report: Report, path: Path) -> bool:
-    """Draw perplexity, and BLEU where training had it, on the validation set; a line for each run.
+    """Draw perplexity and, if training computed it, BLEU on the validation set; a line for each run.
 
     Returns:
         Whether there was anything to draw; if not, no file is written.
@@ -147,7 +147,7 @@ def _curve(run: Any, name: str) -> list[tuple[int, float]]:
 
 
 def _style(number: int, points: int = 0) -> dict[str, Any]:
-    """Tell lines apart by colour and marker, for those who see no colours too."""
+    """Return a colour and a marker, so that lines also differ for readers who do not see colours."""
     return {
         "color": f"C{number % 10}",
         "marker": _MARKERS[number % len(_MARKERS)],

@@ -17,7 +17,7 @@ class ReferenceText:
     Attributes:
         subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
         lines: the translations, raw.
-        sources: the sentences, raw; None where no file of them was named.
+        sources: the raw sentences; None if no file with them is given.
     """
 
     subset: str
@@ -31,13 +31,13 @@ def read_references(
     """Read the test sets that the arguments name.
 
     Args:
-        references: ``[SUBSET=]FILE``, the reference translations of a test set each.
-        subset: the test set's name in fairseq, for a FILE without one.
-        sources: ``[SUBSET=]FILE``, the sentences of such test sets.
+        references: ``[SUBSET=]FILE`` for each test set, its reference translations.
+        subset: the test set's name in fairseq, for a FILE without ``SUBSET=``.
+        sources: ``[SUBSET=]FILE``, the sentences of test sets.
 
     Raises:
-        UserError: a file is missing or empty, two are of one test set, or a source has no reference of as
-            many lines.
+        UserError: a file is missing or empty, two files have one test set, or a source has no reference
+            with the same number of lines.
     """
     read_sources = _read_texts(sources, subset, "sources")
     found = []
@@ -50,7 +50,7 @@ def read_references(
         found.append(ReferenceText(name, lines, source))
     if read_sources:
         raise UserError(
-            f"--source names the test set '{min(read_sources)}', and --reference does not"
+            f"--source names the test set '{min(read_sources)}', but --reference does not"
         )
     return found
 
@@ -59,14 +59,14 @@ def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, l
     """Read ``[SUBSET=]FILE`` arguments; lines by test set, in order."""
     found: dict[str, list[str]] = {}
     for argument in arguments:
-        # A file with '=' in its name is no SUBSET=FILE.
+        # The '=' may be part of a file's name.
         name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
         lines = list(read_lines(Path(file)))
         if not lines:
             raise UserError(f"{file} is empty")
         if (name or subset) in found:
             raise UserError(
-                f"two {kind} are of the test set '{name or subset}': name them, such as "
+                f"two {kind} have the test set '{name or subset}': name them, such as "
                 "--reference test=FILE --reference test1=FILE"
             )
         found[name or subset] = lines

@@ -17,7 +17,7 @@ class RowTitle:
 
     Attributes:
         title: its name in the table.
-        paper: the paper's number, as it is to be printed; None if the paper has none.
+        paper: the paper's number, as it should be printed; None if the paper does not have one.
     """
 
     title: str
@@ -33,18 +33,18 @@ def read_row_file(path: Path) -> dict[str, RowTitle]:
         ngram_k2: {title: PhraseTransformer k=2, paper: 34.61}
 
     Args:
-        path: YAML, a mapping of rows (names of run folders) in the table's order; a row may also be its
-            title alone.
+        path: YAML, a mapping of rows (names of run folders) in the table's order; a row's value may also
+            be only its title.
 
     Returns:
         The rows by name, in the file's order. The paper's number keeps its digits: 20.90 stays 20.90.
 
     Raises:
-        UserError: the file is missing, no YAML, or has something else in it.
+        UserError: the file is missing, is not YAML, or has other content.
     """
     text = "\n".join(read_lines(path))
     try:
-        # Without types: numbers stay as they are written.
+        # Read all values as strings, so that numbers keep their digits.
         rows = yaml.load(text, Loader=yaml.BaseLoader)
         names = [key.value for key, _ in yaml.compose(text, Loader=yaml.BaseLoader).value]
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:

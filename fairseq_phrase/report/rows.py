@@ -1,4 +1,4 @@
-"""The rows of a report: runs, their scores, and how they compare with the baseline's."""
+"""The rows of a report: runs, their scores, and comparisons with the baseline."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Row:
     """A row of the table.
 
     Attributes:
-        name: its name, that of the run folder.
-        title: how it is shown.
+        name: its name, which is the run folder's name.
+        title: its title in the table.
         paper: the paper's number.
         runs: its runs, by seed.
         left_out: runs that are not finished.
         scores: for each run and each test set, in order, the scores by metric.
-        by_seeds: BLEU against the baseline, over seeds; None for the baseline, without a test, and with
-            fewer than two seeds.
-        by_sentences: by metric, runs against the baseline's of the same seeds; empty for the baseline and
-            without a test.
+        by_seeds: the comparison of BLEU with the baseline over seeds; None for the baseline, without a
+            test, and with fewer than two seeds.
+        by_sentences: by metric, the comparison of runs with the baseline's runs of the same seeds; empty
+            for the baseline and without a test.
         contrastive: for each run, its contrastive accuracies by phenomenon; empty without minimal pairs.
     """
 
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def absent(self) -> bool:
-        """Whether it has no runs at all: only the file of rows names it."""
+        """Whether it has no runs: only the file of rows lists it."""
         return not self.runs and not self.left_out
 
     def run_scores(self, metric: str, test_set: int | None = None) -> list[float]:
@@ -51,7 +51,7 @@ class Row:
 
         Args:
             metric: its name.
-            test_set: which one, from 0; None for the mean over all.
+            test_set: index of the test set, from 0; None for the mean over all.
         """
         chosen = slice(None) if test_set is None else slice(test_set, test_set + 1)
         return [statistics.fmean(one[metric] for one in run[chosen]) for run in self.scores]
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def hardware(self) -> str | None:
-        """What it was trained on, ``1 x NVIDIA H200`` or ``CPU``; None without training logs."""
+        """The training hardware, ``1 x NVIDIA H200`` or ``CPU``; None without training logs."""
         kinds = {
             f"{run.training.devices} x {run.training.gpu}" if run.training.gpu else "CPU"
             for run in self.runs
@@ -91,18 +91,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """A table and what is written under it.
+    """A table and its notes.
 
     Attributes:
-        caption: its title, with a word of warning if runs were left out or rows are absent.
-        rows: in order; those that only the file of rows names, too.
+        caption: its title, with a warning if runs were left out or rows have no runs.
+        rows: the rows in order, including those that only the file of rows lists.
         baseline: the baseline's row; None without one.
         metrics: names of the metrics, in order.
         texts: the test sets and their reference translations.
-        tokenizer: BLEU's, by sacrebleu's name.
-        signatures: sacrebleu's, by metric.
-        left_out: what was left out, and why, a line each; not empty only in a partial report.
-        notes: what a reader must know, a paragraph each.
+        tokenizer: sacrebleu's name of BLEU's tokenizer.
+        signatures: sacrebleu's signatures, by metric.
+        left_out: for each run that was left out, a line with the reason; empty unless the report is
+            partial.
+        notes: the paragraphs below the table.
         pairs: the minimal pairs of the contrastive accuracies; empty without them.
     """
 
@@ -124,12 +125,12 @@ class Report:
 
     @property
     def references(self) -> list[str]:
-        """The references of all test sets, one after the other, as :attr:`Run.hypotheses` are."""
+        """The concatenated references of all test sets, in the order of :attr:`Run.hypotheses`."""
         return [line for text in self.texts for line in text.lines]
 
     @property
     def sources(self) -> list[str] | None:
-        """The raw sentences of all test sets, one after the other; None if one was not named."""
+        """The concatenated raw sentences of all test sets; None if a test set has no source file."""
         if any(text.sources is None for text in self.texts):
             return None
         return [line for text in self.texts for line in text.sources or ()]

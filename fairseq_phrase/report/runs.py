@@ -1,4 +1,4 @@
-"""Run directories: finding them, and telling what is wrong with them."""
+"""Run directories: finding, reading and checking them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOGS = ("train.log", "hydra_train.log")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run lies, ``ROW/seedN`` or ``ROW``.
+    """The folder of a run, ``ROW/seedN`` or ``ROW``.
 
     Attributes:
         row: the row of the table that it belongs to.
         seed: the N of its folder ``seedN``; None if the row has one run.
         path: the folder.
-        output: its translations, where the file itself was named; None to look for it in the folder.
+        output: the file with its translations if it was named; None to search for it in the folder.
     """
 
     row: str
@@ -41,11 +41,11 @@ class Run:
 
     Attributes:
         row: the row of the table that it belongs to.
-        seed: fairseq's ``--seed``; None where nothing says it.
+        seed: fairseq's ``--seed``; None if it is unknown.
         path: its folder.
-        training: what its training log says.
+        training: the content of its training log.
         generations: its translations by test set, in order.
-        parsed_speed: sentences per second from raw text, parsing included; None where not measured.
+        parsed_speed: sentences per second from raw text, including parsing; None if not measured.
     """
 
     row: str
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def hypotheses(self) -> list[str]:
-        """Its translations of all test sets, one after the other."""
+        """The concatenated translations of all test sets."""
         return [line for one in self.generations.values() for line in one.hypotheses]
 
     @property
     def sources(self) -> list[str]:
-        """The sentences of all test sets, one after the other, as fairseq knows them."""
+        """The concatenated sentences of all test sets, as fairseq printed them."""
         return [line for one in self.generations.values() for line in one.sources]
 
 
@@ -75,17 +75,17 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
     """Find the run folders that the arguments name.
 
     Args:
-        arguments: ``[NAME=]PATH``, where PATH is a run, a row with a run in each folder ``seedN``, a
-            folder of such rows, or the file that ``fairseq-generate`` printed. A folder is a run if it
-            has a ``train.log``, a ``hydra_train.log`` or a ``generate*.txt``, or if its name is
-            ``seedN``; others are passed over.
+        arguments: ``[NAME=]PATH``. PATH is a run, a row with a run in each folder ``seedN``, a folder of
+            rows, or a file with the output of ``fairseq-generate``. A folder is a run if it has a
+            ``train.log``, a ``hydra_train.log`` or a ``generate*.txt``, or if its name is ``seedN``.
+            Other folders are ignored.
 
     Raises:
         UserError: a folder is missing or has no runs, or two rows have the same name.
     """
     found: list[RunFolder] = []
     for argument in arguments:
-        # A folder with '=' in its name is no NAME=DIR.
+        # The '=' may be part of a folder's name.
         name, _, folder = (
             ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
         )
@@ -151,7 +151,7 @@ def _run_folder(path: Path) -> RunFolder:
 
 
 def _check_names(runs: Sequence[RunFolder]) -> None:
-    """Refuse two rows of one name.
+    """Check that no two rows have one name.
 
     Raises:
         UserError: two runs have one row and seed, or one row and different folders.
@@ -172,15 +172,15 @@ def read_run(folder: RunFolder, texts: Sequence[ReferenceText], needs_training: 
     """Read a finished run.
 
     Args:
-        folder: where it lies.
+        folder: its folder.
         texts: the test sets. ``generate-SUBSET.txt`` is the translation of one, or ``generate.txt`` in a
             run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
             translation of the first one's raw text.
         needs_training: whether a finished training log must be there.
 
     Raises:
-        UserError: the run is not finished, is of another test set or reference, or its folder's name says
-            another seed than its log.
+        UserError: the run is not finished, belongs to another test set or reference, or its folder's name
+            has another seed than its log.
     """
     training = _read_training(folder, needs_training)
     generations = {text.subset: _read_translation(folder, text, len(texts)) for text in texts}
@@ -204,9 +204,9 @@ def _read_training(folder: RunFolder, needs_training: bool) -> TrainingLog:
         return TrainingLog()
     training = read_training_log(log)
     if needs_training and not training.finished:
-        raise UserError(f"{log} is of a training that {_state_of(training)}")
+        raise UserError(f"{log}: the training {_state_of(training)}")
     if None not in (folder.seed, training.seed) and folder.seed != training.seed:
-        raise UserError(f"{log} is of a training with --seed {training.seed}")
+        raise UserError(f"{log}: the training has --seed {training.seed}")
     return training
 
 
@@ -230,15 +230,15 @@ def _first_of(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _state_of(training: TrainingLog) -> str:
-    """Say what became of an unfinished training."""
+    """Describe the state of an unfinished training."""
     where = f"after {training.updates} updates" if training.updates else "before its first update"
     if training.failure is not None:
         return f"failed {where}: {training.failure}"
-    return f"is still going on, or was stopped {where} ('done training' is missing)"
+    return f"is still running, or was stopped {where} ('done training' is missing)"
 
 
 def check_alike(runs: Sequence[Run]) -> None:
-    """Refuse runs that no table can compare.
+    """Check that the runs can be compared in a table.
 
     Raises:
         UserError: two runs of a row are models of different sizes.

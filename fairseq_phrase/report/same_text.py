@@ -1,4 +1,4 @@
-"""Whether two texts are the same test set, however they were tokenized."""
+"""Checks that two texts are the same test set; their tokenization may differ."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.generation import Generation
 
-# Lines agree if they share so many of their pairs of letters, and texts if so many of the lines
-# do: what fairseq printed may hold unknown words, or escapes of a tokenizer.
+# Lines agree if they share this part of their pairs of letters. Texts agree if this part of their lines
+# agrees. The threshold is below 1 because fairseq may print unknown words or escapes of a tokenizer.
 _COMMON_PAIRS = 0.5
 _COMMON_LINES = 0.8
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
 
 
 def check_same_test_set(path: Path, generation: Generation, references: Sequence[str]) -> None:
-    """Refuse translations of another test set, or a reference of another.
+    """Check that translations and references belong to one test set.
 
     Args:
-        path: where the translations are from, for the message.
-        generation: the translations, with fairseq's own references if it printed any.
-        references: the raw references that they are to be scored against.
+        path: the file with the translations, for the message.
+        generation: the translations, with fairseq's references if it printed them.
+        references: the raw references for the scores.
 
     Raises:
-        UserError: the numbers of lines differ, or fairseq's references are of another text.
+        UserError: the numbers of lines differ, or fairseq's references are another text.
     """
     count = len(generation.hypotheses)
     if count != len(references):
         raise UserError(
-            f"{path} has {count} translations and the reference {len(references)} lines: they are not "
-            "of the same test set"
+            f"{path} has {count} translations and the reference {len(references)} lines: they do "
+            "not belong to the same test set"
         )
     place = different_line(generation.targets, references)
     if place is not None:
@@ -45,10 +45,10 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
 
 
 def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
-    """Refuse translations of different sources.
+    """Check that all translations have the same sources.
 
     Args:
-        outputs: where translations are from, and what they are.
+        outputs: translations and their files.
 
     Raises:
         UserError: two of them have different sources.
@@ -58,7 +58,7 @@ def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
         place = different_line(first.sources, generation.sources)
         if place is not None:
             raise UserError(
-                f"{first_path} and {path} are of different test sets: sentence {place} is "
+                f"{first_path} and {path} have different test sets: sentence {place} is "
                 f"'{_cut(first.sources[place])}' and '{_cut(generation.sources[place])}'"
             )
 
@@ -68,7 +68,7 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
 
     Args:
         lines: a text.
-        others: another of as many lines; a line that is empty in either is passed over.
+        others: another text with the same number of lines; lines that are empty in either are ignored.
 
     Returns:
         The first line that differs, from 0, if the texts are not the same; None if they are.
@@ -85,7 +85,7 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
 
 
 def lines_agree(line: str, other: str) -> bool:
-    """Tell whether two lines are mostly of the same letters in the same order."""
+    """Tell whether two lines have mostly the same letters in the same order."""
     first, second = _letters(line), _letters(other)
     if first == second:
         return True

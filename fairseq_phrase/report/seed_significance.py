@@ -27,13 +27,13 @@ _CHUNK = 500  # resamples whose sentences are in memory at a time
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """How the mean over a row's seeds differs from the baseline's.
+    """The comparison of a row's mean over seeds with the baseline's.
 
     Attributes:
         difference: mean of the row minus mean of the baseline.
         low: lower end of the 95% interval.
         high: upper end.
-        p: two-sided p-value, of this comparison alone.
+        p: two-sided p-value of this comparison, not corrected.
         p_holm: p-value after Holm's correction over the table's rows.
     """
 
@@ -53,7 +53,7 @@ def resample_sentences(
         runs: for each run, its sufficient statistics in each test set. Shape of each:
             (sentences, statistics).
         scores: the metric, from sums (resamples, statistics) to scores (resamples,).
-        resamples: how many.
+        resamples: number of resamples.
 
     Returns:
         The mean over the test sets. Shape: (runs, resamples).
@@ -76,14 +76,15 @@ def compare_seeds(
 ) -> SeedComparison | None:
     """Test the difference of two means over seeds by a two-level bootstrap.
 
-    Each resample draws sentences (jointly for all runs; done already in what is given) and seeds (of
-    each row by itself). Of n seeds, n - 1 are drawn with replacement (Rao and Wu, 1988): with n, the
-    bootstrap's variance of a mean is too small by (n - 1) / n, which is half of it for two seeds.
+    Each resample draws sentences (jointly for all runs; the arguments are already resampled) and seeds
+    (for each row separately). Of n seeds, n - 1 are drawn with replacement (Rao and Wu, 1988). If n were
+    drawn, the bootstrap's variance of a mean would be too small by the factor (n - 1) / n, which is one
+    half for two seeds.
 
-    The resamples give the standard error of the difference; the interval and p follow from Student's t,
-    with the degrees of freedom of Welch and Satterthwaite. Percentiles of the resamples would not do:
-    of two or three seeds they know no tails, and reject a true null in far more than 5% of the cases
-    (``benchmarks/null_trials.py`` measures both).
+    The resamples give the standard error of the difference. The interval and p are computed with
+    Student's t and the degrees of freedom of Welch and Satterthwaite. Percentiles of the resamples cannot
+    be used: with two or three seeds they have no tails, and reject a true null hypothesis in far more
+    than 5% of the cases (``benchmarks/null_trials.py`` measures both).
 
     Args:
         system: scores of the row's runs. Shape: (seeds,).
@@ -118,13 +119,13 @@ def _resample_seeds(rng: np.random.Generator, scores: NDArray[np.float64]) -> ND
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for being several, by Holm's step-down method.
+    """Correct p-values for multiple comparisons by Holm's step-down method.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
 
     Args:
-        p_values: of the comparisons, in any order.
+        p_values: the p-values of the comparisons, in any order.
 
     Returns:
         The corrected p-values, in the same order.
@@ -138,13 +139,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def pooled_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """Return the standard deviation over seeds that all rows share.
+    """Return the standard deviation over seeds, pooled over all rows.
 
     Args:
         rows: the scores of each row's runs.
 
     Returns:
-        The root of the mean variance, each row's weighted by its seeds less one; None where no row has
+        The root of the mean variance; a row's weight is its number of seeds minus one. None if no row has
         two seeds.
     """
     several = [np.array(row) for row in rows if len(row) > 1]
@@ -159,8 +160,8 @@ def smallest_difference(spread: float, seeds: int, baseline_seeds: int) -> float
 
     Args:
         spread: the standard deviation over seeds, of both rows.
-        seeds: of the row.
-        baseline_seeds: of the baseline.
+        seeds: number of the row's seeds.
+        baseline_seeds: number of the baseline's seeds.
 
     Returns:
         The difference that a two-sided t-test at 5% shows in 80% of the cases; None if either row has

@@ -1,4 +1,4 @@
-"""Paired tests over the sentences of a test set: would two trained models differ on other sentences?"""
+"""Paired tests over a test set's sentences: whether two trained models would differ on others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Scores = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def random_seed() -> int | None:
-    """Return sacrebleu's own seed, so that its tests and these draw alike; None for a random one."""
+    """Return sacrebleu's seed, so that its tests and these draw the same numbers; None for random."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     return None if seed.lower() == "none" else int(seed)
 
@@ -40,26 +40,27 @@ def sentence_p_value(
     """Test the difference of two translations of the same sentences, two-sided.
 
     Approximate randomization exchanges the two translations of each sentence with probability 1/2 and
-    counts how often the scores differ at least as much as they did. It draws as sacrebleu does and gives
-    sacrebleu's p, with one exception: sacrebleu does not count a trial whose difference is equal, so
-    translations that differ in one sentence alone are significant there, and not here.
+    counts how often the scores then differ at least as much as the measured ones. It draws the same
+    numbers as sacrebleu and gives sacrebleu's p, with one exception: sacrebleu does not count a trial
+    whose difference is equal. So translations that differ in only one sentence are significant there, but
+    not here.
 
-    The bootstrap draws sentences with replacement and counts how often the difference is at least as
-    far from the measured one as that is from zero. sacrebleu's bootstrap (and Moses') subtracts the mean
-    of the *absolute* differences instead, which is close to a one-sided test:
-    ``benchmarks/null_trials.py``.
+    The bootstrap draws sentences with replacement. It counts how often the difference is at least as far
+    from the measured difference as the measured difference is from zero. sacrebleu's bootstrap (and
+    Moses') subtracts the mean of the *absolute* differences instead, which is close to a one-sided test
+    (``benchmarks/null_trials.py``).
 
     Args:
         system: a translation's sufficient statistics in each test set. Shape of each:
             (sentences, statistics).
-        baseline: the other's. Shapes: those of ``system``.
+        baseline: the statistics of the other translation, with the same shapes.
         scores: the metric, from sums (trials, statistics) to scores (trials,). The mean over the test
             sets is tested.
         test: ``ar`` or ``bs``.
         trials: exchanges or resamples; 0 for the default of 10,000.
 
     Returns:
-        The p-value; 1 where both have the same score.
+        The p-value; 1 if both have the same score.
     """
     trials = trials or TRIALS
     rng = np.random.default_rng(random_seed())
@@ -79,7 +80,7 @@ def _exchange(
     rng: np.random.Generator, ours: Statistics, theirs: Statistics, scores: Scores, trials: int
 ) -> NDArray[np.float64]:
     """Return how scores differ after random exchanges; (sentences, statistics) twice -> (trials,)."""
-    # All at once, because sacrebleu does: booleans that are drawn in parts are others.
+    # Draw all booleans at once, as sacrebleu does. Drawn in parts, they would differ.
     kept = rng.integers(2, size=(trials, len(ours)), dtype=bool)
     total = (ours + theirs).sum(0)
     parts = []
@@ -118,11 +119,11 @@ def sentence_weights(
 
 @dataclass(frozen=True)
 class SentenceComparison:
-    """How a row's runs differ from the baseline's in one metric, each pair of runs of one seed by itself.
+    """The comparison of a row's runs with the baseline's in one metric, separately for each seed.
 
-    The test asks whether the difference of *these two* trainings would show on other sentences. Its
-    p-values are not pooled: with the sentences of several seeds in one test set, each sentence would
-    count several times as if independent. What other trainings would show is another test's
+    The test asks whether *these two* trained models would also differ on other sentences. The p-values of
+    seeds are not pooled: if the sentences of several seeds were one test set, each sentence would count
+    several times, as if independent. The test over seeds asks whether other trainings would differ
     (:mod:`fairseq_phrase.report.seed_significance`).
 
     Attributes:
@@ -139,10 +140,10 @@ class SentenceComparison:
 
 
 def summarize(metric: str, pairs: Sequence[tuple[float, float]]) -> SentenceComparison | None:
-    """Put the tests of a row's seeds together.
+    """Combine the tests of a row's seeds.
 
     Args:
-        metric: its name, which says whether more is better.
+        metric: its name, which determines whether higher is better.
         pairs: p-value and difference, row minus baseline, of each seed.
 
     Returns:

@@ -11,11 +11,11 @@ from fairseq_phrase.report.contrastive import accuracy_cells
 from fairseq_phrase.report.metrics import TESTED
 from fairseq_phrase.report.rows import Report, Row
 
-NONE = "-"  # what is shown where there is no number
+NONE = "-"  # shown instead of a missing number
 
 
 def table_cells(report: Report) -> list[list[str]]:
-    """Lay a report out in cells, the heading first; columns without any number are left out."""
+    """Return the cells of a report's table, the heading first, without columns that have no number."""
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("model", lambda row: row.title),
         ("paper", lambda row: row.paper or NONE),
@@ -65,7 +65,7 @@ CONTRASTIVE_NOTE = (
 
 
 def contrastive_cells(report: Report) -> list[list[str]]:
-    """Lay contrastive accuracies out in cells, the heading first; empty without minimal pairs."""
+    """Return the cells of contrastive accuracies, the heading first; empty without minimal pairs."""
     if not report.pairs:
         return []
     rows = [row for row in report.shown if row.runs]
@@ -137,10 +137,10 @@ def _left_out(report: Report) -> list[str]:
 
 
 def rows_csv(report: Report) -> str:
-    """Write a report's rows as CSV, a line each, numbers in full.
+    """Write a report's rows as CSV, one line for each row, without rounding.
 
     ``left_out`` counts the runs that are missing from a row's numbers. Rows without runs are listed, too,
-    so that this file also tells what it lacks.
+    so that the file shows which rows are missing.
     """
     records = []
     for row in report.rows:
@@ -171,7 +171,7 @@ def rows_csv(report: Report) -> str:
 
 
 def runs_csv(report: Report) -> str:
-    """Write a report's runs as CSV, a line each, numbers in full."""
+    """Write a report's runs as CSV, one line for each run, without rounding."""
     records = []
     for row in report.rows:
         for number, run in enumerate(row.runs):

@@ -1,4 +1,4 @@
-"""What ``fairseq-train`` and ``fairseq-hydra-train`` wrote into their logs."""
+"""The logs of ``fairseq-train`` and ``fairseq-hydra-train``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LogLine(NamedTuple):
     """A line of a log.
 
     Attributes:
-        time: when it was written; None where the format does not say.
-        logger: who wrote it, such as ``fairseq_cli.train`` or ``train_inner``.
+        time: when it was written; None if the format has no time.
+        logger: the logger's name, such as ``fairseq_cli.train`` or ``train_inner``.
         text: the message.
     """
 
@@ -51,7 +51,7 @@ class Validation(NamedTuple):
         update: the number of updates before it.
         loss: the criterion's, in fairseq's base 2.
         ppl: perplexity of subwords.
-        bleu: fairseq's BLEU, where training had ``--eval-bleu``.
+        bleu: fairseq's BLEU, if training had ``--eval-bleu``.
     """
 
     update: int
@@ -65,17 +65,17 @@ class TrainingLog:
     """A training, which may have been stopped and resumed.
 
     Attributes:
-        parameters: the model's.
+        parameters: the model's number of parameters.
         seed: fairseq's ``--seed``.
         updates: the last one that was logged.
         words_per_second: median of fairseq's ``wps`` over the training: target subwords per second,
             over all devices.
-        seconds: how long its processes ran, all sessions and validations included. fairseq's own ``wall``
-            is not used: it starts from 0 at each resumption.
-        devices: processes, each with a GPU if there were any.
+        seconds: how long its processes ran, including all sessions and validations. fairseq's ``wall`` is
+            not used, because it starts from 0 at each resumption.
+        devices: number of processes; each has a GPU if GPUs were used.
         gpu: the GPUs' name; None if it trained on CPUs.
-        finished: whether the last session ended as it should.
-        failure: the exception it ended with.
+        finished: whether the last session finished normally.
+        failure: the exception that ended it.
         validations: of the first validation set, by update.
     """
 
@@ -92,12 +92,12 @@ class TrainingLog:
 
     @property
     def hours(self) -> float | None:
-        """Device hours: the time it ran times its devices, each whole even where others shared it."""
+        """Device hours: the running time times the number of devices; shared devices count fully."""
         return None if self.seconds is None else self.seconds / 3600 * self.devices
 
 
 def log_line(line: str) -> LogLine | None:
-    """Take a line of a log apart; None if it is no line of a log, such as a part of a traceback."""
+    """Split a line of a log; None for another line, such as a part of a traceback."""
     line = line.rsplit("\r", 1)[-1]  # a progress bar may be before it
     for pattern in _LINES:
         if match := pattern.fullmatch(line):
@@ -136,11 +136,11 @@ def statistics_of(logger: str, text: str) -> dict[str, float]:
 def read_training_log(path: Path) -> TrainingLog:
     """Read a log of ``fairseq-train``, in any of its formats, of one session or of several in a row.
 
-    A session that starts anew, where no checkpoint was, forgets those before it. One that resumes
-    forgets what came after the checkpoint that it goes on from, but not the time it took.
+    A session that starts without a checkpoint discards the sessions before it. A session that resumes
+    from a checkpoint discards what came after the checkpoint, but the time still counts.
 
     Args:
-        path: the log, or where it was before it went into an archive of logs.
+        path: the log; for an archived log, its path before.
 
     Raises:
         UserError: it is missing or not text.
@@ -152,10 +152,10 @@ def read_training_log(path: Path) -> TrainingLog:
 
 
 def _is_of_session(logger: str) -> bool:
-    """Tell whether lines of a logger come after the configuration only.
+    """Tell whether a logger writes only after the configuration.
 
-    Others, of modules that are imported and of torch.distributed, also come before it, and would be taken
-    for the end of the session before.
+    Other loggers (of imported modules and of torch.distributed) also write before it. Their lines would
+    be mistaken for the end of the previous session.
     """
     return "." not in logger or logger in (
         "fairseq_cli.train", "fairseq.trainer", "fairseq.checkpoint_utils"
@@ -163,7 +163,7 @@ def _is_of_session(logger: str) -> bool:
 
 
 class _Reader:
-    """Follows a log line by line."""
+    """Reads a log line by line."""
 
     def __init__(self) -> None:
         self.log = TrainingLog()
@@ -240,7 +240,7 @@ class _Reader:
             )
 
     def result(self) -> TrainingLog:
-        # With a progress bar on a terminal, fairseq logs whole epochs alone.
+        # With a progress bar on a terminal, fairseq logs only whole epochs.
         speeds = self._speeds["train_inner"] or self._speeds["train"]
         self.log.words_per_second = statistics.median(speeds) if speeds else None
         if any(self._spans):

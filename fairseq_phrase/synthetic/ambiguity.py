@@ -12,8 +12,8 @@ from fairseq_phrase.synthetic.rules import RULES
 def other_readings(utterance: Utterance) -> Iterator[Utterance]:
     """Meanings that differ in the attachment of one prepositional phrase.
 
-    Whether such a meaning really has the same words is for the caller to see: only where the phrase
-    stands right behind the noun does it.
+    The caller must check whether a meaning really has the same words. It does only if the phrase directly
+    follows the noun.
     """
     for event in _reattached(utterance.first):
         yield replace(utterance, first=event)

@@ -51,8 +51,8 @@ def generate(
 ) -> Iterator[ParallelSentence]:
     """Generate parallel sentences.
 
-    No source text occurs twice, except that the two readings of an ambiguous one (same words, other
-    tree, other translation) may stand right after each other.
+    No source text occurs twice, except that an ambiguous one may have two readings (same words, other
+    tree, other translation), which follow each other directly.
 
     Args:
         size: number of sentence pairs.
@@ -65,19 +65,19 @@ def generate(
 
     Raises:
         UserError: an unknown language, or the same one twice.
-        GrammarExhaustedError: the grammar does not yield so many distinct sentences.
+        GrammarExhaustedError: the grammar does not have this number of distinct sentences.
     """
     groups = distinct_groups(seed, source_lang, target_lang, max_words, lexicon)
     yield from take(groups, size)
 
 
 def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[ParallelSentence]:
-    """The next ``size`` sentences; the rest of a group that is too many is dropped.
+    """Return the next ``size`` sentences; sentences of the last group beyond ``size`` are dropped.
 
-    So whoever takes several splits from the same groups never gets a source text in two of them.
+    So a source text is never in two splits that are taken from the same groups.
 
     Raises:
-        GrammarExhaustedError: there are not so many.
+        GrammarExhaustedError: there are fewer sentences.
     """
     count = 0
     while count < size:

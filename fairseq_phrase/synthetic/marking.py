@@ -1,7 +1,7 @@
-"""What German case and agreement show about who does what to whom.
+"""Whether German case and agreement show which noun phrase is the subject and which the object.
 
-Where they show nothing, the grammar keeps to the order subject before object and draws no relative
-clause, because neither a reader nor a tree without relation labels could tell the readings apart.
+If they do not, the grammar puts the subject before the object and draws no relative clause, because
+neither a reader nor a tree without relation labels could distinguish the readings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def shows_case(entity: Entity | None) -> bool:
 
 
 def has_marked_object(event: Event) -> bool:
-    """Whether the object may stand first and still be known as the object."""
+    """Whether the object is recognizable as the object if it comes first."""
     if event.object is None or event.extraposed:
         return False
     return shows_case(event.object) or shows_case(event.subject)

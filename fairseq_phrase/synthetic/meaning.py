@@ -23,7 +23,7 @@ class Oblique:
     Attributes:
         kind: a key of ``german.PREPOSITIONS``: place, tool, company, source, goal.
         entity: the noun phrase in it.
-        late: in a clause with an object, whether it stands after the object in German.
+        late: in a clause with an object, whether it comes after the object in German.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Event:
         subject: None where a relative pronoun or an infinitive leaves it out.
         modal: German and English modal verb (kann, can) or None.
         object, recipient, goal, oblique, adverb, predicate, question_word: what else takes part.
-        gap: what a relative pronoun stands for: ``subject`` or ``object``.
+        gap: the role of the relative pronoun: ``subject`` or ``object``.
         antecedent: the noun that it refers to.
         passive: whether the object is made the subject; the doer is the ``agent``.
         extraposed: whether German puts the object's relative clause behind the verb.

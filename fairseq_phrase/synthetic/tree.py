@@ -64,7 +64,7 @@ class Child(NamedTuple):
     Attributes:
         relation: its dependency relation, or ``head``.
         node: the word or phrase.
-        of: the word it depends on, when that is not the head of the phrase it stands in.
+        of: the word it depends on, if that is not the head of the phrase that contains it.
     """
 
     relation: str
@@ -101,7 +101,7 @@ def phrase(label: str, *children: Child | tuple[str, Node] | None) -> Phrase:
     return Phrase(label, present)
 
 
-# Relation of what stands in determiner position, by its tag; "det" where nothing is said.
+# The relation of a word in determiner position, by its tag; "det" for other tags.
 DETERMINER_RELATIONS = {
     "PPOSAT": "det:poss",
     "PRP$": "nmod:poss",

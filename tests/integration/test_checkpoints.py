@@ -73,7 +73,9 @@ def test_a_file_that_is_no_checkpoint_is_named_in_one_message(
             main([*arguments, str(data_directory), "--path", str(path)])
         assert ended.value.code == 2
         message = capsys.readouterr().err
-        assert f"{path} is no fairseq checkpoint" in message or f"{path} was not loaded" in message
+        assert (
+            f"{path} is not a fairseq checkpoint" in message or f"{path} was not loaded" in message
+        )
         assert len(message.splitlines()) == 1
 
 

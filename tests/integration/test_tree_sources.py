@@ -186,7 +186,7 @@ def test_what_would_still_tell_of_the_parse_is_refused(data_directory, field, na
 
 def test_constituents_alone_are_refused_under_a_control(data_directory):
     task = make_task(data_directory, tree_source="random")
-    with pytest.raises(UserError, match="--tree-source random makes dependency heads alone"):
+    with pytest.raises(UserError, match="--tree-source random makes only dependency heads"):
         task.require_parses(["words", "spans"])
 
 

@@ -49,7 +49,7 @@ def test_a_missing_or_damaged_checkpoint_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.pt is not there"):
         average_checkpoints([tmp_path / "none.pt"], tmp_path / "average.pt")
     (tmp_path / "cut.pt").write_bytes(save(tmp_path / "a.pt", 1.0).read_bytes()[:500])
-    with pytest.raises(UserError, match=r"cut\.pt is no fairseq checkpoint"):
+    with pytest.raises(UserError, match=r"cut\.pt is not a fairseq checkpoint"):
         average_checkpoints([tmp_path / "cut.pt"], tmp_path / "average.pt")
 
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_that_could_run_code_is_refused_in_one_line(tmp_path, capsy
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
     path = tmp_path / "junk.pt"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"junk\.pt is no fairseq checkpoint"):
+    with pytest.raises(UserError, match=r"junk\.pt is not a fairseq checkpoint"):
         average_checkpoints([path], tmp_path / "average.pt")
 
 

@@ -183,7 +183,7 @@ def test_every_byte_of_every_file_is_looked_at(directory, capsys):
     ("arguments", "expected"),
     [
         (["--lang", "fr"], r"syntax\.fr\.json is missing"),
-        (["--split", "trian"], r"knows no split trian, only valid\.de-en"),
+        (["--split", "trian"], r"has no split trian, only valid\.de-en"),
         (["--line", "101"], "has lines 1 to 100, not 101"),
         (["--line", "1", "--out", "trees.png"], r"must be \.svg or \.html"),
         (["--check", "--line", "1"], "--check draws nothing"),
@@ -199,7 +199,7 @@ def test_arguments_that_cannot_be_met_are_explained(directory, capsys, arguments
 
 
 def test_a_folder_without_parses_is_named(tmp_path, capsys):
-    assert "holds no parses (no syntax.LANG.json)" in failure(capsys, tmp_path)
+    assert "has no parses (no syntax.LANG.json)" in failure(capsys, tmp_path)
     assert "is not a folder" in failure(capsys, tmp_path / "nowhere")
 
 

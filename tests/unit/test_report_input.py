@@ -46,10 +46,7 @@ def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys)
     cut_training(table)
     said = refusal(table, capsys)
     assert "1 run cannot be reported:" in said
-    assert (
-        "seed2/train.log is of a training that is still going on, or was stopped after 20 updates"
-        in said
-    )
+    assert "seed2/train.log: the training is still running, or was stopped after 20 updates" in said
     assert "--partial" in said
     text = report(table, "--partial", "--baseline", "baseline", "--trials", "50")
     assert text.startswith("**PARTIAL TABLE: Results**\n\nLeft out:\n\n- ")
@@ -113,7 +110,7 @@ def test_another_test_set_is_refused(table, capsys):
     write_generation(path, REFERENCES[:59], SOURCES, REFERENCES)
     assert "has 59 translations and the reference 60 lines" in refusal(table, capsys)
     write_generation(path, REFERENCES, [f"Etwas anderes, {i}" for i in range(60)], REFERENCES)
-    assert "are of different test sets: sentence 0 is" in refusal(table, capsys)
+    assert "have different test sets: sentence 0 is" in refusal(table, capsys)
     write_generation(path, REFERENCES, SOURCES, REFERENCES, subset="valid")
     assert "is the translation of 'valid', not of 'test'" in refusal(table, capsys)
 
@@ -200,7 +197,7 @@ def test_a_wrong_file_of_rows_is_refused(table, capsys, text, message):
 def test_a_log_of_another_seed_or_size_is_refused(table, capsys):
     log = table / "runs" / "k2" / "seed2" / "train.log"
     log.write_text(log.read_text().replace("'seed': 2", "'seed': 1"))
-    assert "is of a training with --seed 1" in refusal(table, capsys)
+    assert "the training has --seed 1" in refusal(table, capsys)
     log.write_text(log.read_text().replace("'seed': 1", "'seed': 2").replace("1,705,216", "99"))
     assert "row 'k2' mixes two models" in refusal(table, capsys)
 
@@ -221,7 +218,7 @@ def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
 def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
     reference = str(table / "test.en")
     said = refusal(table, capsys, "--reference", reference)
-    assert "two references are of the test set 'test'" in said
+    assert "two references have the test set 'test'" in said
     said = refusal(table, capsys, "--reference", f"test1={reference}")
     assert "has no translations: no generate-test1.txt" in said
 

@@ -111,7 +111,7 @@ def test_nothing_to_measure_is_an_error(dictionary):
     for given in ([], [samples(dictionary, [Tree(1, [], [-1])])]):
         with pytest.raises(UserError, match="no sentence has constituents"):
             nonterminal_shares(model, given)
-    with pytest.raises(UserError, match="no tree Transformer"):
+    with pytest.raises(UserError, match="not a tree Transformer"):
         nonterminal_shares(build_phrase_transformer(dictionary), [samples(dictionary, FOREST)])
 
 
@@ -196,7 +196,7 @@ def test_layers_and_models_that_are_not_there_are_refused(dictionary):
     inputs = batch(dictionary, [FOREST[0]])
     with pytest.raises(UserError, match="layers 1 to 2, not 3"):
         drawn(build(dictionary), dictionary, inputs, layer=3)
-    with pytest.raises(UserError, match="no tree Transformer"):
+    with pytest.raises(UserError, match="not a tree Transformer"):
         drawn(build_phrase_transformer(dictionary), dictionary, inputs)
 
 
