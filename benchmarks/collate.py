@@ -1,13 +1,13 @@
-"""Time to make a batch with parses against fairseq's own dataset without.
+"""Time to make a batch with parses, compared with fairseq's dataset without parses.
 
-The same batches are made in turns by fairseq's LanguagePairDataset and by SyntaxDataset, with the
-words of subwords and with words and heads:
+fairseq's LanguagePairDataset and SyntaxDataset make the same batches in turns. SyntaxDataset does so with
+the words of subwords, and with words and heads. Measured are:
 
-- ``loaded``: what a data loader's worker does: fetch the samples and collate them,
-- ``collated``: the collater alone.
+- ``loaded``: the work of a data loader's worker, which fetches the samples and collates them,
+- ``collated``: only the collater.
 
-The table shows the medians of the paired ratios; the target is at most 10 % more (1.10). On a
-machine that others use too, set OMP_NUM_THREADS=1.
+The table shows the medians of the paired ratios. The target is at most 10 % more (1.10). On a machine
+that others use, too, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/collate.py DATA --max-tokens 4096

@@ -1,18 +1,18 @@
-"""Sentences per second of beam search with our models against fairseq's own transformer.
+"""Sentences per second of beam search with our models, compared with fairseq's Transformer.
 
-All models have the same sizes, random weights, and translate the same sentences in turns, so that a
-machine that slows down slows them all. With random weights no hypothesis ends by itself: all have
---target-length tokens, and so every model takes the same number of steps. The table shows medians over
-the batches:
+All models have the same sizes and random weights. They translate the same sentences in turns, so that a
+slowdown of the machine affects all of them. With random weights no hypothesis ends early: all have
+--target-length tokens, so every model takes the same number of steps. The table shows medians over the
+batches:
 
-- ``sentences/s``: of beam search from subwords and, where the model needs them, parses,
+- ``sentences/s``: of beam search from subwords and, if the model needs them, parses,
 - ``measured``: sentences per second divided by the transformer's, the median of the paired ratios,
 - ``parsing, ms``: cutting a batch of raw lines into words and subwords and, for models that need trees,
   parsing them, on one thread, as fairseq-interactive does with ``--tokenizer syntax --bpe syntax``,
-- ``with parsing``: sentences per second of both together, and divided by the transformer's without any
-  parsing, which the paper's table 1 does (2.48 / 3.23 = 0.77).
+- ``with parsing``: sentences per second of both together, and the ratio to the transformer without
+  parsing, as in the paper's table 1 (2.48 / 3.23 = 0.77).
 
-The last two need raw text (--text) in the source language of DATA, and perhaps a parser (--parser).
+The last two need raw text (--text) in the source language of DATA, and possibly a parser (--parser).
 
 On a machine that others use too, set OMP_NUM_THREADS=1.
 
@@ -48,7 +48,7 @@ Batch = dict[str, Any]
 
 
 def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch]:
-    """Draw batches of sentences, long ones with long ones, as fairseq-generate does."""
+    """Draw batches of sentences of similar length, as fairseq-generate does."""
     batches = models[0].task.get_batch_iterator(
         load_dataset(models, options.subset, options),
         max_sentences=options.batch_size,
@@ -163,7 +163,7 @@ def table(
 
 
 def use_parsers(models: list[Built], options: argparse.Namespace) -> None:
-    """Give raw lines the parser where a model needs trees, and its tokenizer alone where not."""
+    """Parse raw lines for models that need trees; for other models only tokenize them."""
     for built in models:
         needs_tree = built.parses - {"src_words"}
         built.task.cfg.source_parser = options.parser if needs_tree else "none"

@@ -1,19 +1,19 @@
 """Time and peak memory of hierarchical accumulation against its literal dense definition.
 
-Each row is one shape: a layer's accumulation with hierarchical embeddings, forward and then forward
-and backward, once as the module computes it and once as the paper writes it down: a grid of vectors
-for every nonterminal and leaf, with embeddings added, averaged upward and summed over leaves. Both
-get the same values and parameters, and the run stops unless they agree.
+Each row is one shape: a layer's accumulation with hierarchical embeddings, measured forward, and forward
+and backward. It is computed once by the module and once by the paper's definition: a grid of vectors for
+every nonterminal and leaf, with embeddings added, averaged upward and summed over leaves. Both get the
+same values and parameters, and the run stops if they differ.
 
-The two run in turns, and the table shows the median of the pairs' ratios, so that a machine that slows
-down slows both. What depends on the trees alone is made once per batch and shared by all layers and
-heads; it has its own column, and is left out of the others, on both sides.
+The two run in turns, so that a slowdown of the machine affects both. The table shows the median of the
+pairs' ratios. What depends only on the trees is made once per batch and shared by all layers and heads.
+It has its own column and is not included in the others, for both.
 
-The first row is the one to look at: 32 sentences of 50 leaves and 40 nonterminals. The others have
-1,600 leaves in all, and 4 nonterminals for 5 leaves. The definition is left out where a single one of
-its grids would take more than --dense-limit.
+The first row is the most important: 32 sentences of 50 leaves and 40 nonterminals. The others have 1,600
+leaves in total, and 4 nonterminals for 5 leaves. The definition is skipped if one of its grids would take
+more than --dense-limit.
 
-On a machine that others use too, set OMP_NUM_THREADS=1.
+On a machine that others use, too, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/hierarchical_accumulation.py --device cpu --lengths 16 64 --repeats 5

@@ -1,11 +1,12 @@
-"""Kernels that a training step launches, counted on the CPU: on a GPU small batches cost their launches.
+"""The number of kernels that a training step launches.
 
-A dispatch mode counts the operations of forward and backward that reach a device: not the views, which
-change shapes alone, nor the allocation of memory. What an operation does within itself (a fused
-attention, a layer norm) is one launch, as it nearly is on a GPU. Updates by the optimizer are left out:
-they depend on parameters alone.
+On a GPU, launches determine the time of small batches. The number is counted on the CPU. A dispatch mode
+counts the operations of forward and backward that reach a device. Views, which only change shapes, and
+allocations of memory are not counted. A fused operation (attention, layer norm) counts as one launch,
+which is nearly true on a GPU. The optimizer's updates are not counted, because they depend only on the
+parameters.
 
-Columns: launches of the whole step, of the forward pass, of those once a batch (what is made of the
+Columns: launches of the whole step, of the forward pass, of the work once per batch (made from the
 parse), and how many more than fairseq's Transformer.
 
 Examples:

@@ -1,17 +1,16 @@
-"""Time per sentence against length: the tree Transformer's encoder beside a Tree-LSTM.
+"""Time per sentence by length: the tree Transformer's encoder compared with a Tree-LSTM.
 
-Both encode the same sentences with the same trees, which branch to the right three times out of four,
-so that depth grows with length as it does in English; forward and backward, one sentence at a time,
-which is what each costs where its steps can run side by side. The encoder has the paper's size for
-classification (2 layers, 4 heads, d = 64); the Tree-LSTM is a plain child-sum one (Tai et al. 2015) of
-one layer and equal width that computes all nodes of one height together. What each makes of the tree
-beforehand is counted.
+Both encode the same sentences with the same trees. The trees branch to the right three times out of four,
+so that depth grows with length as in English. Measured are forward and backward for one sentence at a
+time. The encoder has the paper's size for classification (2 layers, 4 heads, d = 64). The Tree-LSTM is a
+child-sum Tree-LSTM (Tai et al. 2015) of one layer and the same width; it computes all nodes of one height
+together. The time to prepare the tree is included for both.
 
-The columns of steps say what a machine with enough processors has to do one after the other: the
-encoder's layers, and the Tree-LSTM's levels. On one thread of a CPU time also counts work, which grows
-with length in both.
+The columns of steps give the number of sequential steps on a machine with enough processors: the
+encoder's layers, and the Tree-LSTM's levels. On one CPU thread, the time also depends on the total work,
+which grows with length for both.
 
-On a machine that others use too, set OMP_NUM_THREADS=1.
+On a machine that others use, too, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/length.py --lengths 10 50 200 --plot docs/length.png

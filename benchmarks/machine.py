@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, a description of the machine, clocks that wait, memory."""
+"""Shared code of the benchmarks: options, a description of the machine, timing, and memory."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def peak_memory(run: Callable[[], object], device: torch.device) -> int:
-    """Return the most bytes one call holds at a time beyond what was there before.
+    """Return the peak memory of one call, in bytes, minus the memory before the call.
 
-    On CUDA it is what the caching allocator counts; on a CPU it is the running sum of the allocations
-    and releases the profiler records, which is exact for tensors but does not see scratch space
+    On CUDA the caching allocator counts it. On a CPU it is the running sum of the allocations and
+    releases that the profiler records, which is exact for tensors but does not include scratch space
     inside kernels.
     """
     if device.type == "cuda":

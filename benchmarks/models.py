@@ -1,4 +1,4 @@
-"""The models that benchmarks compare, built from fairseq-train's flags, and sentences for them."""
+"""The models that benchmarks compare, built from flags of fairseq-train, and sentences for them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 
-# Width, feed-forward width, heads, layers; the paper's sizes for Multi30k are those of the base
-# Transformer where it gives them, and so are the presets'.
+# Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, are
+# those of the base Transformer, and so are the presets'.
 SIZES = {
     "tiny": (128, 256, 4, 3),
     "multi30k": (512, 2048, 8, 6),
@@ -37,7 +37,7 @@ SIZES = {
 }
 VOCABULARY = 8000
 
-#: The rows, by name: fairseq's Transformer, which all are compared to, and those of every encoder.
+#: The rows, by name: fairseq's Transformer, the reference, and the rows of every encoder.
 MODELS = {"transformer": ["--arch", "transformer"]} | {
     row: method.flags(row) for method in ENCODERS.values() for row in method.rows
 }
@@ -53,7 +53,7 @@ class Built:
         cfg: all of fairseq's options.
         task: its own task.
         model: on its device and in its precision.
-        parses: the fields of a batch's ``net_input`` that it asked its task for.
+        parses: the fields of a batch's ``net_input`` that it required from its task.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Built:
     parses: set[str] = field(default_factory=set)
 
     def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Leave the parses that the model has not asked for out of a batch."""
+        """Return a batch without the parses that the model does not need."""
         wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
         net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
         return {**sample, "net_input": net_input}

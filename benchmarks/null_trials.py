@@ -1,12 +1,14 @@
-"""Do the report's tests reject a true null in 5% of the cases? Trials on translations that were kept.
+"""Check that the report's tests reject a true null hypothesis in 5% of the cases, on kept translations.
 
     python benchmarks/null_trials.py --reference test_2016_flickr.en.gz
 
 Over sentences: two runs exchange the translations of each sentence at random, so that neither is better.
-Over seeds: rows of simulated trainings, of equal quality. One row has the best run's translations of a
-random half of the sentences and the worst run's of the others, the second row the reverse; each training
-keeps to its row in 4 of 5 sentences. Each training also has a quality of its own: a share of its
-sentences, normally distributed about zero, is the best run's or the worst's.
+
+Over seeds: two rows of simulated trainings have equal quality. The first row prefers the best run's
+translations for a random half of the sentences, and the worst run's for the other half. The second row
+prefers the reverse. Each training follows its row in 4 of 5 sentences. Each training also has its own
+quality: a share of its sentences, normally distributed with mean zero, comes from the best or the worst
+run.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""What attaching syntax to a corpus costs, beside the parser itself.
+"""The cost of adding parses to a corpus, in addition to the parser itself.
 
 Five tables, each of one run (``--tables`` chooses among them):
 
-- ``parsing``: a bare ``nlp.pipe``, the corpus driver in this process, and in two, over the same
-  lines in turns, each from loading the pipeline to the last parse (for the driver: the last shard on
-  disk). Target: the driver at 0.95 of ``nlp.pipe`` or more, two processes at 1.7 of one.
-- ``the rest``: words, subwords, fairseq's binarizer and the store, of a corpus whose parses are
-  finished. Target: 5,000 sentences/s on one core.
+- ``parsing``: ``nlp.pipe`` alone, the corpus driver in this process, and the driver in two processes,
+  in turns over the same lines. The time is from loading the pipeline to the last parse (for the driver:
+  to the last shard on disk). Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
+  processes have 1.7 of the speed of one.
+- ``the rest``: words, subwords, fairseq's binarizer and the store, for a corpus that is already
+  parsed. Target: 5,000 sentences/s on one core.
 - ``loading``: one sentence's parse from disk, and opening a data directory of 4.5 million sentences
   (made up for this). Target: under 20 µs; under a second and 200 MB.
 - ``disk``: bytes per subword. Target: 6 for words, heads, relations and tags; 12 with constituents.
-- ``memory``: the peak memory of the whole command against the size of the corpus, which is ``--text``
-  several times, each time with another word at the end of its lines. Target: no growth beyond
-  SentencePiece's sample.
+- ``memory``: the peak memory of the whole command by the size of the corpus. The corpus repeats
+  ``--text`` several times, each time with another word at the end of its lines. Target: no growth
+  beyond SentencePiece's sample.
 
 Example:
     python benchmarks/parse_corpus.py --text multi30k/train.de --other multi30k/train.en \\

@@ -1,21 +1,21 @@
-"""Time and peak memory of attention within phrases against its plain dense twins.
+"""Time and peak memory of attention within phrases, compared with dense references.
 
 Each row is one shape: the phase-2 attention without its projections, forward and backward, once
-on the path that :func:`choose_path` takes and once on the twin:
+on the path that :func:`choose_path` takes and once by the dense reference (twin):
 
 - ``subset``: one ``scaled_dot_product_attention`` with a boolean N x N mask,
 - ``hadamard``: the dense definition of eq. 5.
 
-The two are run in turns, and the table shows the median of the pairs' time ratios, so that a
-machine that slows down slows both. Masks and lists of pairs are made once per batch and shared by
-all layers; they have their own column, and are left out of the others.
+The two run in turns, so that a slowdown of the machine affects both. The table shows the median of
+the pairs' time ratios. Masks and lists of pairs are made once per batch and shared by all layers.
+They have their own column and are not included in the others.
 
-Peak memory is what one forward and backward allocates beyond its inputs. On CUDA it is what the
-caching allocator counts; on a CPU it is the running sum of the allocations and releases the
-profiler records, which is exact for tensors but does not see scratch space inside kernels.
+Peak memory is the memory that one forward and backward allocates in addition to its inputs. On CUDA
+the caching allocator counts it. On a CPU it is the running sum of the allocations and releases that
+the profiler records, which is exact for tensors but does not include scratch space inside kernels.
 
-On a machine that others use too, set OMP_NUM_THREADS=1. Threads that wait for a busy processor slow
-down code of many small steps several times. Running in turns does not correct this.
+On a machine that others use, too, set OMP_NUM_THREADS=1. Threads that wait for a busy processor slow
+down code of many small steps several times, and running in turns does not correct this.
 
 Example:
     python benchmarks/phrase_attention.py --device cpu --lengths 16 64 512 --repeats 15

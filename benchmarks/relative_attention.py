@@ -1,18 +1,18 @@
-"""Time and peak memory of attention with relative positions against two peers.
+"""Time and peak memory of attention with relative positions, compared with two references.
 
 Each row is one length: attention without its projections, forward and backward, with sequential and
-structural relative positions together (or one kind: --kinds), as a layer of the encoder has them:
+structural relative positions together (or one kind: --kinds), as in a layer of the encoder. References:
 
 - ``naive``: Shaw et al. with the tables' rows gathered into a vector per pair, an (n, n, head width)
   tensor for keys and one for values, per sentence where positions are structural,
 - ``plain``: ``scaled_dot_product_attention`` without positions, as fairseq's Transformer.
 
-All run in turns, and the table shows the medians of the time ratios within a turn, so that a machine
-that slows down slows all. The pairs' table rows are made once per batch and shared by all layers; they
-have their own column, and are left out of the others. Peak memory is what one forward and backward
-allocates beyond its inputs.
+All run in turns, so that a slowdown of the machine affects all. The table shows the medians of the time
+ratios within a turn. The pairs' table rows are made once per batch and shared by all layers. They have
+their own column and are not included in the others. Peak memory is the memory that one forward and
+backward allocates in addition to its inputs.
 
-On a machine that others use too, set OMP_NUM_THREADS=1.
+On a machine that others use, too, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/relative_attention.py --device cpu --lengths 32 256 --repeats 7

@@ -176,7 +176,7 @@ def run(model: Any, criterion: Any, sample: Sample) -> tuple[Tensor, list[Tensor
 
 
 def relative_error(found: Tensor, reference: Tensor, floor: float) -> float:
-    """Return ‖found − reference‖ / ‖reference‖, but for a reference smaller than a floor."""
+    """Return ‖found − reference‖ / max(‖reference‖, floor)."""
     difference = found.detach().cpu().double() - reference
     error = float(difference.norm() / max(float(reference.norm()), floor, 1e-30))
     return error if math.isfinite(error) else math.inf

@@ -101,7 +101,7 @@ def write_readings(corpus: Path) -> None:
     sources = (corpus / "test.de").read_text().splitlines()
     targets = (corpus / "test.en").read_text().splitlines()
     parses = (corpus / "test.de.conllu").read_text().strip().split("\n\n")
-    # The two readings of a sentence are neighbours.
+    # The two readings of a sentence follow each other directly.
     firsts = [n for n in range(len(sources) - 1) if sources[n] == sources[n + 1]]
     pairs = [pair for first in firsts for pair in ((first, first + 1), (first + 1, first))]
     for name, side in (("right", 0), ("wrong", 1)):
@@ -175,7 +175,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--models", nargs="+", default=["4", "7", "6", "9"], help="rows of the paper's table 1"
     )
-    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser.parse_args(arguments)
 
 

@@ -1,23 +1,23 @@
-"""Words per second and memory of a training step of our models against fairseq's own transformer.
+"""Words per second and memory of a training step of our models, compared with fairseq's Transformer.
 
-All models have the same sizes, are built as fairseq-train builds them, and take their steps
+All models have the same sizes and are built as fairseq-train builds them. They take their steps
 (forward, backward, label-smoothed cross entropy, Adam) in turns on the same batches, so that a
-machine that slows down slows them all. The table shows medians over the steps:
+slowdown of the machine affects all of them. The table shows medians over the steps:
 
 - ``words/s``: target tokens per second,
 - ``measured``: words per second divided by the transformer's, the median of the paired ratios,
-- ``predicted``: the same ratio if time were proportional to counted FLOPs, those of the matrix
-  products of forward and backward. Nodes take part in it whether they are padding or not,
+- ``predicted``: the same ratio if time were proportional to the counted FLOPs of the matrix products
+  of forward and backward. Padded nodes count, too,
 - ``measured/predicted``: the share of the possible speed that is reached; 1 or more is as good as
-  the transformer itself,
-- ``MiB``: the most that one step (forward, backward, update) holds at a time beyond parameters and
-  optimizer state, which are there before; and that number divided by the transformer's.
+  the transformer,
+- ``MiB``: the peak memory of one step (forward, backward, update) in addition to parameters and
+  optimizer state; and that number divided by the transformer's.
 
-A model that needs parses gets them with its batches; computing what follows from them is part of its
-step. Without DATA sentences are random words in random trees, of Multi30k's lengths or all of one
-length (--length).
+A model that needs parses gets them with its batches. Computing its structure from them is part of its
+step. Without DATA, sentences are random words in random trees, with Multi30k's lengths or one length
+(--length).
 
-On a machine that others use too, set OMP_NUM_THREADS=1.
+On a machine that others use, too, set OMP_NUM_THREADS=1.
 
 Examples:
     python benchmarks/train_step.py DATA --size multi30k --max-tokens 1024 --steps 9

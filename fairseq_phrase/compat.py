@@ -1,9 +1,9 @@
-"""What depends on fairseq's and torch's versions, in one place.
+"""All code that depends on the versions of fairseq and torch.
 
-torch 2.6 and later load checkpoints with ``weights_only=True``, which admits tensors and registered
-classes alone. fairseq's checkpoints also hold their configuration and meters, made of the plain data
-classes below. They are registered when :mod:`fairseq_phrase.tasks` or :mod:`fairseq_phrase.models` is
-imported, which fairseq does before it loads a checkpoint.
+torch 2.6 and later load checkpoints with ``weights_only=True``, which allows only tensors and registered
+classes. fairseq's checkpoints also contain the configuration and meters, made of the data classes below.
+These classes are registered when :mod:`fairseq_phrase.tasks` or :mod:`fairseq_phrase.models` is imported,
+which fairseq does before it loads a checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairseq_phrase.errors import UserError
 
 
 def make_checkpoints_loadable() -> None:
-    """Register the classes that a fairseq checkpoint holds, none of which runs code when loaded."""
+    """Register the classes in a fairseq checkpoint; none of them runs code when it is loaded."""
     torch.serialization.add_safe_globals(
         [
             argparse.Namespace,
@@ -53,10 +53,10 @@ def make_checkpoints_loadable() -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load what a checkpoint of fairseq holds; of its tensors, only those that are then used.
+    """Load a fairseq checkpoint; only tensors that are used are read from disk.
 
     Raises:
-        UserError: the file is missing, is no checkpoint, or holds what could run code.
+        UserError: the file is missing, is not a checkpoint, or has content that could run code.
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is not there")
@@ -67,25 +67,25 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         if unsafe is None:
             raise UserError(f"{path} is not a fairseq checkpoint") from None
         raise UserError(
-            f"{path} was not loaded: it holds {unsafe[1]}, which fairseq's checkpoints do not hold and "
-            "which could run code"
+            f"{path} was not loaded: it contains {unsafe[1]}, which could run code and is not part of "
+            "fairseq's checkpoints"
         ) from None
-    # What torch raises depends on what the file holds instead: any of a dozen kinds.
+    # torch raises one of many exceptions, depending on the file's content.
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"{path} is not a fairseq checkpoint ({type(error).__name__}: {reason})"
         ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UserError(f"{path} is not a fairseq checkpoint: it holds no model")
+        raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
     return state
 
 
 def print_user_errors_plainly() -> None:
-    """Let a :class:`UserError` end fairseq's commands with its message alone, as it ends ours.
+    """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
 
-    fairseq-train answers any error of loading a checkpoint with one of its own: then ours is what that
-    was raised from. Text that ``fairseq-interactive`` cannot decode is such an error, too.
+    fairseq-train replaces any error of loading a checkpoint by its own error. The original error is then
+    its cause. Text that ``fairseq-interactive`` cannot decode is treated in the same way.
     """
     default = sys.excepthook
 
@@ -110,17 +110,17 @@ def _undecodable_line(error: UnicodeDecodeError, traceback: types.TracebackType)
     for frame, _ in walk_tb(traceback):
         if frame.f_code.co_name == "buffered_read" and "h" in frame.f_locals:
             path = frame.f_locals.get("input", "-")
-            # Text is decoded some lines ahead; those before were all read.
+            # Text is decoded some lines ahead. All lines before them were read.
             number = frame.f_locals["h"].lineno() + 1 + error.object[: error.start].count(b"\n")
             return f"line {number} of {'standard input' if path == '-' else path}"
     return None
 
 
 def use_idle_cores() -> None:
-    """Let torch use as many threads as there are idle cores, unless a user chose their number.
+    """Let torch use one thread for each idle core, unless the user chose the number of threads.
 
-    torch takes all cores. On busy ones the threads of each small operation wait for one another, so that
-    a translation can take forty times as long as on one thread.
+    By default torch uses all cores. On busy cores the threads of each small operation wait for one
+    another, and a translation can take forty times as long as on one thread.
     """
     if _CHOSE_THREADS.intersection(os.environ) or not hasattr(os, "getloadavg"):
         return
@@ -133,15 +133,15 @@ def use_idle_cores() -> None:
 
 
 def quieten_batching() -> None:
-    """Leave out what fairseq says of each batch of raw lines, four lines for one sentence."""
+    """Suppress fairseq's messages for each batch of raw lines, four lines for one sentence."""
     if "LOGLEVEL" not in os.environ:
         logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
 
 
 def quieten() -> None:
-    """Leave out what hydra and fairseq tell their developers when they start.
+    """Suppress messages of hydra and fairseq at the start that are meant for developers.
 
-    ``PYTHONWARNINGS`` or ``python -W`` bring the warnings back, and ``LOGLEVEL`` the configuration.
+    ``PYTHONWARNINGS`` or ``python -W`` restore the warnings, and ``LOGLEVEL`` the configuration.
     """
     if not sys.warnoptions:
         for module in (r"hydra\.", r"torch\.utils\.data\.dataloader"):
@@ -155,10 +155,10 @@ def quieten() -> None:
 
 
 def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
-    """Let a module's ``forward`` ignore the keyword arguments that it does not name.
+    """Make a module's ``forward`` ignore unknown keyword arguments.
 
-    fairseq hands all of a batch's ``net_input`` to every encoder of an ensemble, and its own encoders
-    accept neither parses nor other keywords.
+    fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
+    do not accept parses or other keywords.
     """
     original = module.forward
     names = inspect.signature(original).parameters
@@ -184,7 +184,7 @@ _OMEGACONF_NODES = (
 
 
 def _numpy_reconstruction() -> list:
-    """The functions and types by which NumPy scalars and arrays are restored."""
+    """The functions and types that restore NumPy scalars and arrays."""
     name = "numpy._core.multiarray" if hasattr(np, "_core") else "numpy.core.multiarray"
     core = importlib.import_module(name)
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}

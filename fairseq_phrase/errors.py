@@ -1,4 +1,4 @@
-"""The one kind of error that is meant for the person at the keyboard."""
+"""Errors that are shown to the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class UserError(Exception):
     """Bad input: what is wrong, where, and what to do.
 
-    Commands print the message alone, without a traceback, and exit with status 2.
+    Commands print only the message, without a traceback, and exit with status 2.
     """
 
 

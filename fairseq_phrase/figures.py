@@ -1,4 +1,4 @@
-"""Figures that are drawn to files, without a screen."""
+"""Figures that are drawn into files, without a screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     """Begin a figure.
 
     Args:
-        path: where it will go; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+        path: its file; the suffix (``.png``, ``.svg``, ``.pdf``) is the format.
         size: width and height in inches.
 
     Raises:
@@ -33,6 +33,6 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure to its file, whole, in a folder that is made if need be."""
+    """Write a figure to its file; make the folder if necessary, and never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

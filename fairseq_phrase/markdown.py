@@ -10,7 +10,7 @@ from tabulate import tabulate
 def markdown_table(
     headings: Sequence[str], lines: Sequence[Sequence[str]], texts: int | None = None
 ) -> str:
-    """Lay cells out as a Markdown table.
+    """Format cells as a Markdown table.
 
     >>> print(markdown_table(["model", "BLEU"], [["Transformer", "9.50"]], texts=1))
     | model       |   BLEU |
@@ -19,7 +19,7 @@ def markdown_table(
 
     Args:
         headings: the columns' names.
-        lines: the rows' cells, as they are to be shown; a ``|`` in them is escaped.
+        lines: the rows' cells as text; a ``|`` in them is escaped.
         texts: how many columns, from the left, are texts; the others are numbers, aligned on the right.
             All are texts if None.
 
@@ -27,7 +27,7 @@ def markdown_table(
         The table, without a newline at its end.
     """
     cells = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
-    # Numbers are formatted already: tabulate would read "0.050" as 0.05.
+    # Numbers are already formatted: tabulate would read "0.050" as 0.05.
     numbers = 0 if texts is None else len(headings) - texts
     return tabulate(
         cells[1:], headers=cells[0], tablefmt="github" if texts is None else "pipe",

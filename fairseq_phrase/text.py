@@ -1,4 +1,4 @@
-"""Reading and writing text files line by line, whatever is in them."""
+"""Reading and writing text files line by line, for any characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def find_text(prefix: str, language: str) -> Path:
     """Find ``PREFIX.LANGUAGE`` or ``PREFIX.LANGUAGE.gz``.
 
     Raises:
-        UserError: there is neither.
+        UserError: neither file exists.
     """
     plain = Path(f"{prefix}.{language}")
     for path in (plain, Path(f"{plain}.gz")):
@@ -28,7 +28,7 @@ def find_text(prefix: str, language: str) -> Path:
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yield a text file's lines, without their ends.
 
-    Lines end at ``\n`` alone (after a dropped ``\r``): U+2028 and its like stay inside a line. A
+    Lines end only at ``\n``; a ``\r`` before it is dropped. Characters like U+2028 do not end a line. A
     byte order mark is dropped.
 
     Args:

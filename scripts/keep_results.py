@@ -53,7 +53,7 @@ def keep(table: Path, folder: Path) -> None:
     reports = sorted(table.glob("report*/report.md")) + sorted(table.glob("*/report*/report.md"))
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:
-        sys.exit(f"{table} has no report of runs: run the table's script to its end first")
+        sys.exit(f"{table} has no report of runs: let the table's script finish first")
     for pattern in _KEPT:
         for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
             for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
@@ -138,7 +138,7 @@ def main() -> None:
     if not args.table.is_dir():
         sys.exit(f"{args.table}: no such folder")
     if args.results.exists() and not (args.results / "settings").is_file():
-        sys.exit(f"{args.results} holds something else than a table's results; name another folder")
+        sys.exit(f"{args.results} has other files than a table's results; name another folder")
     args.results.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
     try:

@@ -106,7 +106,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
         index: the sentence, from 0.
 
     Raises:
-        UserError: there is no such subset or sentence.
+        UserError: the subset or the sentence does not exist.
     """
     language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
     if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
@@ -126,7 +126,7 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
         max_tokens: the largest number of tokens in a batch, as fairseq counts them.
 
     Raises:
-        UserError: there is no such subset, or it has no targets.
+        UserError: the subset does not exist, or has no targets.
     """
     dataset = _loaded(task, subset)
     if dataset.tgt is None:
@@ -144,7 +144,7 @@ def _loaded(task: Any, subset: str) -> Any:
     """Load a split.
 
     Raises:
-        UserError: there is no such subset.
+        UserError: the subset does not exist.
     """
     try:
         task.load_dataset(subset)

@@ -46,7 +46,7 @@ def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | No
         return source, 1
     groups = source.view(-1, together)
     chosen = groups[:, 0]
-    # Whether the rows of each sentence stand together, and whether no sentence moves.
+    # Whether the rows of each sentence are adjacent, and whether no sentence moves.
     answers = [(groups == groups[:, :1]).all()]
     if len(chosen) == sentences:
         answers.append((chosen == torch.arange(sentences, device=chosen.device)).all())

@@ -193,7 +193,7 @@ def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
     """Check that a test over seeds is possible.
 
     Raises:
-        UserError: there is no baseline, or a row has fewer than two seeds.
+        UserError: the baseline is missing, or a row has fewer than two seeds.
     """
     if baseline is None:
         raise UserError("--test seeds compares rows with a baseline: name one with --baseline ROW")

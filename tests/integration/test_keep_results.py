@@ -109,9 +109,7 @@ def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     script("keep_results", table, kept)
     assert not (kept / "stale").exists()
     (kept / "settings").unlink()
-    assert "holds something else than a table's results" in script(
-        "keep_results", table, kept, expect=1
-    )
+    assert "has other files than a table's results" in script("keep_results", table, kept, expect=1)
     assert (kept / "README.md").is_file()
     assert [path.name for path in tmp_path.glob(".results-*")] == []
 

@@ -111,7 +111,7 @@ def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
 
 def test_a_checkpoint_without_a_model_is_named(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(UserError, match="holds no model"):
+    with pytest.raises(UserError, match="it has no model"):
         average_checkpoints([tmp_path / "list.pt"], tmp_path / "average.pt")
 
 

@@ -228,4 +228,4 @@ def test_a_source_of_another_length_or_test_set_is_refused(table, capsys):
     said = refusal(table, capsys, "--source", str(table / "test.de"))
     assert "the source of the test set 'test' has 2 lines, its reference 60" in said
     said = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
-    assert "--source names the test set 'test1', and --reference does not" in said
+    assert "--source names the test set 'test1', but --reference does not" in said

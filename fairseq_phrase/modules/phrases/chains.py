@@ -50,7 +50,7 @@ def dependency_chains(
         The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
 
     Raises:
-        ValueError: if the heads are no trees over the sentence's words.
+        ValueError: if the heads are not trees over the sentence's words.
     """
     max_words = heads.size(1)
     counts = _count_tokens(words, max_words)

@@ -28,7 +28,7 @@ def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip:
     Args:
         query: the first token of each attending node, and how many it has.
             Shape of each: any, int64
-        key: likewise of the nodes attended to. Their shapes broadcast.
+        key: the same for the nodes attended to. The shapes broadcast.
         clip: largest o; larger ones count as this one.
 
     Returns:

@@ -152,7 +152,7 @@ class TreePositions:
         """Count the edges between every two words. Shape: (batch, words, words), int64.
 
         It works level by level, as :meth:`fairseq_phrase.syntax.dependency.DependencyTree.distances`
-        does, but for all trees at once.
+        does, for all trees at once.
         """
         batch, num_words = self.heads.shape
         depths = self.word_depths.view(-1)

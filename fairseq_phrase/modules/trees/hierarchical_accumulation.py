@@ -76,7 +76,7 @@ class HierarchicalAccumulation(nn.Module):
         leaf_weight: a linear layer from X to w; its row k is u of head k.
             Shape: (heads, leaf width), and (heads,) for the bias if there is one.
         vertical: row v - 1 is the embedding of v. Shape: (max_vertical, head width / 2).
-        horizontal: likewise. Shape: (max_horizontal, head width / 2).
+        horizontal: row h - 1 is the embedding of h. Shape: (max_horizontal, head width / 2).
 
     Raises:
         ValueError: the head width is odd or no integer, a size is not positive, or the convention is
