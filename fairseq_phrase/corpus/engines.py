@@ -1,8 +1,8 @@
 """Who parses: this process, processes of this machine, or the actors of a Ray cluster.
 
 Every engine takes jobs, which are numbered lists of lines, and gives back each job's parses as the
-bytes of a shard, in any order. What is in a shard does not depend on the engine. Imports no fairseq
-and no torch, so that workers start quickly.
+bytes of a shard, in any order. What is in a shard does not depend on the engine. This process gives back
+the parses themselves, too. Imports no fairseq and no torch, so that workers start quickly.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from fairseq_phrase.corpus.parse_shards import to_bytes
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
 ENGINES = ("processes", "ray")
 _JOBS_PER_WORKER = 2  # in work or waiting for it
@@ -51,11 +51,13 @@ class Done(NamedTuple):
         shard: its parses, as bytes.
         problem: the line's number in the text, from 1, and what is wrong with it, of the first line
             without a parse.
+        parses: the same parses as objects, if this process made them.
     """
 
     job: Job
     shard: bytes
     problem: tuple[int, str] | None
+    parses: Sequence[Parse] = ()
 
 
 @dataclass(frozen=True)
@@ -72,44 +74,62 @@ class EngineOptions:
     workers: int = 1
     ray_address: str | None = None
 
+    @property
+    def is_this_process(self) -> bool:
+        """Whether this process does all jobs, one after the other."""
+        return self.name == "processes" and self.workers == 1
 
-def run_jobs(jobs: Iterable[Job], parsing: ParsingOptions, engine: EngineOptions) -> Iterator[Done]:
-    """Parse all jobs, in any order.
+
+def run_jobs(
+    jobs: Iterable[Job],
+    parsing: ParsingOptions,
+    engine: EngineOptions,
+    pipeline: ParsingPipeline | None = None,
+) -> Iterator[Done]:
+    """Parse all jobs, in any order; in this process in theirs, and with the parses as objects.
 
     Args:
         jobs: what to parse; read as needed.
         parsing: how.
         engine: by whom.
+        pipeline: the parser of this process, if it has one already.
 
     Raises:
         UserError: the parser or the engine cannot be used, or workers died over one job.
     """
     if engine.name == "ray":
         yield from _on_ray(iter(jobs), parsing, engine)
-    elif engine.workers > 1:
-        yield from _in_processes(iter(jobs), parsing, engine.workers)
+    elif engine.is_this_process:
+        pipeline = pipeline or ParsingPipeline(parsing)
+        for job in jobs:
+            parses = pipeline.parse(job.lines)
+            yield _done(job, parses)._replace(parses=parses)
     else:
-        yield from map(Worker(parsing), jobs)
+        yield from _in_processes(iter(jobs), parsing, engine.workers)
+
+
+def _done(job: Job, parses: Sequence[Parse]) -> Done:
+    """Return a job's parses as bytes, and what is wrong with the first of them."""
+    problem = next(
+        (
+            (job.first_line + index, parse.reason)
+            for index, parse in enumerate(parses)
+            if isinstance(parse, Unparsed)
+        ),
+        None,
+    )
+    return Done(job, to_bytes(parses), problem)
 
 
 class Worker:
-    """A parser that does jobs. Loaded once per process."""
+    """A parser of another process that does jobs. Loaded once per process."""
 
     def __init__(self, parsing: ParsingOptions):
         self._pipeline = ParsingPipeline(parsing)
 
     def __call__(self, job: Job) -> Done:
         """Do a job."""
-        parses = self._pipeline.parse(job.lines)
-        problem = next(
-            (
-                (job.first_line + index, parse.reason)
-                for index, parse in enumerate(parses)
-                if isinstance(parse, Unparsed)
-            ),
-            None,
-        )
-        return Done(job, to_bytes(parses), problem)
+        return _done(job, self._pipeline.parse(job.lines))
 
 
 # Processes of this machine

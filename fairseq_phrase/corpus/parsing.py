@@ -1,8 +1,11 @@
-"""Parse a corpus: a stream of lines through an engine into shards, and out of them in order.
+"""Parse a corpus: a stream of lines through an engine, and their parses in order.
 
-A shard is written when it is finished, whole or not at all, so that a run that is stopped goes on
-from the last one. Shards have a fixed number of lines, so that they do not depend on the number of
-workers, and memory does not grow with the text.
+Parses are kept in shards until the run has finished. A shard is written when its lines are parsed, whole
+or not at all, so that a run that is stopped goes on from the last one. Shards have a fixed number of
+lines, so that they do not depend on the number of workers, and memory does not grow with the text.
+
+What this process parses is handed on as it is; shards are read only if an earlier run or another process
+made them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from fairseq_phrase.corpus.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.corpus.engines import Done, EngineOptions, Job, run_jobs
 from fairseq_phrase.corpus.parse_shards import ShardFolder
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
@@ -59,6 +62,9 @@ def parse_corpus(
 ) -> Iterator[Parse]:
     """Parse a text, as far as that was not done before, and read its parses.
 
+    Where this process parses, it does so as the parses are asked for. Where others do, all is parsed
+    before this returns.
+
     Args:
         corpus: the text.
         lines: its lines.
@@ -79,45 +85,78 @@ def parse_corpus(
         return pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
     if pipeline.parser.is_instant:
         return itertools.chain.from_iterable(map(pipeline.parse, _chunks(lines, SHARD_LINES)))
+    workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
+    engine = EngineOptions(engine.name, workers, engine.ray_address)
+    shards = _shards_of(corpus, pipeline, folder)
+    count = -(-corpus.lines // SHARD_LINES)
+    if engine.is_this_process:
+        # The progress of what asks for the parses is this one's, too.
+        jobs = _unfinished(lines, shards)
+        finished = run_jobs(jobs, pipeline.options, engine, pipeline)
+        return _in_order(_kept(finished, corpus, shards, on_error), shards, count)
+    with tqdm(
+        desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05
+    ) as progress:
+        jobs = _unfinished(lines, shards, progress)
+        for done in _kept(run_jobs(jobs, pipeline.options, engine), corpus, shards, on_error):
+            progress.update(len(done.job.lines))
+    return _in_order((), shards, count)
+
+
+def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
+    """Open the folder of a text's shards."""
     key = {
         "text": corpus.fingerprint,
         "parsing": repr(pipeline.options),
         "parser": pipeline.parser.version,
         "lines": str(SHARD_LINES),
     }
-    shards = ShardFolder(folder / corpus.name, key)
-    _finish(corpus, lines, pipeline, shards, engine, on_error)
-    count = -(-corpus.lines // SHARD_LINES)
-    return itertools.chain.from_iterable(map(shards.read, range(count)))
+    return ShardFolder(folder / corpus.name, key)
 
 
-def _finish(
-    corpus: Corpus,
-    lines: Iterable[str],
-    pipeline: ParsingPipeline,
-    shards: ShardFolder,
-    engine: EngineOptions,
-    on_error: str,
-) -> None:
-    """Parse all that has no shard yet."""
-    progress = tqdm(desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05)
+def _unfinished(
+    lines: Iterable[str], shards: ShardFolder, progress: tqdm | None = None
+) -> Iterator[Job]:
+    """Yield the lines that have no shard yet."""
+    for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
+        if not shards.holds(number, chunk):
+            yield Job(number, 1 + number * SHARD_LINES, chunk)
+        elif progress is not None:
+            progress.initial += len(chunk)  # so that the speed is that of this run
+            progress.update(len(chunk))
 
-    def unfinished() -> Iterator[Job]:
-        for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
-            if shards.holds(number, chunk):
-                progress.initial += len(chunk)  # so that the speed is that of this run
-                progress.update(len(chunk))
-            else:
-                yield Job(number, 1 + number * SHARD_LINES, chunk)
 
-    workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
-    some = EngineOptions(engine.name, workers, engine.ray_address)
-    with progress:
-        for done in run_jobs(unfinished(), pipeline.options, some):
-            shards.write(done.job.number, done.job.lines, done.shard)
-            progress.update(len(done.job.lines))
-            if done.problem is not None and on_error == "stop":
-                raise unparsed_error(corpus, *done.problem)
+def _kept(
+    finished: Iterable[Done], corpus: Corpus, shards: ShardFolder, on_error: str
+) -> Iterator[Done]:
+    """Write the shards of jobs.
+
+    Raises:
+        UserError: a line has no parse, and that is to stop the run.
+    """
+    for done in finished:
+        shards.write(done.job.number, done.job.lines, done.shard)
+        if done.problem is not None and on_error == "stop":
+            raise unparsed_error(corpus, *done.problem)
+        yield done
+
+
+def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Parse]:
+    """Yield all parses.
+
+    Args:
+        finished: jobs that this process does when they are asked for, by their numbers.
+        shards: all other parses.
+        count: the number of jobs and shards together.
+    """
+    following = 0
+    for done in finished:
+        for number in range(following, done.job.number):
+            yield from shards.read(number)
+        yield from done.parses
+        following = done.job.number + 1
+    for number in range(following, count):
+        yield from shards.read(number)
 
 
 def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:

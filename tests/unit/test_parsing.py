@@ -1,4 +1,4 @@
-"""Lines without a parse: the run stops, leaves them out or gives them flat trees."""
+"""Parses on their way to those who ask for them, and lines that have none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import random
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.corpus import parsing
+from fairseq_phrase.corpus.engines import EngineOptions
+from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 
@@ -61,3 +67,56 @@ def test_lines_without_a_parse_get_flat_trees_and_are_counted(treebank, capsys):
     whole_words = [span for span in store[1]["spans"].tolist() if span[1] - span[0] > 1]
     assert [span[:2] for span in whole_words] == [[0, 4]]
     assert Manifest.load(out, "de").splits["train.de-en"].unparsed_flat == 2
+
+
+# Parses of this process and of shards
+
+
+class Slow(LineParser):
+    """Words at white space, in shards as the parses of slow parsers are."""
+
+    version, fields = "slow 1", ("words",)
+
+    def parse(self, lines):
+        return WhitespaceParser().parse(lines)
+
+
+LINES = [f"line {number}" for number in range(400)]
+
+
+@pytest.fixture
+def parsed(monkeypatch, tmp_path):
+    """Parses 400 lines in shards of 150."""
+    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Slow())
+    monkeypatch.setattr(parsing, "SHARD_LINES", 150)
+
+    def start():
+        corpus = parsing.Corpus("train.de", tmp_path / "train.de", len(LINES), "key")
+        pipeline = ParsingPipeline(ParsingOptions("slow"))
+        return parsing.parse_corpus(corpus, LINES, pipeline, tmp_path, EngineOptions(), "stop")
+
+    return start
+
+
+def test_what_this_process_parses_is_not_read_from_shards(parsed, monkeypatch):
+    monkeypatch.setattr(ShardFolder, "read", None)
+    assert [" ".join(parse.words) for parse in parsed()] == LINES
+
+
+def test_this_process_parses_when_it_is_asked_for_parses(parsed, tmp_path):
+    parses, shards = parsed(), [0]
+    for number, _ in enumerate(parses, start=1):
+        if number in (1, 150, 151, 400):
+            shards.append(len(list(tmp_path.rglob("*.jsonl"))))
+    assert shards == [0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_finished_shards_come_between_those_that_are_parsed_now(parsed, tmp_path, lost):
+    assert len(list(parsed())) == 400
+    shards = sorted(tmp_path.rglob("*.jsonl"))
+    assert len(shards) == 3
+    for number in lost:
+        shards[number].unlink()
+    assert [" ".join(parse.words) for parse in parsed()] == LINES
+    assert sorted(tmp_path.rglob("*.jsonl")) == shards
