@@ -20,9 +20,10 @@ from fairseq_phrase.cli.arguments import (
 from fairseq_phrase.corpus.parsing import ON_ERROR
 from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 if TYPE_CHECKING:
-    from fairseq_phrase.corpus.attach import AttachedSplit
+    from fairseq_phrase.corpus.options import SplitCounts
 
 # Text that is already binarized keeps all its lines, so no line can be skipped.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
@@ -86,21 +87,24 @@ def _body(argv: Sequence[str] | None) -> None:
         raise UserError(f"--lang {language} is neither the source language nor the target language")
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
-    from fairseq_phrase.corpus.attach import AttachOptions, attach
-    from fairseq_phrase.corpus.options import splits_of
+    from fairseq_phrase.corpus.attach import attach
+    from fairseq_phrase.corpus.options import Options, splits_of
 
+    parser, constituents = args.pop("parser"), args.pop("constituents")
+    tokenized = args["bpe"] == "subword_nmt"
     attached = attach(
-        AttachOptions(
+        Options(
             directory=directory,
-            language=language,
             splits=dict(splits_of(*prefixes)),
+            parsing={language: ParsingOptions(parser, constituents, tokenized)},
+            is_cut=True,
             bpe_model=bpe_model,
             engine=engine,
             **args,
         )
     )
-    for split in attached.splits:
-        print(f"{split.name}: {_report(split, language)}")
+    for name, counts in attached.splits.items():
+        print(f"{name}: {_report(counts, language)}")
     for name, labels in attached.unknown_labels.items():
         print(f"{name} that other splits do not have, unknown here: {', '.join(labels)}")
     if attached.without_parses:
@@ -108,16 +112,16 @@ def _body(argv: Sequence[str] | None) -> None:
     print(f"added parses of {language} to {directory}")
 
 
-def _report(split: AttachedSplit, language: str) -> str:
+def _report(counts: SplitCounts, language: str) -> str:
     """Summarize a split's result in one line."""
     said = [
-        f"{split.corpus.lines} sentences",
-        f"{split.words} words and {split.subwords} subwords of {language}",
+        f"{counts.kept} sentences",
+        f"{counts.words[language]} words and {counts.subwords[language]} subwords of {language}",
     ]
-    if split.swallowed:
-        said.append(f"{split.swallowed} words left out, whose subwords are another word's too")
-    if split.flat:
-        said.append(f"{split.flat} flat trees for lines without a parse")
+    if swallowed := counts.swallowed[language]:
+        said.append(f"{swallowed} words left out, whose subwords are another word's too")
+    if flat := counts.flat[language]:
+        said.append(f"{flat} flat trees for lines without a parse")
     return "; ".join(said)
 
 

@@ -133,10 +133,17 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.corpus.preprocess import preprocess
 
     splits = dict(splits_of(*prefixes))
-    options = Options(splits=splits, parsing=parsing, bpe_model=bpe_model, engine=engine, **args)
+    options = Options(
+        directory=args.pop("destdir"),
+        splits=splits,
+        parsing=parsing,
+        bpe_model=bpe_model,
+        engine=engine,
+        **args,
+    )
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
-    print(f"wrote {options.destdir}")
+    print(f"wrote {options.directory}")
 
 
 def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
@@ -177,11 +184,9 @@ def report(options: Options, counts: SplitCounts) -> str:
     """Summarize a split's result in one line."""
     said = [f"{counts.kept} sentence pairs"]
     for language in options.parsing:
-        said.append(
-            f"{counts.words.get(language, 0)} words and {counts.subwords.get(language, 0)} subwords "
-            f"of {language}"
-        )
-        if counts.flat.get(language):
+        words, subwords = counts.words[language], counts.subwords[language]
+        said.append(f"{words} words and {subwords} subwords of {language}")
+        if counts.flat[language]:
             said.append(
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )

@@ -1,18 +1,27 @@
-"""One language of a split on its way: lines in; subwords as text and parses as arrays out."""
+"""One language of a split on its way: lines in; subwords as text and parses as arrays out.
+
+A side is raw text, which is cut into subwords here (:class:`RawSide`), or text of subwords that fairseq
+has binarized already (:class:`CutSide`). The two differ in nothing but this.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_phrase.corpus.encoding import encode_sentence
+from fairseq_phrase.corpus.binarized import subwords_of_lines
+from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
+from fairseq_phrase.corpus.segmented_text import CutLine
 from fairseq_phrase.corpus.segmenters import Segmenter
-from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers import FileParser, Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.text import read_lines
@@ -25,52 +34,145 @@ class SideLine(NamedTuple):
         pieces: its subwords.
         encoded: its subwords and parse; None where the language is not parsed.
         problem: why it has no parse (it then has flat trees); None if all is well.
+        swallowed: how many of its parse's words no subword is left for, because it straddles words.
     """
 
     pieces: Sequence[str]
     encoded: EncodedSentence | None = None
     problem: str | None = None
+    swallowed: int = 0
 
 
-class Side:
+class Side(ABC):
     """One language of a split.
 
     Args:
         language: the language.
         corpus: its text.
         pipeline: its parser; None if it is not parsed.
-        prefix: the files' common path, ``DIR/train.de-en.de``.
+        prefix: the common path of the files that are made, ``DIR/train.de-en.de``.
+
+    Attributes:
+        pieces_path: where the subwords go, to be binarized; None if they are binarized already.
+        subwords: how often each subword was written there.
+        checksums: fingerprints of the files that the manifest vouches for, by file name.
     """
+
+    pieces_path: Path | None = None
 
     def __init__(
         self, language: str, corpus: Corpus, pipeline: ParsingPipeline | None, prefix: Path
     ):
         self.language, self.corpus, self.pipeline, self.prefix = language, corpus, pipeline, prefix
-        self.pieces_path = prefix.with_name(prefix.name + ".pieces")
-        self._parses: Iterator[Parse] | None = None
+        self.subwords: Counter[str] = Counter()
+        self.checksums: dict[str, str] = {}
+        self._parses: Iterator[Parse] = iter(())
+        self._written: ParseWriter | None = None
 
     def parse(self, folder: Path, engine: EngineOptions, on_error: str) -> None:
         """Parse the text, if it is to be parsed (:func:`parse_corpus`)."""
         if self.pipeline is not None:
-            lines = read_lines(self.corpus.path)
-            self._parses = parse_corpus(self.corpus, lines, self.pipeline, folder, engine, on_error)
+            self._parses = parse_corpus(
+                self.corpus, self._text(), self.pipeline, folder, engine, on_error
+            )
 
-    def lines(self, segmenter: Segmenter) -> Iterator[SideLine]:
-        """Cut all lines into subwords, after :meth:`parse`."""
-        if self.pipeline is None or self._parses is None:
-            for line in read_lines(self.corpus.path):
-                yield SideLine(segmenter.line_pieces(line))
+    @abstractmethod
+    def _text(self) -> Iterator[str]:
+        """Yield the lines as a parser sees them."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[SideLine]:
+        """Yield all lines as subwords with their parse, after :meth:`parse`."""
+
+    def writer(self, labels: dict[str, LabelTable]) -> SideWriter:
+        """Open the files for what is kept.
+
+        Args:
+            labels: the label tables, shared by all splits and languages.
+        """
+        if self.pipeline is not None:
+            self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
+        return SideWriter(self, self._written)
+
+    def finish(self) -> None:
+        """Write the files of the parses, when all labels are known."""
+        if self._written is not None:
+            self.vouch_for(self._written.finish())
+
+    def vouch_for(self, paths: Sequence[Path]) -> None:
+        """Take files' fingerprints for the manifest."""
+        self.checksums |= {path.name: fingerprint(path) for path in paths}
+
+
+class RawSide(Side):
+    """Raw text. Words come first: each is cut into subwords on its own.
+
+    Args:
+        segmenter: cuts words, and lines of a language that is not parsed.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        corpus: Corpus,
+        pipeline: ParsingPipeline | None,
+        prefix: Path,
+        segmenter: Segmenter,
+    ):
+        super().__init__(language, corpus, pipeline, prefix)
+        self.pieces_path: Path = prefix.with_name(prefix.name + ".pieces")
+        self._segmenter = segmenter
+
+    def _text(self) -> Iterator[str]:
+        return read_lines(self.corpus.path)
+
+    def lines(self) -> Iterator[SideLine]:
+        """Yield all lines, cut into subwords, with their parse, after :meth:`parse`."""
+        if self.pipeline is None:
+            for line in self._text():
+                yield SideLine(self._segmenter.line_pieces(line))
             return
         for parse in self._parses:
             problem = None
             if isinstance(parse, Unparsed):
                 problem, parse = parse.reason, self.pipeline.flat(parse)
-            encoded = encode_sentence(parse, segmenter)
+            encoded = encode_sentence(parse, self._segmenter)
             yield SideLine(encoded.pieces, encoded, problem)
 
-    def writer(self, labels: dict[str, LabelTable]) -> SideWriter:
-        """Open the files for what is kept."""
-        return SideWriter(self, labels)
+
+class CutSide(Side):
+    """Text of subwords. The parser's words are found in what they spell.
+
+    Args:
+        bpe: what cut the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
+    """
+
+    def __init__(
+        self, language: str, corpus: Corpus, pipeline: ParsingPipeline, prefix: Path, bpe: str
+    ):
+        super().__init__(language, corpus, pipeline, prefix)
+        self._pipeline = pipeline
+        if bpe == "sentencepiece":
+            self._spell = CutLine.of_sentencepiece
+        else:
+            # The pipeline unescapes words for a parser itself; files hold unescaped words.
+            unescape = isinstance(pipeline.parser, FileParser)
+            self._spell = partial(CutLine.of_subword_nmt, unescape=unescape)
+
+    def _cut(self) -> Iterator[CutLine]:
+        return map(self._spell, subwords_of_lines(self.corpus.path))
+
+    def _text(self) -> Iterator[str]:
+        return (line.text for line in self._cut())
+
+    def lines(self) -> Iterator[SideLine]:
+        """Yield all lines with their parse, after :meth:`parse`."""
+        for parse, line in zip(self._parses, self._cut(), strict=True):
+            encoded, problem = encode_line(parse, line, self._pipeline)
+            swallowed = 0
+            if not isinstance(parse, Unparsed) and problem is None:
+                swallowed = len(parse.words) - encoded.num_words
+            yield SideLine(line.pieces, encoded, problem, swallowed)
 
 
 class SideWriter:
@@ -78,19 +180,14 @@ class SideWriter:
 
     Args:
         side: the side.
-        labels: the label tables, shared by all splits and languages.
-
-    Attributes:
-        parses: the parses that are written; None if the side is not parsed.
-        subwords: how often each subword was written.
+        parses: writes its parses; None if it is not parsed.
     """
 
-    def __init__(self, side: Side, labels: dict[str, LabelTable]):
-        self.subwords: Counter[str] = Counter()
-        self._pieces = open(side.pieces_path, "w", encoding="utf-8")  # noqa: SIM115
-        self.parses = None
-        if side.pipeline is not None:
-            self.parses = ParseWriter(side.prefix, side.pipeline.fields, labels)
+    def __init__(self, side: Side, parses: ParseWriter | None):
+        self._subwords, self._parses = side.subwords, parses
+        self._pieces = None
+        if side.pieces_path is not None:
+            self._pieces = open(side.pieces_path, "w", encoding="utf-8")  # noqa: SIM115
 
     def __enter__(self) -> SideWriter:
         """Return itself."""
@@ -98,11 +195,13 @@ class SideWriter:
 
     def __exit__(self, *exception: object) -> None:
         """Close the text."""
-        self._pieces.close()
+        if self._pieces is not None:
+            self._pieces.close()
 
     def append(self, line: SideLine) -> None:
         """Write a line."""
-        self._pieces.write(" ".join(line.pieces) + "\n")
-        self.subwords.update(line.pieces)
-        if self.parses is not None and line.encoded is not None:
-            self.parses.append(line.encoded)
+        if self._pieces is not None:
+            self._pieces.write(" ".join(line.pieces) + "\n")
+            self._subwords.update(line.pieces)
+        if self._parses is not None and line.encoded is not None:
+            self._parses.append(line.encoded)

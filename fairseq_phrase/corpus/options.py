@@ -1,7 +1,8 @@
-"""What preprocessing was asked for, and what it counted."""
+"""What preprocessing, or attaching, was asked for, and what it counted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,25 +14,34 @@ from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 @dataclass
 class Options:
-    """What ``fairseq-phrase-preprocess`` was asked for; its ``--help`` explains each.
+    """What ``fairseq-phrase-preprocess`` or ``fairseq-phrase-attach`` was asked for.
+
+    Their ``--help`` explains each.
 
     Attributes:
-        splits: prefix of the raw text by the split's name (``train``, ``valid``, ``test``,
-            ``test1``).
+        directory: the data directory.
+        splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
         parsing: how to parse, by language; a language that is not there is not parsed.
-        bpe: one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
-        bpe_model: the subword model, or the file of BPE codes; None trains a SentencePiece model.
+        is_cut: whether the text is cut into subwords already, and binarized in ``directory``
+            (``fairseq-phrase-attach``); otherwise it is raw.
+        bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
+        bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
+            text; of text that is cut already, the model is then not known.
+        on_error: one of :data:`fairseq_phrase.corpus.parsing.ON_ERROR`.
         vocab_size: pieces to train; None for the default number, or fewer if the text gives fewer.
         sentencepiece_lines: lines to train on, of both sides together.
         labeldict: the data directory whose label dictionaries are reused; None takes those beside
-            ``srcdict``, as far as they are there.
+            ``srcdict``, as far as they are there, or those that are in use in ``directory``.
+        strict: refuse pairs that would be left out, and another version of the parser than that of
+            parses that are there already.
     """
 
     source_lang: str
     target_lang: str
-    destdir: Path
+    directory: Path
     splits: dict[str, str]
     parsing: dict[str, ParsingOptions]
+    is_cut: bool = False
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
     vocab_size: int | None = None
@@ -74,15 +84,18 @@ class SplitCounts:
         flat: lines that were given flat trees because they have no parse, by language.
         words: words that were written, by parsed language.
         subwords: subwords that were written, by language.
+        swallowed: words that are not in the trees because no subword is theirs (one that straddles
+            words is of the first), by language. Of text that is cut already.
     """
 
     kept: int = 0
     empty: int = 0
     too_long: int = 0
     skipped: int = 0
-    flat: dict[str, int] = field(default_factory=dict)
-    words: dict[str, int] = field(default_factory=dict)
-    subwords: dict[str, int] = field(default_factory=dict)
+    flat: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+    subwords: Counter[str] = field(default_factory=Counter)
+    swallowed: Counter[str] = field(default_factory=Counter)
 
 
 def splits_of(

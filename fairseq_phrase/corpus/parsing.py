@@ -183,6 +183,16 @@ def parses_of(text: Path, parser: FileParser) -> Path:
     return find_text(str(beside), parser.suffix)
 
 
+def require_parses(text: Path, pipeline: ParsingPipeline) -> None:
+    """Check that the parses of a text are there, if they are read from a file.
+
+    Raises:
+        UserError: there are none.
+    """
+    if isinstance(pipeline.parser, FileParser):
+        parses_of(text, pipeline.parser)
+
+
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, size)):

@@ -1,0 +1,187 @@
+"""A split on its way into a data directory: parsed, written, and described in the manifest.
+
+This is the same for raw text (:mod:`fairseq_phrase.corpus.preprocess`) and for text that fairseq has
+binarized already (:mod:`fairseq_phrase.corpus.attach`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from fairseq_phrase.corpus.language_side import Side, SideLine
+from fairseq_phrase.corpus.options import Options, SplitCounts
+from fairseq_phrase.corpus.parsing import unparsed_error
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers import resolve
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.store.remedy import ATTACH, PREPROCESS
+from fairseq_phrase.store.writer import LabelTable
+
+
+@dataclass
+class Split:
+    """A split on its way.
+
+    Attributes:
+        name: ``train``, ``valid``, ``test``, ``test1``….
+        sides: source and target; or the one language that is parsed, of text that is binarized already.
+        is_whole: whether every line is kept.
+        counts: what was kept and left out.
+    """
+
+    name: str
+    sides: tuple[Side, ...]
+    is_whole: bool
+    counts: SplitCounts = field(default_factory=SplitCounts)
+
+    def side(self, language: str) -> Side:
+        """Return the side of a language."""
+        return next(side for side in self.sides if side.language == language)
+
+    def write(self, options: Options, labels: dict[str, LabelTable]) -> None:
+        """Write subwords as text and parses as they are before labels have their numbers.
+
+        Raises:
+            UserError: a line has no parse, or is refused by ``--strict``; or nothing is kept.
+        """
+        with ExitStack() as stack:
+            writers = [stack.enter_context(side.writer(labels)) for side in self.sides]
+            lines = zip(*(side.lines() for side in self.sides), strict=True)
+            total = self.sides[0].corpus.lines
+            progress = tqdm(lines, f"writing {self.name}", total, unit="line", smoothing=0.05)
+            for number, pair in enumerate(progress, start=1):
+                if not self._keeps(options, number, pair):
+                    continue
+                self.counts.kept += 1
+                for side, writer, line in zip(self.sides, writers, pair, strict=True):
+                    writer.append(line)
+                    self._count(side.language, line)
+        counts = self.counts
+        if not counts.kept and not self.is_whole:
+            raise UserError(
+                f"no sentence pair of {self.sides[0].corpus.path} is left: {counts.empty} have an empty "
+                f"side, {counts.too_long} are longer than --max-length {options.max_length}, "
+                f"{counts.skipped} have no parse"
+            )
+
+    def _keeps(self, options: Options, number: int, pair: tuple[SideLine, ...]) -> bool:
+        """Decide on a sentence pair."""
+        for side, line in zip(self.sides, pair, strict=True):
+            if line.problem is not None and options.on_error == "stop":
+                raise unparsed_error(side.corpus, number, line.problem)
+        if self.is_whole:
+            return True
+        lengths = [len(line.pieces) for line in pair]
+        if max(lengths) > options.max_length:
+            self.counts.too_long += 1
+            problem = f"{max(lengths)} subwords, --max-length is {options.max_length}"
+        elif not min(lengths):
+            self.counts.empty += 1
+            problem = "one side is empty"
+        elif options.on_error == "skip" and any(line.problem is not None for line in pair):
+            self.counts.skipped += 1
+            return False
+        else:
+            return True
+        if options.strict:
+            source, target = (side.corpus.path for side in self.sides)
+            raise UserError(
+                f"{at(source, number)} (and {target}): {problem}; without --strict such pairs are left "
+                "out and counted"
+            )
+        return False
+
+    def _count(self, language: str, line: SideLine) -> None:
+        counts = self.counts
+        counts.subwords[language] += len(line.pieces)
+        counts.swallowed[language] += line.swallowed
+        if line.encoded is not None:
+            counts.words[language] += line.encoded.num_words
+        if line.problem is not None:
+            counts.flat[language] += 1
+
+    def record(self, language: str, parser_version: str) -> SplitRecord:
+        """Return what the manifest says of a language.
+
+        Args:
+            language: the language.
+            parser_version: the version of its parser, where it is not the manifest's.
+        """
+        counts = self.counts
+        return SplitRecord(
+            counts.kept,
+            counts.words[language],
+            counts.subwords[language],
+            self.side(language).checksums,
+            unparsed_skipped=counts.skipped,
+            unparsed_flat=counts.flat[language],
+            parser_version=parser_version,
+        )
+
+
+def parse_and_write(
+    options: Options, splits: Sequence[Split], labels: dict[str, LabelTable], folder: Path
+) -> None:
+    """Parse all splits and write what is kept of them.
+
+    Args:
+        options: what the run was asked for.
+        splits: the splits.
+        labels: the label tables, by field.
+        folder: where shards of parses go.
+    """
+    for split in splits:
+        for side in split.sides:
+            side.parse(folder, options.engine, options.on_error)
+    for split in splits:
+        split.write(options, labels)
+
+
+def begin_manifest(
+    options: Options, language: str, pipeline: ParsingPipeline, dictionary: Path, bpe_model: str
+) -> Manifest:
+    """Say what is alike in all splits.
+
+    Args:
+        options: what the run was asked for.
+        language: the parsed language.
+        pipeline: its parser.
+        dictionary: the dictionary of its text.
+        bpe_model: the subword model's name in the data directory.
+    """
+    parsing = options.parsing[language]
+    return Manifest(
+        language=language,
+        parser=resolve(parsing.parser),
+        parser_version=pipeline.parser.version,
+        fields=list(pipeline.fields),
+        constituents=pipeline.constituents,
+        tokenized=parsing.tokenized,
+        bpe=options.bpe,
+        bpe_model=bpe_model,
+        dictionary=fingerprint(dictionary),
+        whole_lines=options.is_cut and options.bpe == "sentencepiece",
+        made_by=ATTACH if options.is_cut else PREPROCESS,
+    )
+
+
+def finish_manifest(
+    manifest: Manifest,
+    options: Options,
+    pipeline: ParsingPipeline,
+    splits: Sequence[Split],
+    labels: dict[str, LabelTable],
+) -> None:
+    """Add the splits that were written, and the labels that number their fields."""
+    manifest.labels = {name: labels[name].fingerprint() for name in with_labels(manifest.fields)}
+    version = pipeline.parser.version
+    other = "" if version == manifest.parser_version else version
+    for split in splits:
+        manifest.splits[f"{split.name}.{options.pair}"] = split.record(manifest.language, other)
