@@ -100,12 +100,12 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
         with torch.no_grad():
             tree, own = self_attention(model, net_input)
             _, cross = cross_attention(model, net_input, previous)
-        keys = tree.key_mask()[:, 0]
+        keys = tree.key_mask[:, 0]
         # The target begins with the end of sentence, which is a query like any other.
         attends = previous.ne(model.decoder.padding_idx)
         totals["cross"] += _sums(cross, keys, attends, tree)
         masked = not model.cfg.no_subtree_masking
-        allowed = tree.subtree_mask()[:, 0] if masked else keys
+        allowed = tree.subtree_mask[:, 0] if masked else keys
         totals["self"] += _sums(own, allowed, ~tree.node_padding_mask, tree)
     shares = []
     for name, total in totals.items():

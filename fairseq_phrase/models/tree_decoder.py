@@ -119,7 +119,7 @@ class TreeCrossAttention(MultiheadAttention):
         return {
             "prev_key": keys.transpose(1, 2),
             "prev_value": values.transpose(1, 2),
-            "prev_bias": additive(tree.key_mask(), keys.dtype),
+            "prev_bias": additive(tree.key_mask, keys.dtype),
         }
 
     def reorder_incremental_state(

@@ -85,7 +85,7 @@ def test_subtree_masking_is_by_parents_and_no_row_is_empty(
     forest: list[Tree], extra: tuple[int, int]
 ) -> None:
     batch = pad_trees(forest, *extra)
-    mask, keys = batch.subtree_mask()[:, 0], batch.key_mask()[:, 0, 0]
+    mask, keys = batch.subtree_mask[:, 0], batch.key_mask[:, 0, 0]
     n = batch.num_leaves
     for row, tree in enumerate(forest):
         for query in range(batch.num_nodes):
@@ -105,7 +105,7 @@ def test_a_sentence_of_padding_alone_may_be_attended_to() -> None:
     batch = TreeBatch(
         leaf_spans=torch.full((1, 2, 2), -1), padding_mask=torch.ones(1, 3, dtype=torch.bool)
     )
-    assert batch.key_mask().all()
+    assert batch.key_mask.all()
 
 
 @given(forests, st.booleans(), st.data())
@@ -144,7 +144,7 @@ def test_sentences_can_be_chosen_and_moved() -> None:
     batch = pad_trees([grown(5, 4, 0), flat(3), chain(4)])
     chosen = batch.index_select(torch.tensor([2, 0, 0]))
     assert torch.equal(chosen.membership, batch.membership[[2, 0, 0]])
-    assert torch.equal(chosen.subtree_mask(), batch.subtree_mask()[[2, 0, 0]])
+    assert torch.equal(chosen.subtree_mask, batch.subtree_mask[[2, 0, 0]])
     assert torch.equal(batch.to("cpu").subtrees, batch.subtrees)
 
 
@@ -157,7 +157,7 @@ def test_of_two_nonterminals_with_the_same_leaves_the_later_is_the_parent() -> N
 def test_a_batch_without_nonterminals_has_empty_constants() -> None:
     batch = pad_trees([SHAPES["one leaf under nothing"]] * 2)
     assert (batch.num_nonterminals, batch.max_depth, batch.max_span) == (0, 0, 0)
-    assert batch.subtree_mask().tolist() == [[[[True]]]] * 2
+    assert batch.subtree_mask.tolist() == [[[[True]]]] * 2
     words = torch.tensor([[0, -1], [0, 0]])
     empty = torch.zeros(2, 0, 3, dtype=torch.int64)
     made = TreeBatch.from_words(words, empty, torch.zeros(2, 2, dtype=torch.bool))
@@ -190,7 +190,7 @@ def test_malformed_tensors_are_refused_by_name() -> None:
         TreeBatch(leaf_spans=spans, padding_mask=PADDING.long())
     with pytest.raises(ValueError, match=r"leaf_spans must be a torch.int64"):
         TreeBatch(leaf_spans=spans.float(), padding_mask=PADDING)
-    with pytest.raises(ValueError, match=r"leaf_spans must have shape \(1, nonterminals, 2\)"):
+    with pytest.raises(ValueError, match=r"leaf_spans must be .* shape \(1, nonterminals, 2\)"):
         TreeBatch(leaf_spans=spans.expand(2, 0, 2), padding_mask=PADDING)
     with pytest.raises(ValueError, match=r"words must be a torch.int64"):
         TreeBatch.from_words(PADDING, spans, PADDING)

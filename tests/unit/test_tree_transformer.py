@@ -128,7 +128,7 @@ def test_attention_maps_keep_to_subtrees_and_are_what_the_encoder_does(dictionar
         inputs = batch(dictionary, FOREST)
         tree, maps = model.encoder.attention_maps(**inputs)
         assert len(maps) == 2
-        mask = tree.key_mask() if options else tree.subtree_mask()
+        mask = tree.key_mask if options else tree.subtree_mask
         for layer, blocks in zip(model.encoder.layers, maps, strict=True):
             (weights,) = blocks.values()
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))

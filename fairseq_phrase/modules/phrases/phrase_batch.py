@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.checks import check_mask
 from fairseq_phrase.modules.phrases.adjacent_pairs import (
     AdjacentPairs,
     NgramLevel,
@@ -200,21 +201,3 @@ class PhraseBatch:
             sentence, slot = divmod(phrase, num_phrases)
             tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
         return [[tuple(sorted(node)) for node in row] for row in tokens]
-
-
-def check_mask(name: str, tensor: Tensor, shape: torch.Size | None = None) -> None:
-    """Raise ``ValueError`` unless a tensor is a boolean mask of a batch."""
-    check_tensor(name, tensor, torch.bool, shape)
-
-
-def check_tensor(
-    name: str, tensor: Tensor, dtype: torch.dtype, shape: torch.Size | None = None
-) -> None:
-    """Raise ``ValueError`` unless a tensor has this type and two dimensions, or this shape."""
-    if tensor.dtype != dtype or tensor.dim() != 2:
-        raise ValueError(
-            f"{name} must be a {dtype} tensor of shape (batch, length), "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
-        )
-    if shape is not None and tensor.shape != shape:
-        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")

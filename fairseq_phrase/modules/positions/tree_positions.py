@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.syntax.dependency import check_relation
 
 __all__ = ["TreePositions"]
@@ -52,9 +53,9 @@ class TreePositions:
     """
 
     def __init__(self, words: Tensor, heads: Tensor, padding_mask: Tensor) -> None:
-        _check("words", words, torch.int64, padding_mask.shape)
-        _check("heads", heads, torch.int64, (words.size(0), heads.size(-1)))
-        _check("padding_mask", padding_mask, torch.bool, padding_mask.shape)
+        check_tensor("words", words, torch.int64, *padding_mask.shape)
+        check_tensor("heads", heads, torch.int64, words.size(0), "words")
+        check_mask("padding_mask", padding_mask)
         if heads.size(1) == 0:
             heads = heads.new_full((words.size(0), 1), -1)
         self.padding_mask = padding_mask
@@ -169,11 +170,3 @@ class TreePositions:
             distances[sentence, word] = distances[sentence, head] + 1
             distances[sentence, word, word] = 0
         return distances
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    if tensor.dtype != dtype or tensor.dim() != 2 or tensor.shape != shape:
-        raise ValueError(
-            f"{name} must be a {dtype} tensor of shape {tuple(shape)}, "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
-        )

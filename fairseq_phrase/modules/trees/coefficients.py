@@ -74,26 +74,28 @@ def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
     Returns:
         Shape: (batch, nonterminals, leaves)
     """
+    return tree.cached(_branches, from_root, dtype)
 
-    def build() -> Tensor:
-        path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
-        divisor = tree.leaf_counts[:, :, None] * (path + (not from_root))
-        exact = torch.float64 if dtype == torch.float64 else torch.float32
-        return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
 
-    return tree.cached(("branches", from_root, dtype), build)
+def _branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
+    path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
+    divisor = tree.leaf_counts[:, :, None] * (path + (not from_root))
+    exact = torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
 
 
 def coefficients_of(
     tree: TreeBatch, indices: Indices, dtype: torch.dtype
 ) -> PathCoefficients | DepthCoefficients:
     """Return the map for a batch, in the form that suits its trees; it is made once per batch."""
+    return tree.cached(_coefficients, indices, dtype)
 
-    def build() -> PathCoefficients | DepthCoefficients:
-        form = DepthCoefficients if _is_deep(tree) else PathCoefficients
-        return form(tree, indices, dtype)
 
-    return tree.cached(("coefficients", indices, dtype), build)
+def _coefficients(
+    tree: TreeBatch, indices: Indices, dtype: torch.dtype
+) -> PathCoefficients | DepthCoefficients:
+    form = DepthCoefficients if _is_deep(tree) else PathCoefficients
+    return form(tree, indices, dtype)
 
 
 def _is_deep(tree: TreeBatch) -> bool:

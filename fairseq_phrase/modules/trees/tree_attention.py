@@ -116,7 +116,7 @@ class TreeSelfAttention(nn.Module):
         # (batch, nodes, width) -> (batch, nodes, heads, head width)
         query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
-        mask = tree.subtree_mask() if self.subtree_masking else tree.key_mask()
+        mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
         attended, weights = attend(
             query.transpose(1, 2),
             key.transpose(1, 2),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from fairseq_phrase.modules.checks import check_mask, check_tensor
 
 __all__ = ["Paths", "TreeBatch"]
 
@@ -60,13 +63,8 @@ class TreeBatch:
     def __init__(
         self, *, leaf_spans: Tensor, padding_mask: Tensor, labels: Tensor | None = None
     ) -> None:
-        _check("padding_mask", padding_mask, torch.bool, "(batch, leaves)")
-        _check("leaf_spans", leaf_spans, torch.int64, "(batch, nonterminals, 2)")
-        if leaf_spans.size(2) != 2 or leaf_spans.size(0) != padding_mask.size(0):
-            raise ValueError(
-                f"leaf_spans must have shape ({padding_mask.size(0)}, nonterminals, 2) for a batch "
-                f"of {padding_mask.size(0)}, got {tuple(leaf_spans.shape)}"
-            )
+        check_mask("padding_mask", padding_mask, "batch", "leaves")
+        check_tensor("leaf_spans", leaf_spans, torch.int64, padding_mask.size(0), "nonterminals", 2)
         self.leaf_spans = leaf_spans
         self.padding_mask = padding_mask
         self.labels = labels
@@ -93,8 +91,8 @@ class TreeBatch:
                 has words that its sentence does not have. The latter are checked only where the check
                 does not wait for the device.
         """
-        _check("words", words, torch.int64, "(batch, tokens)")
-        _check("spans", spans, torch.int64, "(batch, constituents, 2 or more)")
+        check_tensor("words", words, torch.int64, "batch", "tokens")
+        check_tensor("spans", spans, torch.int64, "batch", "constituents", "2 or more")
         if not words.is_cuda:
             _check_words(words.numpy(), spans.numpy())
         is_word = words >= 0
@@ -157,10 +155,11 @@ class TreeBatch:
             labels=self.labels if self.labels is None else self.labels.index_select(0, order),
         )
 
-    def cached(self, key: Any, build: Callable[[], Cached]) -> Cached:
-        """Return the result of ``build``, which is called once for each key."""
+    def cached(self, build: Callable[..., Cached], *choices: Hashable) -> Cached:
+        """Return ``build(self, *choices)``, which is called once for the same choices."""
+        key = (build, *choices)
         if key not in self._cache:
-            self._cache[key] = build()
+            self._cache[key] = build(self, *choices)
         return self._cache[key]
 
     # What the trees are made of
@@ -170,25 +169,19 @@ class TreeBatch:
         """True at nonterminals, False at padding. Shape: (batch, nonterminals), bool."""
         return self.leaf_spans[..., 0] >= 0
 
-    @property
+    @cached_property
     def node_padding_mask(self) -> Tensor:
         """True at padded nodes. Shape: (batch, nodes), bool."""
-        return self.cached(
-            "node padding", lambda: torch.cat([self.padding_mask, ~self.is_nonterminal], 1)
-        )
+        return torch.cat([self.padding_mask, ~self.is_nonterminal], 1)
 
-    @property
+    @cached_property
     def membership(self) -> Tensor:
         """M: whether leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
+        leaves = torch.arange(self.num_leaves, device=self.device)
+        starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
+        return (starts <= leaves) & (leaves < ends)
 
-        def build() -> Tensor:
-            leaves = torch.arange(self.num_leaves, device=self.device)
-            starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
-            return (starts <= leaves) & (leaves < ends)
-
-        return self.cached("membership", build)
-
-    @property
+    @cached_property
     def subtrees(self) -> Tensor:
         """Sub: whether nonterminal t is in the subtree of i, i itself included.
 
@@ -196,49 +189,41 @@ class TreeBatch:
         same leaves, t comes before its ancestor i.
         Shape: (batch, nonterminals i, nonterminals t), bool.
         """
-
-        def build() -> Tensor:
-            starts, ends = self.leaf_spans.unbind(2)
-            order = torch.arange(self.num_nonterminals, device=self.device)
-            inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
-            real = self.is_nonterminal
-            return inside & (order[:, None] >= order) & real[:, :, None] & real[:, None]
-
-        return self.cached("subtrees", build)
+        starts, ends = self.leaf_spans.unbind(2)
+        order = torch.arange(self.num_nonterminals, device=self.device)
+        inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+        real = self.is_nonterminal
+        return inside & (order[:, None] >= order) & real[:, :, None] & real[:, None]
 
     @property
     def leaf_counts(self) -> Tensor:
         """Leaves under each nonterminal, 0 at padding. Shape: (batch, nonterminals), int64."""
         return self.leaf_spans[..., 1] - self.leaf_spans[..., 0]
 
-    @property
+    @cached_property
     def leaf_depths(self) -> Tensor:
         """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
-        return self.cached("leaf depths", lambda: self.membership.sum(1))
+        return self.membership.sum(1)
 
-    @property
+    @cached_property
     def depths(self) -> Tensor:
         """Nonterminals above each one, 0 at the top and padding. Shape: (batch, nonterminals), int64."""
-        return self.cached("depths", lambda: (self.subtrees.sum(1) - 1).clamp(min=0))
+        return (self.subtrees.sum(1) - 1).clamp(min=0)
 
-    @property
+    @cached_property
     def max_depth(self) -> int:
         """The largest number of nonterminals above a leaf."""
-        return self.cached("max depth", lambda: _maximum(self.leaf_depths))
+        return _maximum(self.leaf_depths)
 
-    @property
+    @cached_property
     def max_span(self) -> int:
         """The largest number of leaves under a nonterminal."""
-        return self.cached("max span", lambda: _maximum(self.leaf_counts))
+        return _maximum(self.leaf_counts)
 
-    @property
+    @cached_property
     def num_paths(self) -> int:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
-
-        def build() -> int:
-            return int((self.leaf_depths * (self.leaf_depths + 1) // 2).sum())
-
-        return self.cached("number of paths", build)
+        return int((self.leaf_depths * (self.leaf_depths + 1) // 2).sum())
 
     def paths(self) -> Paths:
         """List the triples (i, t on the path from i to j, j)."""
@@ -255,57 +240,34 @@ class TreeBatch:
 
     # Who attends to whom
 
+    @cached_property
     def key_mask(self) -> Tensor:
-        """Return which nodes may be attended to: all except padding.
+        """Which nodes may be attended to: all except padding.
 
         A sentence that is all padding may be attended to. Its states are never read, but a NaN in them
-        would reach the gradients.
-
-        Returns:
-            Shape: (batch, 1, 1, nodes), bool
+        would reach the gradients. Shape: (batch, 1, 1, nodes), bool.
         """
+        padding = self.node_padding_mask
+        return (~padding | padding.all(1, keepdim=True))[:, None, None]
 
-        def build() -> Tensor:
-            padding = self.node_padding_mask
-            return (~padding | padding.all(1, keepdim=True))[:, None, None]
-
-        return self.cached("key mask", build)
-
+    @cached_property
     def subtree_mask(self) -> Tensor:
-        """Return "subtree masking": who attends to whom in the encoder.
+        """Who attends to whom in the encoder ("subtree masking").
 
         A leaf attends to the leaves, a nonterminal to the leaves and nonterminals of its subtree.
         Every node attends to itself, padded ones too, so that no softmax is empty.
-
-        Returns:
-            Shape: (batch, 1, nodes that attend, nodes attended to), bool
+        Shape: (batch, 1, nodes that attend, nodes attended to), bool.
         """
-
-        def build() -> Tensor:
-            leaves, nonterminals = self.num_leaves, self.num_nonterminals
-            from_leaves = pad(~self.padding_mask[:, None], (0, nonterminals)).expand(-1, leaves, -1)
-            from_nonterminals = torch.cat([self.membership, self.subtrees], 2)
-            mask = torch.cat([from_leaves, from_nonterminals], 1)
-            itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
-            return (mask | itself).unsqueeze(1)
-
-        return self.cached("subtree mask", build)
+        leaves, nonterminals = self.num_leaves, self.num_nonterminals
+        from_leaves = pad(~self.padding_mask[:, None], (0, nonterminals)).expand(-1, leaves, -1)
+        from_nonterminals = torch.cat([self.membership, self.subtrees], 2)
+        mask = torch.cat([from_leaves, from_nonterminals], 1)
+        itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
+        return (mask | itself).unsqueeze(1)
 
 
 def _maximum(counts: Tensor) -> int:
     return int(counts.max()) if counts.numel() else 0
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: str) -> None:
-    """Raise ``ValueError`` unless a tensor has this type and this number of dimensions."""
-    if tensor.dtype != dtype or tensor.dim() != shape.count(",") + 1:
-        raise ValueError(
-            f"{name} must be a {dtype} tensor of shape {shape}, "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
-        )
-
-
-# These checks of the collater's output use NumPy, so that they launch no kernels.
 
 
 def _check_words(words: np.ndarray, spans: np.ndarray) -> None:

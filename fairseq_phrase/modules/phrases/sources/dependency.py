@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs
 from fairseq_phrase.modules.phrases.chains import dependency_chains
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, check_mask, check_tensor
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
@@ -49,7 +50,7 @@ def chain_phrases(
     check_max_length(max_length)
     check_tensor("words", words, torch.int64)
     check_tensor("heads", heads, torch.int64)
-    check_mask("padding_mask", padding_mask, words.shape)
+    check_mask("padding_mask", padding_mask, *words.shape)
     if heads.size(0) != words.size(0):
         raise ValueError(f"{heads.size(0)} rows of heads for {words.size(0)} sentences")
     nodes, edges = dependency_chains(words, heads, padding_mask, max_length)

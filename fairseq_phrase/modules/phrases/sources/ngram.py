@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, NgramLevel, NgramPairs
 from fairseq_phrase.modules.phrases.chains import word_chains
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, check_mask, check_tensor
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
@@ -70,7 +71,7 @@ def token_ngrams(
     """
     check_max_length(max_length)
     check_mask("is_unit", is_unit)
-    check_mask("padding_mask", padding_mask, is_unit.shape)
+    check_mask("padding_mask", padding_mask, *is_unit.shape)
     num_tokens = is_unit.size(1)
     reach = num_tokens - int(ends_with_eos)
     # Only checked where the check does not wait for the device.
@@ -110,6 +111,6 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
     """
     check_max_length(max_length)
     check_tensor("words", words, torch.int64)
-    check_mask("padding_mask", padding_mask, words.shape)
+    check_mask("padding_mask", padding_mask, *words.shape)
     nodes, edges = word_chains(words, padding_mask, max_length)
     return PhraseBatch(padding_mask=nodes, num_tokens=words.size(1), pairs=ListedPairs(edges))
