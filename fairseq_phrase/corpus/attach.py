@@ -13,7 +13,6 @@ from pathlib import Path
 from fairseq.data import Dictionary
 
 from fairseq_phrase.corpus.binarized import check_binarized, splits_of_data
-from fairseq_phrase.corpus.dictionaries import load_dictionary
 from fairseq_phrase.corpus.existing_parses import EarlierParses
 from fairseq_phrase.corpus.language_side import CutSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
@@ -24,6 +23,7 @@ from fairseq_phrase.corpus.staging import Workplace, workplace
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +11,9 @@ from fairseq.binarizer import BinarizeSummary, FileBinarizer, VocabularyDatasetB
 from fairseq.data import Dictionary
 
 from fairseq_phrase.corpus.options import Options
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.store.dictionaries import load_dictionary
 
 _LINES_PER_WORKER = 20_000
-
-
-def load_dictionary(path: Path) -> Dictionary:
-    """Load a fairseq dictionary.
-
-    Raises:
-        UserError: it is missing or malformed.
-    """
-    if not path.is_file():
-        raise UserError(f"the dictionary {path} is not there")
-    deque(read_lines(path), maxlen=0)  # names the line that is not UTF-8, if one is not
-    try:
-        return Dictionary.load(str(path))
-    except (ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
 
 
 def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> dict[str, Dictionary]:

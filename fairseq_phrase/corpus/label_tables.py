@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 
-from fairseq_phrase.corpus.dictionaries import load_dictionary
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.writer import LabelTable

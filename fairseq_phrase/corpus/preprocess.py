@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from fairseq_phrase.corpus.dictionaries import binarize, load_dictionary, make_dictionaries
+from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
@@ -17,6 +17,7 @@ from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, 
 from fairseq_phrase.corpus.staging import Workplace, workplace
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest, fingerprint
 from fairseq_phrase.store.writer import LabelTable

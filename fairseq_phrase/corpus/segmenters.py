@@ -9,11 +9,10 @@ from typing import Protocol
 
 import sentencepiece
 
+from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
 
-#: fairseq gives these pieces a meaning of their own; text that spells one is cut into characters.
-_SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
 # word then keeps the ▁ that it has, or has not, of its own.
@@ -104,14 +103,11 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[
 
 def _unmistakable(pieces: list[str]) -> list[str]:
     """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
-    if not any(piece in _SPECIAL_PIECES or piece.split() != [piece] for piece in pieces):
+    if not any(map(is_mistakable, pieces)):
         return pieces
     cut = []
     for piece in pieces:
-        if piece in _SPECIAL_PIECES or piece.split() != [piece]:
-            cut += [character for character in piece if not character.isspace()]
-        else:
-            cut.append(piece)
+        cut += without_white_space(piece) if is_mistakable(piece) else [piece]
     return cut
 
 

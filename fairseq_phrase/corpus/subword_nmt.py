@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.errors import UserError
 
-_SPECIAL_PIECES = frozenset({"<s>", "</s>", "<pad>", "<unk>"})
 #: What stands at the end of a subword that the next one belongs to.
 JOIN = "@@"
 
@@ -57,11 +57,11 @@ class SubwordNmtSegmenter:
 
     def _cut(self, word: str) -> list[str]:
         pieces = self._bpe.segment_tokens([word])
-        if not any(piece in _SPECIAL_PIECES or piece.split() != [piece] for piece in pieces):
+        if not any(map(is_mistakable, pieces)):
             return pieces
         # A piece that fairseq would take for a token of its own, or that holds what Python takes for
         # white space, is cut into characters.
-        text = [character for character in word if not character.isspace()]
+        text = without_white_space(word)
         return [character + JOIN for character in text[:-1]] + text[-1:]
 
 

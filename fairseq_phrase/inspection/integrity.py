@@ -14,28 +14,12 @@ from typing import Any
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
 from fairseq_phrase.inspection.sentence_blocks import SplitFiles
+from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import rerun
-
-
-def load_dictionary(path: Path) -> Any:
-    """Read a fairseq dictionary, of tokens or of labels.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    # Importing fairseq takes seconds, so wrong arguments are reported before it.
-    from fairseq.data import Dictionary
-
-    try:
-        return Dictionary.load(str(path))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: {rerun(path.parent)}") from None
-    except Exception as error:  # fairseq raises a bare Exception if a file is not UTF-8
-        raise UserError(f"{path} is damaged ({error}): {rerun(path.parent)}") from None
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
@@ -49,7 +33,16 @@ def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
     """
     names = {"text": f"dict.{manifest.language}.txt"}
     names |= with_labels(manifest.fields)
-    return {name: load_dictionary(directory / file) for name, file in names.items()}
+    loaded = {}
+    for name, file in names.items():
+        path = directory / file
+        if not path.is_file():
+            raise UserError(f"{path} is missing: {rerun(directory)}")
+        try:
+            loaded[name] = load_dictionary(path)
+        except UserError as error:
+            raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
+    return loaded
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.base import FileParser, Unparsed, cut_at_white_space
+from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
@@ -211,22 +212,20 @@ class _Sentence:
         Raises:
             _MalformedError: they spell something else.
         """
-        expected = "".join(line.split())
-        place = 0
+        reader = TextReader("".join(line.split()))
         for token in self.tokens:
             form = "".join(token.form.split())
-            if not expected.startswith(form, place):
+            if reader.take(form) is None:
                 raise _MalformedError(
                     token.line,
                     f"word {token.first} is not what line {number} of the text has there: "
-                    f"expected '{expected[place : place + 60]}', found '{form[:60]}'",
+                    f"expected '{reader.rest[:60]}', found '{form[:60]}'",
                 )
-            place += len(form)
-        if place < len(expected):
+        if reader.rest:
             raise _MalformedError(
                 self.line,
                 f"this sentence ends before line {number} of the text does: expected "
-                f"'{expected[place : place + 60]}' after its {len(self.forms)} words",
+                f"'{reader.rest[:60]}' after its {len(self.forms)} words",
             )
 
     def over_words(self) -> ParsedSentence:

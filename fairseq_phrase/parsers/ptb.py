@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.base import FileParser, Unparsed, cut_at_white_space
+from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import parse_brackets, unescaped
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
@@ -76,23 +77,18 @@ def _spelled(leaves: Sequence[str], line: str) -> tuple[list[str], list[bool]]:
     Raises:
         ValueError: they do not spell the text.
     """
+    reader = TextReader(line)
     words, space_before = [], []
-    place = 0
     for number, leaf in enumerate(leaves, start=1):
-        start = place
-        while place < len(line) and line[place].isspace():
-            place += 1
-        spellings = (leaf, unescaped(leaf), *_MARKS.get(leaf, ()))
-        spelling = next((text for text in spellings if line.startswith(text, place)), None)
+        spelling = reader.take(leaf, unescaped(leaf), *_MARKS.get(leaf, ()))
         if spelling is None:
-            found = "".join(line[place : place + 60].split(maxsplit=1)[:1])
+            found = "".join(reader.rest[:60].split(maxsplit=1)[:1])
             raise ValueError(
                 f"word {number} is '{leaf[:60]}', and the text has "
                 f"{repr(found) if found else 'no more words'} there"
             )
         words.append(join_white_space(spelling))
-        space_before.append(place > start or place == 0)
-        place += len(spelling)
-    if rest := line[place:].strip():
+        space_before.append(reader.space_before)
+    if rest := reader.rest.rstrip():
         raise ValueError(f"the text goes on after the last of {len(leaves)} words: '{rest[:60]}'")
     return words, space_before
