@@ -270,6 +270,9 @@ def _maximum(counts: Tensor) -> int:
     return int(counts.max()) if counts.numel() else 0
 
 
+# These checks of the collater's output use NumPy, so that they launch no kernels.
+
+
 def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
     """Raise ``ValueError`` unless words come in order and spans cover only these words."""
     is_word = words >= 0
