@@ -3,7 +3,8 @@
 Five tables, each of one run (``--tables`` chooses among them):
 
 - ``parsing``: ``nlp.pipe`` alone, the corpus driver in this process, and the driver in two processes,
-  in turns over the same lines. The time is from loading the pipeline to the last parse. Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
+  in turns over the same lines. The time is from loading the pipeline to the last parse.
+  Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
   processes have 1.7 of the speed of one.
 - ``the rest``: words, subwords, fairseq's binarizer and the store, for a corpus that is already
   parsed. Target: 5,000 sentences/s on one core.
