@@ -159,7 +159,7 @@ def test_a_label_dictionary_that_was_changed_in_place_is_refused(data_directory,
     data = Path(shutil.copytree(data_directory, tmp_path / "data"))
     lines = (data / name).read_text().splitlines(keepends=True)
     (data / name).write_text("".join(reversed(lines)))
-    message = rf"{re.escape(name)} is not the dictionary that the .* run fairseq-phrase-preprocess"
+    message = rf"{re.escape(name)} is not the dictionary that numbered the .* run fairseq-phrase"
     with pytest.raises(UserError, match=message):
         ParseStore(data, "test.de-en", "de", {"words"})
     (data / name).unlink()
@@ -286,8 +286,8 @@ def test_directories_that_number_labels_differently_do_not_go_together(
     assert both.fingerprint("spans") == Manifest.load(data_directory, "de").labels["spans"]
     mixed = LabelDictionaries([data_directory, renumbered], "de")
     message = (
-        rf"{re.escape(str(renumbered / 'dict.constituent.txt'))} numbers constituent labels otherwise "
-        rf"than {re.escape(str(data_directory))}.*--labeldict {re.escape(str(data_directory))}"
+        rf"{re.escape(str(renumbered / 'dict.constituent.txt'))} numbers constituent labels differently "
+        rf"from {re.escape(str(data_directory))}.*--labeldict {re.escape(str(data_directory))}"
     )
     with pytest.raises(UserError, match=message):
         mixed.dictionary("spans")
@@ -327,7 +327,9 @@ def test_a_checkpoint_refuses_data_whose_labels_have_other_numbers(renumbered, c
     assert hypotheses(printed) == []
     error = re.findall(r"^error: (.*)", printed, re.MULTILINE)
     assert len(error) == 1
-    assert f"{renumbered / 'dict.constituent.txt'} numbers constituent labels otherwise" in error[0]
+    assert (
+        f"{renumbered / 'dict.constituent.txt'} numbers constituent labels differently" in error[0]
+    )
     assert "run fairseq-phrase-preprocess again with --labeldict TRAINING_DATA" in error[0]
 
 
@@ -337,7 +339,7 @@ def test_training_on_directories_with_different_labels_is_refused_before_the_fir
     printed = train(
         f"{data_directory}:{renumbered}", tmp_path, *TREE, "--max-update", "3", expect=1
     )
-    assert "numbers constituent labels otherwise" in printed
+    assert "numbers constituent labels differently" in printed
     assert "num_updates" not in printed
 
 

@@ -102,7 +102,7 @@ def test_checkpoints_whose_leaf_weights_came_from_projected_values_are_refused_b
         train(tree_data, tmp_path, *TREE, "--max-epoch", "2", expect=1),
     ):
         assert message in printed
-        assert "train the model again" in printed
+        assert "Train the model again" in printed
         assert "Traceback" not in printed
     for main, arguments in (
         (plot.main, ["tree", str(tree_data), "--path", str(path), "--index", "3", "--word", "1",
@@ -113,7 +113,7 @@ def test_checkpoints_whose_leaf_weights_came_from_projected_values_are_refused_b
             main(arguments)
         assert ended.value.code == 2
         assert f"{path}" in (printed := capsys.readouterr().err)
-        assert "train the model again" in printed
+        assert "Train the model again" in printed
     assert not (tmp_path / "average.pt").exists()
 
 
