@@ -75,7 +75,7 @@ class TextReader:
         """Go past a word.
 
         Args:
-            spellings: how it may be spelled; ``▁`` may stand for white space within it.
+            spellings: how it may be spelled; ``▁`` may represent white space within it.
 
         Returns:
             The first spelling that the text has here; None if it has none of them.
