@@ -2,7 +2,7 @@
 
 On CUDA, torch itself reports them (``torch.cuda.set_sync_debug_mode``). Elsewhere a dispatch mode and a
 few patched methods count the operations that would wait on CUDA. They miss copies from the host, and
-code that takes another way on CUDA.
+code that takes another way on CUDA. NumPy's arrays are not counted: only tensors of the CPU become such.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def count_waits(device: str) -> Iterator[Waits]:
                 warnings.showwarning = show
         return
     with contextlib.ExitStack() as patches:
-        for name in ("tolist", "numpy", "cpu"):
+        for name in ("tolist", "cpu"):
             method = getattr(Tensor, name)
 
             def waiting(self: Tensor, *args: Any, _method: Any = method, **kwargs: Any) -> Any:

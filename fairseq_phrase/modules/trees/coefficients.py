@@ -134,11 +134,13 @@ class PathCoefficients:
         entries = first.unsqueeze(1) + torch.stack([leaf, *places], 1)
         is_entry = torch.ones_like(entries, dtype=torch.bool)
         is_entry[:, 0] = top == node
-        columns = (sentence * tree.num_leaves + leaf).unsqueeze(1).expand_as(entries)
+        # Listed once: each use of a mask as an index would let the host wait for the device.
+        triple, which = is_entry.nonzero(as_tuple=True)
+        columns = sentence * tree.num_leaves + leaf
         self._matrix = ConstantSparseMatrix(
-            entries[is_entry],
-            columns[is_entry],
-            values.unsqueeze(1).expand_as(entries)[is_entry],
+            entries[triple, which],
+            columns[triple],
+            values[triple],
             (tree.batch_size * nonterminals * sum(self.sizes), tree.batch_size * tree.num_leaves),
         )
 

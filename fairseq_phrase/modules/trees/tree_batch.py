@@ -213,17 +213,24 @@ class TreeBatch:
     @cached_property
     def max_depth(self) -> int:
         """The largest number of nonterminals above a leaf."""
-        return _maximum(self.leaf_depths)
+        return self._numbers[0]
 
     @cached_property
     def max_span(self) -> int:
         """The largest number of leaves under a nonterminal."""
-        return _maximum(self.leaf_counts)
+        return self._numbers[1]
 
     @cached_property
     def num_paths(self) -> int:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
-        return int((self.leaf_depths * (self.leaf_depths + 1) // 2).sum())
+        return self._numbers[2]
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Largest depth, largest span and number of paths; the host waits once for all three."""
+        paths = (self.leaf_depths * (self.leaf_depths + 1) // 2).sum()
+        largest = [_maximum(self.leaf_depths), _maximum(self.leaf_counts)]
+        return torch.stack([*largest, paths]).tolist()
 
     def paths(self) -> Paths:
         """List the triples (i, t on the path from i to j, j)."""
@@ -266,8 +273,8 @@ class TreeBatch:
         return (mask | itself).unsqueeze(1)
 
 
-def _maximum(counts: Tensor) -> int:
-    return int(counts.max()) if counts.numel() else 0
+def _maximum(counts: Tensor) -> Tensor:
+    return counts.max() if counts.numel() else counts.sum()
 
 
 # These checks of the collater's output use NumPy, so that they launch no kernels.
