@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
+from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.batch.tree_sources import TreeSource
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 
@@ -44,6 +45,8 @@ class SyntaxDataset(BaseWrapperDataset):
         is_pool: whether these sentences are the pool of ``trees``.
         gold: whether batches also have the words and heads under ``trees``, for a loss.
         inputs: the fields that models need, which are put into ``net_input``; all by default.
+        sampling: cuts words into subwords anew each time. Sentences that ``max_subwords`` cuts short
+            keep their cut.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -59,6 +62,7 @@ class SyntaxDataset(BaseWrapperDataset):
         *,
         gold: bool = False,
         inputs: Collection[str] | None = None,
+        sampling: SubwordSampling | None = None,
     ):
         super().__init__(dataset)
         if len(parses) != len(dataset):
@@ -68,6 +72,7 @@ class SyntaxDataset(BaseWrapperDataset):
         self.trees = trees or TreeSource("parse")
         self.is_pool = is_pool
         self.gold, self.inputs = gold, inputs
+        self.sampling = sampling
 
     def __getattr__(self, name: str) -> Any:
         """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
@@ -77,12 +82,21 @@ class SyntaxDataset(BaseWrapperDataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
-        sample = self.dataset[index]
-        sample["parse"] = self._with_heads(self._parse(index), sample, index)
+        return self._with_parse(self.dataset[index], self.parses[index], index)
+
+    def _with_parse(self, sample: dict[str, Any], parse: Parse, index: int) -> dict[str, Any]:
+        if self.max_subwords is not None and len(parse["words"]) > self.max_subwords:
+            parse = truncated(parse, self.max_subwords)
+        elif self.sampling is not None:
+            parse = self.sampling(sample, parse, index)
+        sample["parse"] = self.trees(parse, sample["source"], index if self.is_pool else None)
         return sample
 
-    def _with_heads(self, parse: Parse, sample: dict[str, Any], index: int) -> Parse:
-        return self.trees(parse, sample["source"], index if self.is_pool else None)
+    def set_epoch(self, epoch: int) -> None:
+        """Take note of the epoch, which what is drawn depends on."""
+        super().set_epoch(epoch)
+        if self.sampling is not None:
+            self.sampling.epoch = epoch
 
     def _parse(self, index: int) -> Parse:
         parse = self.parses[index]
@@ -93,15 +107,16 @@ class SyntaxDataset(BaseWrapperDataset):
 
         The parses of a batch are read at once, which takes a fraction of the time.
         """
-        if self.max_subwords is not None or not hasattr(self.parses, "many"):
+        if not hasattr(self.parses, "many"):
             return [self[index] for index in indices]
         dataset = self.dataset
         samples = [dataset[index] for index in indices]
         # At the end of the data, fairseq may give the last worker an empty batch.
         parses = self.parses.many(np.asarray(indices, dtype=np.int64))
-        for sample, parse, index in zip(samples, parses, indices, strict=True):
-            sample["parse"] = self._with_heads(parse, sample, index)
-        return samples
+        return [
+            self._with_parse(sample, parse, index)
+            for sample, parse, index in zip(samples, parses, indices, strict=True)
+        ]
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ class SubwordNmtSegmenter:
 
     Args:
         model: the file of codes.
+        vocabulary: the subwords there are; a longer one is cut again. All by default.
 
     Raises:
         UserError: subword-nmt is not installed, or the file is missing or holds no codes.
     """
 
-    def __init__(self, model: Path):
+    def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
         try:
             from subword_nmt.apply_bpe import BPE
         except ImportError:
@@ -33,7 +36,7 @@ class SubwordNmtSegmenter:
             raise UserError(f"the BPE codes {model} are not there")
         try:
             with open(model, encoding="utf-8") as codes:
-                self._bpe: Any = BPE(codes)
+                self._bpe: Any = BPE(codes, vocab=vocabulary)
         except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
             raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
         self._bpe.cache = _NoCache()  # its own grows with the text
@@ -54,6 +57,25 @@ class SubwordNmtSegmenter:
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line, whose words stand between white space."""
         return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+
+    def pieces_with_dropout(self, word: str, dropout: float, dice: random.Random) -> list[str]:
+        """Cut one word, leaving out merges at random.
+
+        Args:
+            word: the word, without ``▁``.
+            dropout: the probability with which a merge is left out.
+            dice: what is drawn from.
+
+        Returns:
+            Its pieces, as BPE makes them: some may look like fairseq's special tokens.
+        """
+        # subword-nmt draws from Python's own generator, which others use as well.
+        state = random.getstate()
+        random.seed(dice.getrandbits(64))
+        try:
+            return self._bpe.segment_tokens([word], dropout=dropout)
+        finally:
+            random.setstate(state)
 
     def _cut(self, word: str) -> list[str]:
         pieces = self._bpe.segment_tokens([word])

@@ -20,6 +20,7 @@ from fairseq_phrase.batch.raw_input import RawInput
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
 from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
+from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
 from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
 from fairseq_phrase.compat import leave_out_unknown_inputs, quieten_batching, use_idle_cores
@@ -76,6 +77,14 @@ class SyntaxTranslationConfig(TranslationConfig):
         default=0,
         metadata={"help": "the encoder layer of --parse-loss, from 1; 0 is the middle layer"},
     )
+    subword_sampling: float = field(
+        default=0.0,
+        metadata={
+            "help": "α above 0, at most 1: cut the words of training sentences into subwords anew each "
+            "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
+            "subword-nmt by BPE-dropout with the probability α"
+        },
+    )
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
@@ -97,6 +106,7 @@ class SyntaxTranslationTask(TranslationTask):
         )
         self._fields_of_loss: set[str] = set()
         self._pointing_width = 0
+        check_alpha(cfg.subword_sampling)
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
         self._labels_asked_for: set[str] = set()
         self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
@@ -232,23 +242,45 @@ class SyntaxTranslationTask(TranslationTask):
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         fields = self._fields | self._fields_of_loss
-        if fields:
-            paths = utils.split_paths(self.cfg.data)
-            directory = (
-                paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0]
-            )
-            parses = self._load_parses(directory, split, combine, fields)
-            self.datasets[split] = SyntaxDataset(
-                self.datasets[split],
-                parses,
-                self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None,
-                self._trees if "heads" in fields else None,
-                is_pool=split == self.cfg.train_subset
-                and directory == self._directory
-                and isinstance(parses, ParseStore),
-                gold=bool(self._fields_of_loss),
-                inputs=frozenset(self._fields),
-            )
+        is_training = split == self.cfg.train_subset
+        paths = utils.split_paths(self.cfg.data)
+        directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
+        sampling = None
+        if self.cfg.subword_sampling and is_training:
+            sampling = self._subword_sampling(directory, fields)
+            fields = sampling.fields_to_read(fields)
+        if not fields:
+            return
+        parses = self._load_parses(directory, split, combine, fields)
+        self.datasets[split] = SyntaxDataset(
+            self.datasets[split],
+            parses,
+            self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None,
+            self._trees if "heads" in fields else None,
+            is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
+            gold=bool(self._fields_of_loss),
+            inputs=frozenset(self._fields),
+            sampling=sampling,
+        )
+
+    def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
+        """Make what cuts the words of a directory's training sentences.
+
+        Raises:
+            UserError: the data do not allow it.
+        """
+        sampling = SubwordSampling(
+            self.cfg.subword_sampling,
+            directory,
+            self.cfg.source_lang,
+            (self.source_dictionary, self.target_dictionary),
+            (self.cfg.max_source_positions, self.cfg.max_target_positions),
+        )
+        read = sampling.fields_to_read(fields)
+        if "spans" in read:
+            tags = self._labels.dictionary("tags") if "tags" in read else None
+            sampling.number_split_words(self._labels.dictionary("spans"), tags)
+        return sampling
 
     def _load_parses(self, directory: str, split: str, combine: bool, fields: set[str]) -> Any:
         """Load the parses of ``split`` and of ``split1``, ``split2``…, as fairseq combines them."""
@@ -282,6 +314,9 @@ class SyntaxTranslationTask(TranslationTask):
         stays so. The split does not distinguish training from evaluation (``--gen-subset train``). But
         only the trainer passes the option to shuffle groups of batches, and only for training data.
         """
+        sampling = getattr(dataset, "sampling", None)
+        if sampling is not None:
+            sampling.seed = kwargs.get("seed", sampling.seed)
         if "grouped_shuffling" not in kwargs:
             kwargs["required_batch_size_multiple"] = 1
             # fairseq caches batches for ever: those of training are others, and those of raw lines
@@ -289,7 +324,11 @@ class SyntaxTranslationTask(TranslationTask):
             splits = (name for name, split in self.datasets.items() if split is dataset)
             if next(splits, self.cfg.train_subset) == self.cfg.train_subset:
                 kwargs["disable_iterator_cache"] = True
-        return super().get_batch_iterator(dataset, *args, **kwargs)
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        if sampling is not None:
+            # Workers that fairseq keeps from epoch to epoch would not be told of the epoch.
+            iterator.reuse_dataloader = False
+        return iterator
 
     def build_generator(self, models: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts."""

@@ -1,0 +1,180 @@
+"""Words that are cut into subwords at random, for subword regularization.
+
+The words are those of a data directory, which holds their subwords. Words were cut one at a time, so that
+the subwords of a word spell it exactly. Imports no fairseq and no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from fairseq_phrase.corpus.subword_nmt import JOIN, SubwordNmtSegmenter
+from fairseq_phrase.errors import UserError
+
+__all__ = ["SAMPLERS", "SentencePieceSampler", "SubwordNmtSampler", "SubwordSampler"]
+
+
+class SubwordSampler(Protocol):
+    """Cuts words at random."""
+
+    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
+        """Cut a word anew.
+
+        Args:
+            pieces: its subwords, as the data have them.
+            dice: what is drawn from.
+
+        Returns:
+            Its new subwords. A word whose text the subwords do not tell keeps them.
+        """
+        ...
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords of each word of a line that was cut as a whole."""
+        ...
+
+
+class SentencePieceSampler:
+    """Draws from all cuts of a word by a unigram model (Kudo, *Subword Regularization*, ACL 2018).
+
+    A cut has a probability in proportion to exp(α · the sum of its subwords' scores). SentencePiece
+    draws so with an unlimited n-best list, but the seed of its generator counts only once a thread. Here
+    the same distribution is drawn from by forward filtering and backward sampling.
+
+    Args:
+        model: the model's file.
+        alpha: α. The smaller, the more the cuts vary.
+        symbols: the subwords that may be drawn.
+
+    Raises:
+        UserError: the file is no unigram model.
+    """
+
+    def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
+        self._made_from = (model, alpha, symbols)
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.load_from_serialized_proto(model.read_bytes())
+            # Models of other types have no list of best cuts.
+            processor.nbest_encode_as_pieces("a b", 2)
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"--subword-sampling needs a SentencePiece model of type unigram, and {model} is none: "
+                f"{error}"
+            ) from None
+        known = frozenset(symbols)
+        self._scores: dict[str, float] = {}
+        for number in range(processor.get_piece_size()):
+            piece = processor.id_to_piece(number)
+            special = (
+                processor.is_control(number),
+                processor.is_unknown(number),
+                processor.is_unused(number),
+                processor.is_byte(number),
+                piece.split() != [piece],
+            )
+            if not any(special) and piece in known:
+                self._scores[piece] = alpha * processor.get_score(number)
+        self._longest = max(map(len, self._scores), default=0)
+        # Text repeats its words. (Made here: the cache goes with its object.)
+        self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
+
+    def __reduce__(self) -> tuple:
+        """Be made anew in workers that do not share memory, where a cache cannot go."""
+        return type(self), self._made_from
+
+    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
+        """Cut a word anew. Unknown subwords and bytes do not tell its text."""
+        if not all(piece in self._scores for piece in pieces):
+            return pieces
+        word = "".join(pieces)
+        last_pieces = self._last_pieces(word)
+        cut, end = [], len(word)
+        while end:
+            starts, weights = last_pieces[end - 1]
+            start = dice.choices(starts, cum_weights=weights)[0] if len(starts) > 1 else starts[0]
+            cut.append(word[start:end])
+            end = start
+        return cut[::-1]
+
+    def _uncached_last_pieces(self, word: str) -> list[tuple[list[int], list[float]]]:
+        """Find, for each end of a beginning of the word, where its last subword may start.
+
+        Returns:
+            For each end from 1: the starts, and their cumulative weights by the probability of all cuts
+            of the beginning that have this last subword.
+        """
+        totals = [0.0]
+        found: list[tuple[list[int], list[float]]] = []
+        for end in range(1, len(word) + 1):
+            starts: list[int] = []
+            values: list[float] = []
+            for start in range(max(0, end - self._longest), end):
+                score = self._scores.get(word[start:end])
+                if score is not None and totals[start] > -math.inf:
+                    starts.append(start)
+                    values.append(totals[start] + score)
+            highest = max(values, default=-math.inf)
+            weights = list(accumulate(math.exp(value - highest) for value in values))
+            totals.append(highest + math.log(weights[-1]) if weights else -math.inf)
+            found.append((starts, weights))
+        return found
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords between spaces, which ``▁`` begins."""
+        starts = [n for n, piece in enumerate(pieces) if n == 0 or piece.startswith("▁")]
+        return [end - start for start, end in pairwise([*starts, len(pieces)])]
+
+
+class SubwordNmtSampler:
+    """BPE-dropout (Provilkov et al., ACL 2020), by subword-nmt.
+
+    Args:
+        model: the file of codes.
+        alpha: the probability with which a merge is left out.
+        symbols: the subwords that may be drawn. A longer one is cut again.
+
+    Raises:
+        UserError: the file holds no codes.
+    """
+
+    def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
+        self._made_from = (model, alpha, symbols)
+        self._alpha, self._symbols = alpha, frozenset(symbols)
+        self._segmenter = SubwordNmtSegmenter(model, self._symbols)
+
+    def __reduce__(self) -> tuple:
+        """Be made anew in workers that do not share memory."""
+        return type(self), self._made_from
+
+    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
+        """Cut a word anew. Unknown subwords do not tell its text."""
+        *inner, last = pieces
+        whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
+        if not whole or not self._symbols.issuperset(pieces):
+            return pieces
+        word = "".join(piece.removesuffix(JOIN) for piece in inner) + last
+        cut = self._segmenter.pieces_with_dropout(word, self._alpha, dice)
+        return cut if self._symbols.issuperset(cut) else pieces
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords up to each one that is joined to no other."""
+        ends = [n for n, piece in enumerate(pieces, start=1) if not piece.endswith(JOIN)]
+        if pieces and pieces[-1].endswith(JOIN):
+            ends.append(len(pieces))
+        return [end - start for start, end in pairwise([0, *ends])]
+
+
+#: What cuts words at random, by ``--bpe``.
+SAMPLERS: dict[str, Callable[[Path, float, Collection[str]], SubwordSampler]] = {
+    "sentencepiece": SentencePieceSampler,
+    "subword_nmt": SubwordNmtSampler,
+}
