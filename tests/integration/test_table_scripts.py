@@ -11,7 +11,9 @@ import pytest
 import yaml
 from fairseq import options
 
+import fairseq_phrase.models.parent_scaled_transformer
 import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
@@ -59,6 +61,11 @@ TABLES = {
     "wmt14_table2 big": ["--size", "big", "--gpus-per-run", "4", "--precision", "bf16"],
     "iwslt14_trees": ["--fractions", "1/4,1"],
     "nist_zh_en_table1": ["--data", "tests"],
+    "which_syntax": [],
+    "which_syntax de-en full": ["--direction", "de-en", "--setting", "full"],
+    "which_syntax tatoeba": ["--corpus", "tatoeba", "--train-size", "1000"],
+    "which_syntax gold": ["--corpus", "synthetic", "--trees", "gold"],
+    "which_syntax parsed": ["--corpus", "synthetic", "--trees", "parsed"],
     "quickstart": [],
     "quickstart fast": ["--fast"],
 }
@@ -118,6 +125,28 @@ def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
         ("nist_zh_en_table1", [], "the LDC's text cannot be downloaded"),
         ("nist_zh_en_table1", ["--data", "/nowhere"], "--data /nowhere: there is no such folder"),
         ("multi30k_table1", ["--setting", "best"], "--setting best: expected one of tuned paper"),
+        (
+            "which_syntax",
+            ["--corpus", "wmt"],
+            "--corpus wmt: expected one of multi30k tatoeba synth",
+        ),
+        ("which_syntax", ["--trees", "flat"], "--trees flat: expected one of gold parsed"),
+        ("which_syntax", ["--train-size", "0"], "--train-size 0: expected a number, at least 1"),
+        (
+            "which_syntax",
+            ["--corpus", "tatoeba", "--direction", "en-de"],
+            "--corpus tatoeba --direction en-de: expected one of de-en",
+        ),
+        (
+            "which_syntax",
+            ["--contrastive", "/none"],
+            "--contrastive /none: there is no such folder",
+        ),
+        (
+            "which_syntax",
+            ["--corpus", "tatoeba", "--tatoeba", "/none", "--rows", "1", "--gpus", ""],
+            "--tatoeba /none: there is no such file",
+        ),
         ("multi30k_table1", ["--text", "bpe"], "--text bpe: expected one of raw moses"),
     ],
 )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
+import subprocess
+import sys
+from itertools import combinations
 from pathlib import Path
 
 from tests.support.commands import run_script
-from tests.support.repository import shared_data, shared_pipeline
+from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 
 TINY = " ".join(
     f"--{side}-{name} {value}"
@@ -132,3 +135,98 @@ def test_a_slice_of_the_nist_table_comes_to_its_end(synthetic_corpus, trained_pi
     assert "with parsing" in dev
     assert "34.23" not in (out / "report-test03" / "report.md").read_text()
     assert "nrefs:2" in (out / "bleu-of-all-references.txt").read_text()
+
+
+def multi30k_of(synthetic_corpus: Path, folder: Path) -> None:
+    """The synthetic corpus under the names of Multi30k, with two test sets."""
+    folder.mkdir()
+    names = ("train", "val", "test_2016_flickr", "test_2017_mscoco")
+    for name, other in zip(names, ("train", "valid", "test", "valid"), strict=True):
+        for language in ("de", "en"):
+            text = (synthetic_corpus / f"{other}.{language}").read_bytes()
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
+
+
+SYNTAX = [
+    "--max-update", "3", "--slice", "300", "--jobs", "2", "--train-flags",
+    f"{TINY} --max-tokens 500 --num-workers 0", "--generate-flags", "--max-len-a 0 --max-len-b 5",
+]  # fmt: skip
+
+
+def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    multi30k_of(synthetic_corpus, tmp_path / "multi30k")
+    for side in ("src.en", "tgt.correct.de", "tgt.incorrect.de"):
+        pairs = tmp_path / "contrastive" / "agreement"
+        pairs.mkdir(parents=True, exist_ok=True)
+        lines = (synthetic_corpus / f"test.{side[-2:]}").read_text().splitlines()[:25]
+        ending = " nicht" if "incorrect" in side else ""
+        (pairs / side).write_text("".join(f"{line}{ending}\n" for line in lines))
+    out = tmp_path / "out"
+    run_script(
+        "which_syntax", *SYNTAX, "--rows", "2", "--seeds", "1,2", "--out", out,
+        FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    caption, titles = table_of(out / "report")
+    assert "Multi30k en-de, small setting, only 3 updates, only 300 training pairs" in caption
+    assert titles[:2] == ["Transformer (fairseq)", "+ relative positions"]
+    text = (out / "report" / "report.md").read_text()
+    assert "agreement" in text
+    assert "test1" in text
+    scored = out / "rows" / "relative" / "seed2" / "contrastive" / "agreement.incorrect.txt"
+    assert len(re.findall(r"^H-\d+\t", scored.read_text(), re.MULTILINE)) == 20
+
+
+def test_slices_of_the_table_of_syntax_come_to_their_ends_on_other_text(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    source, target = (
+        (synthetic_corpus / f"train.{language}").read_text().splitlines()
+        for language in ("en", "de")
+    )
+    table = tmp_path / "pairs.tsv"
+    table.write_text("".join(f"{en}\t{de}\tx\n" for en, de in zip(source, target, strict=True)))
+    environment = {"FAIRSEQ_PHRASE_PARSER": pipeline_of("de", trained_pipeline)}
+    for rows, options in (
+        ("transformer,relation_tree_random,structural_9_rdrop", ["tatoeba", "--tatoeba", table]),
+        ("transformer,parse_loss,tree", ["synthetic"]),
+    ):
+        out = tmp_path / options[0]
+        run_script(
+            "which_syntax", *SYNTAX, "--rows", rows, "--corpus", *options, "--out", out,
+            **environment,
+        )  # fmt: skip
+        caption, titles = table_of(out / "report")
+        assert "300 pairs, small setting, only 3 updates" in caption
+        assert len(titles) == 3
+
+
+def test_splits_of_tatoeba_share_no_sentence(tmp_path):
+    table = tmp_path / "pairs.tsv"
+    pairs = [(f"word {n % 400}{'.' * (n % 3)}", f"Wort {n % 350}") for n in range(3000)]
+    table.write_text("".join(f"{en}\t{de}\n" for en, de in pairs))
+    tatoeba = [sys.executable, str(REPOSITORY / "scripts" / "tatoeba.py")]
+    subprocess.run(
+        [*tatoeba, table, tmp_path, "--held-out", "20", "--train", "500"],
+        check=True,
+        cwd=REPOSITORY,
+    )
+    splits = {
+        name: [
+            (tmp_path / f"{name}.{language}").read_text().splitlines() for language in ("en", "de")
+        ]
+        for name in ("train", "valid", "test")
+    }
+    assert len(splits["train"][0]) == 500
+    for one, other in combinations(splits.values(), 2):
+        for these, those in zip(one, other, strict=True):
+            assert these
+            assert not {text.rstrip(".") for text in these} & {text.rstrip(".") for text in those}
+    table.write_text("one\teins\ntwo\n")
+    failed = subprocess.run(
+        [*tatoeba, table, tmp_path], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert failed.returncode == 1
+    assert f"{table}, line 2: expected English, tab, German" in failed.stderr

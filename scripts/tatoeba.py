@@ -1,0 +1,102 @@
+"""Cut Tatoeba's German-English pairs into train, valid and test.
+
+    python scripts/tatoeba.py PAIRS.tsv.gz OUT [--train N] [--held-out N]
+
+PAIRS has a pair a line, English, tab, German. English sentences have many translations, and German ones
+too. A hash of the English sentence decides on the split, so that all its translations are in one.
+A held-out German sentence is in no other split either: its pairs are left out of training, and of
+validation if it is tested. Sentences are compared without case, punctuation at the ends and extra
+spaces. The order of the pairs is drawn by the hash, too.
+
+Writes OUT/{train,valid,test}.{en,de}. Held-out splits have each English sentence once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import unicodedata
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import read_lines
+
+Pair = tuple[str, str]
+_PARTS = 1000  # splits are parts of so many
+
+
+def normal(sentence: str) -> str:
+    """Write a sentence as it is compared with others."""
+    return " ".join(unicodedata.normalize("NFKC", sentence).casefold().split()).strip(" .!?…\"'„“”")
+
+
+def drawn(sentence: str) -> int:
+    """Draw a number by a sentence."""
+    digest = hashlib.blake2b(normal(sentence).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Read pairs of English and German.
+
+    Raises:
+        UserError: a line is no pair.
+    """
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) < 2 or not all(column.strip() for column in columns[:2]):
+            raise UserError(f"{at(path, number)}: expected English, tab, German")
+        pairs.append((columns[0].strip(), columns[1].strip()))
+    return pairs
+
+
+def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list[Pair]]:
+    """Cut pairs into splits that share no sentence.
+
+    Args:
+        pairs: English and German.
+        train: how many to train on, at most; None for all.
+        held_out: how many to validate and to test on, at most. No more than a tenth of the pairs each.
+    """
+    ordered = sorted(pairs, key=lambda pair: (drawn(pair[0]), drawn(pair[1])))
+    share = min(_PARTS // 10, max(1, 2 * _PARTS * held_out // max(1, len(pairs))))
+    parts: dict[str, list[Pair]] = {"test": [], "valid": [], "train": []}
+    for pair in ordered:
+        # The lowest digits: the order is that of the highest.
+        part = drawn(pair[0]) % _PARTS
+        name = "test" if part < share else "valid" if part < 2 * share else "train"
+        parts[name].append(pair)
+    made, used = {}, set()
+    for name, limit in (("test", held_out), ("valid", held_out), ("train", train)):
+        free = [pair for pair in parts[name] if normal(pair[1]) not in used]
+        if name != "train":
+            free = list({normal(pair[0]): pair for pair in reversed(free)}.values())[::-1]
+        made[name] = free[:limit]
+        used |= {normal(pair[1]) for pair in made[name]}
+    return made
+
+
+def main() -> None:
+    """Cut the pairs named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--train", type=int, metavar="N", help="pairs to train on (all)")
+    parser.add_argument("--held-out", type=int, default=1000, metavar="N", help="of each (1000)")
+    args = parser.parse_args()
+    try:
+        splits = split(read_pairs(args.pairs), args.train, args.held_out)
+    except UserError as error:
+        sys.exit(str(error))
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, pairs in splits.items():
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (args.out / f"{name}.{language}").write_text(text, encoding="utf-8")
+        print(f"{name}: {len(pairs)} pairs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Which syntax helps: every encoder, the same baseline, and trees without syntax as controls.
+#
+#   bash scripts/which_syntax.sh --seeds 1,2,3 --jobs 2                 Multi30k en-de, every row
+#   bash scripts/which_syntax.sh --corpus tatoeba --seeds 1,2,3 \
+#       --rows transformer,relative,phrase_tuned,relation_tree,relation_tree_linear
+#   bash scripts/which_syntax.sh --corpus synthetic --trees gold --seeds 1,2,3
+#   bash scripts/which_syntax.sh --slice 300 --max-update 3 --rows 2    test the whole chain
+#
+# Fewer than 3 seeds say nothing about the next training (docs/tables.md).
+#
+# Options of this table:
+#   --corpus NAME           multi30k, tatoeba (de-en) or synthetic (de-en) (multi30k)
+#   --direction de-en|en-de of multi30k (en-de)
+#   --trees gold|parsed     of synthetic: the grammar's own trees, or a parser's (gold)
+#   --train-size N          pairs of tatoeba and synthetic to train on (40000)
+#   --setting small|full    sizes and updates: configs/tables/which_syntax.SETTING.yaml (small)
+#   --vocab-size N          subwords of both languages together (4000)
+#   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
+#   --contrastive DIR       minimal pairs for en-de (../shared/data/contrastive, if it is there)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=4000
+TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
+CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE
+parse_options
+for name in TRAIN_SIZE VOCAB_SIZE; do check_number "$name"; done
+check_one_of --corpus "$CORPUS" multi30k tatoeba synthetic
+check_one_of --trees "$TREES" gold parsed
+check_one_of --setting "$SETTING" small full
+if [ "$CORPUS" = multi30k ]; then
+    DIRECTION=${DIRECTION:-en-de}
+    check_one_of --direction "$DIRECTION" de-en en-de
+else
+    DIRECTION=${DIRECTION:-de-en}
+    check_one_of "--corpus $CORPUS --direction" "$DIRECTION" de-en
+fi
+[ "$CORPUS" != tatoeba ] || [ -e "$TATOEBA" ] || [ -n "$DRY_RUN" ] || [ -e "$OUT/raw/tatoeba/test.en" ] ||
+    die "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
+[ "$CONTRASTIVE" = "$USUAL_PAIRS" ] || [ -d "$CONTRASTIVE" ] ||
+    die "--contrastive $CONTRASTIVE: there is no such folder"
+SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
+NAME=$CORPUS.$DIRECTION CHOICES="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
+if [ "$CORPUS" = synthetic ]; then NAME+=.$TREES CHOICES+=" trees=$TREES"; fi
+if [ "$CORPUS" != multi30k ]; then CHOICES+=" train-size=$TRAIN_SIZE"; fi
+open_table plot "which_syntax.$SETTING.$NAME" "$CHOICES" \
+    configs/tables/which_syntax.yaml "configs/tables/which_syntax.$SETTING.yaml"
+
+# multi30k_text, tatoeba_text, synthetic_text_and_trees: set TRAIN, DEV, PARSER, and TESTS, REFERENCES to the test
+# sets and their references, one for each.
+multi30k_text() {
+    local name
+    find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+    choose_parser "$OUT/data-bin" "rows with trees"
+    WHAT="Multi30k $DIRECTION" TRAIN=$MULTI30K/train DEV=$MULTI30K/val TESTS=() REFERENCES=()
+    for name in test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr; do
+        if [ "$name" = test_2016_flickr ] ||
+            { [ -e "$MULTI30K/$name.de.gz" ] && [ -e "$MULTI30K/$name.en.gz" ]; }; then
+            TESTS+=("$MULTI30K/$name") REFERENCES+=("$MULTI30K/$name.$TARGET.gz")
+        fi
+    done
+    slice_text
+}
+
+tatoeba_text() {
+    local raw=$OUT/raw/tatoeba
+    [ -e "$raw/test.en" ] || run python scripts/tatoeba.py "$TATOEBA" "$raw" --train "${SLICE:-$TRAIN_SIZE}"
+    choose_parser "$OUT/data-bin" "rows with trees"
+    WHAT="Tatoeba $DIRECTION, ${SLICE:-$TRAIN_SIZE} pairs"
+    TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
+}
+
+synthetic_text_and_trees() {
+    local raw=$OUT/raw/synthetic
+    synthetic_text "$raw" "${SLICE:-$TRAIN_SIZE}" 1000
+    if [ "$TREES" = gold ]; then PARSER=conllu; else choose_parser "$OUT/data-bin" "rows with trees"; fi
+    WHAT="synthetic corpus, $TREES trees, ${SLICE:-$TRAIN_SIZE} pairs"
+    TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
+}
+
+say "Data"
+case "$CORPUS" in
+    multi30k) multi30k_text ;;
+    tatoeba) tatoeba_text ;;
+    synthetic) synthetic_text_and_trees ;;
+esac
+TEST=${TESTS[0]} SUBSETS=test JOINED=$TEST MORE=()
+for number in $(seq 1 $((${#TESTS[@]} - 1))); do
+    SUBSETS+=,test$number JOINED+=,${TESTS[number]} MORE+=(--reference "test$number=${REFERENCES[number]}")
+done
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$JOINED" \
+    --constituents from-dependencies --joined-dictionary --vocab-size "$(pieces "$VOCAB_SIZE")"
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+# slice_pairs: with --slice, take the first 20 minimal pairs of each phenomenon.
+slice_pairs() {
+    local folder cut file
+    [ -n "$SLICE" ] || return 0
+    for folder in "$CONTRASTIVE"/*/; do
+        cut=$OUT/raw/contrastive/$(basename "$folder")
+        for file in src.en tgt.correct.de tgt.incorrect.de; do
+            make_file "$cut/$file" python scripts/slice.py "$folder/${file%.*}" "${file##*.}" 20
+        done
+    done
+    CONTRASTIVE=$OUT/raw/contrastive
+}
+
+# The minimal pairs are English to German.
+if [ "$DIRECTION" = en-de ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
+    say "Minimal pairs ($OUT/contrastive)"
+    slice_pairs
+    run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \
+        -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive"
+    MORE+=(--contrastive "$CONTRASTIVE")
+fi
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
+    "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
+exit "$STATUS"
