@@ -23,6 +23,7 @@ TEST = [
     *STANZA,
     "conllu>=4.5",
     "pytest>=8",
+    "pytest-timeout>=2.3",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
 ]

@@ -8,27 +8,22 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
 
-import torch
 from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_phrase.batch import tokenizers as encoders
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries, keep_labels, kept_labels
-from fairseq_phrase.batch.raw_input import RawInput
-from fairseq_phrase.batch.raw_lines import SourceEncoder
-from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
-from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
+from fairseq_phrase.batch.raw_parses import RawParses
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
-from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset, collate_parses
+from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
-from fairseq_phrase.compat import leave_out_unknown_inputs, quieten_batching, use_idle_cores
+from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
+from fairseq_phrase.tasks.raw_text import RawTextTask
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +83,7 @@ class SyntaxTranslationConfig(TranslationConfig):
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
-class SyntaxTranslationTask(TranslationTask):
+class SyntaxTranslationTask(RawTextTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
     A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a
@@ -99,7 +94,6 @@ class SyntaxTranslationTask(TranslationTask):
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._source_encoder: SourceEncoder | None = None
         self._labels = LabelDictionaries(utils.split_paths(cfg.data), cfg.source_lang)
         self._raw_parses = RawParses(
             src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
@@ -109,23 +103,6 @@ class SyntaxTranslationTask(TranslationTask):
         check_alpha(cfg.subword_sampling)
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
         self._labels_asked_for: set[str] = set()
-        self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
-        self._cuts_as_parsed = False
-        encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
-
-    @classmethod
-    def load_dictionary(cls, filename: str) -> SourceDictionary:
-        """Load a dictionary; its token indices of raw lines carry the lines."""
-        return SourceDictionary.load(filename)
-
-    @property
-    def _fields(self) -> set[str]:
-        """The fields of parses that batches carry."""
-        return self._raw_parses.fields
-
-    @property
-    def _directory(self) -> str:
-        return utils.split_paths(self.cfg.data)[0]
 
     def require_parses(self, fields: Sequence[str]) -> None:
         """Add parses to every batch from now on.
@@ -337,107 +314,3 @@ class SyntaxTranslationTask(TranslationTask):
                 leave_out_unknown_inputs(model)
                 leave_out_unknown_inputs(model.encoder)
         return super().build_generator(models, *args, **kwargs)
-
-    # Raw text: fairseq-interactive and the hub interface.
-
-    def _configured(self, args: Any) -> Any:
-        """Give ``--tokenizer syntax`` and ``--bpe syntax`` this task's data directory."""
-        if getattr(args, "_name", None) == "syntax" and not args.syntax_data:
-            args.syntax_data, args.syntax_lang = self._directory, self.cfg.source_lang
-            args.syntax_parser = args.syntax_parser or self.cfg.source_parser
-        return args
-
-    def _is_own(self, args: Any) -> bool:
-        """Tell whether a tokenizer or BPE cuts lines in the same way as this task."""
-        source = self._directory, self.cfg.source_lang, self.cfg.source_parser
-        return getattr(args, "_name", None) == "syntax" and (
-            (args.syntax_data, args.syntax_lang, args.syntax_parser) == source
-        )
-
-    def build_tokenizer(self, args: Any) -> Any:
-        """Build the tokenizer of raw lines."""
-        # With these two, a line is cut into the subwords of its parse, so it is not cut twice.
-        self._cuts_as_parsed = self._is_own(self._configured(args))
-        return super().build_tokenizer(args)
-
-    def build_bpe(self, args: Any) -> Any:
-        """Build the subword segmentation of raw lines."""
-        self._cuts_as_parsed = self._cuts_as_parsed and self._is_own(self._configured(args))
-        return super().build_bpe(args)
-
-    def get_interactive_tokens_and_lengths(self, lines: list[str], encode_fn: Any) -> tuple:
-        """Encode raw lines and, if the model asked for parses, parse them together.
-
-        Raises:
-            UserError: ``encode_fn`` makes other words and subwords than the parser, or does not cut raw
-                text, or a line is not UTF-8.
-        """
-        if not self._raw_input.lines_read:
-            use_idle_cores()
-            quieten_batching()
-        lines = self._raw_input.cleaned(lines)
-        if not self._fields:
-            tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            self._raw_input.check_is_cut(lines, tokens, encode_fn)
-            return tokens, lengths
-        tokens = self._raw_parses.tokens_of(lines)
-        if not self._cuts_as_parsed:
-            cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            for line, parsed, own in zip(lines, tokens, cut, strict=True):
-                check_cut(line, own, parsed)
-        return tokens, [sentence.numel() for sentence in tokens]
-
-    def encode_lines(self, lines: list[str]) -> list[EncodedSentence]:
-        """Parse raw lines and cut them into subwords, as preprocessing did.
-
-        Raises:
-            UserError: the parser that made the data is not installed, or cannot parse raw text.
-        """
-        return self._encoder.parse(lines)
-
-    def parse_of(self, sentence: EncodedSentence) -> Parse:
-        """Return the parse of a raw sentence, with the fields that the model asked for.
-
-        Raises:
-            UserError: the parser did not make one of the fields.
-        """
-        return self._raw_parses.parse_of(sentence)
-
-    @property
-    def _encoder(self) -> SourceEncoder:
-        if self._source_encoder is None:
-            self._source_encoder = SourceEncoder.of_data(
-                self._directory,
-                self.cfg.source_lang,
-                self.cfg.source_parser,
-                strict=self.cfg.strict_parser,
-            )
-        return self._source_encoder
-
-    def build_dataset_for_inference(
-        self, src_tokens: list[torch.Tensor], src_lengths: list[int], **kwargs: Any
-    ) -> Any:
-        """Build the dataset of raw sentences, padded as in training."""
-        dataset = super().build_dataset_for_inference(
-            [plain(tokens) for tokens in src_tokens], src_lengths, **kwargs
-        )
-        dataset.left_pad_source = self.cfg.left_pad_source
-        if not self._fields:
-            return dataset
-        return RawDataset(dataset, self._raw_parses.of_tokens(src_tokens))
-
-    def inference_step(
-        self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        """Generate; ``fairseq-interactive`` keeps only the tokens, which carry the parses."""
-        net_input = sample["net_input"]
-        tokens = net_input["src_tokens"]
-        net_input = {**net_input, "src_tokens": plain(tokens)}
-        if self._fields and "src_words" not in net_input:
-            rows = rows_of(tokens, self.source_dictionary.pad())
-            parses = self._raw_parses.of_tokens(rows)
-            batch = collate_parses(net_input["src_tokens"], parses, self.source_dictionary)
-            net_input |= {name: value.to(tokens.device) for name, value in batch.items()}
-        return super().inference_step(
-            generator, models, {**sample, "net_input": net_input}, *args, **kwargs
-        )

@@ -421,8 +421,13 @@ def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        runner.run([run_of(tmp_path, "a", waits), run_of(tmp_path, "b", "echo never")])
+    # pytest-xdist's workers ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run([run_of(tmp_path, "a", waits), run_of(tmp_path, "b", "echo never")])
+    finally:
+        signal.signal(signal.SIGINT, before)
     thread.join()
     assert not (tmp_path / "a" / "step0.done").exists()
     assert not (tmp_path / "b").exists()
