@@ -38,7 +38,7 @@ find_parser() {
 # choose_parser DATA ROWS: set PARSER, for ROWS. If the data exist already, no parser needs to be installed.
 choose_parser() {
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    [ -n "$PARSER" ] || [ -e "$1/syntax.$SOURCE.json" ] || find_parser "$SOURCE"
+    [ -n "$PARSER" ] || [[ -e $1/syntax.$SOURCE.json && -z $WITH_PARSING ]] || find_parser "$SOURCE"
     [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
 }
 

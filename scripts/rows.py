@@ -173,6 +173,8 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
     if args.raw is not None:
         command = ["fairseq-interactive", *common, "--tokenizer", "syntax", "--buffer-size", "100"]
         command += ["--input", str(args.raw)]
+        # A parser that the data name by a path is loaded only if it is named here, too.
+        command += ["--source-parser", args.parser] if args.parser else []
         output = folder / f"interactive-{subsets[0]}.txt"
         steps.append(Step("parse and translate", command, output))
     return steps

@@ -205,6 +205,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--out", type=Path, default=Path("runs"), help="where runs go")
     add("--subsets", default="test", help="test sets, commas between them")
     add("--raw", type=Path, help="also translate this raw text, parsing on the fly")
+    add("--parser", help="parses the raw text, instead of the one that the data name")
     add("--average", type=int, help="checkpoints, instead of the row's; 1: the last as it is")
     add("--max-update", type=int, help="instead of the row's own")
     add("--max-epoch", type=int, help="instead of the row's own")

@@ -95,7 +95,7 @@ rows() {
         --gpus "$GPUS" --gpus-per-run "$GPUS_PER_RUN" --precision "$PRECISION"
         --train-flags="${4:-} $TRAIN_FLAGS" --generate-flags="$GENERATE_FLAGS"
         ${MAX_EPOCH:+--max-epoch "$MAX_EPOCH"} ${MAX_UPDATE:+--max-update "$MAX_UPDATE"}
-        ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$OUT/raw/unparsed.$SOURCE"}
+        ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$OUT/raw/unparsed.$SOURCE" ${PARSER:+--parser "$PARSER"}}
         ${dry:+--dry-run})
     [ -n "$NO_ROWS" ] || { "${command[@]}"; return; }
     echo "# This prints the commands of the rows, with a Python that has omegaconf and tqdm:"

@@ -38,6 +38,11 @@ def rehearse(work: Path, *arguments: str, **environment: str) -> subprocess.Comp
     )  # fmt: skip
 
 
+def is_ours(method) -> bool:
+    """Other tests of this process may have registered the example's encoder."""
+    return method.encoder.__module__.startswith("fairseq_phrase.")
+
+
 def test_every_stage_runs_and_what_is_finished_is_not_run_again(
     tmp_path, data_directory, synthetic_corpus
 ):
@@ -47,7 +52,7 @@ def test_every_stage_runs_and_what_is_finished_is_not_run_again(
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (work / "smoke.jsonl").read_text().splitlines()]
     assert {line["model"] for line in lines} == {
-        "transformer", *(next(iter(method.rows)) for method in ENCODERS.values())
+        "transformer", *(next(iter(method.rows)) for method in ENCODERS.values() if is_ours(method))
     }  # fmt: skip
     assert not any(line["problems"] for line in lines)
     report = (out / "report.md").read_text()

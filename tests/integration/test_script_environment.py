@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,8 @@ def run(
         },
         capture_output=True,
         text=True,
+        # Where the tests run in the background, signals of the keyboard are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     output = finished.stdout + finished.stderr
     assert finished.returncode == expect, output[-4000:]

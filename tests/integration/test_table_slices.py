@@ -107,7 +107,7 @@ def test_a_slice_of_the_tree_table_comes_to_its_end_with_a_curve(trained_pipelin
     texts = [tmp_path / f"fraction-{name}" / "raw" / "train.de" for name in ("1-2", "1")]
     half, whole = (text.read_text().splitlines() for text in texts)
     assert half == whole[::2]
-    assert "| 1/2 | 1 |" in (tmp_path / "curve.md").read_text()
+    assert "| 1/2 | 1 |" in re.sub(" +", " ", (tmp_path / "curve.md").read_text())
     assert (tmp_path / "curve.png").is_file()
 
 
