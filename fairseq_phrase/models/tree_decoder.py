@@ -14,9 +14,9 @@ from fairseq_phrase.models.syntax_encoder import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.models.tree_options import build_accumulation
 from fairseq_phrase.modules.masks import additive
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import project
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
-from fairseq_phrase.modules.trees.tree_attention import attend
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -84,7 +84,7 @@ class TreeCrossAttention(MultiheadAttention):
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
         drops = self.training or self.dropout_module.apply_during_inference
-        attended, weights = attend(
+        attended, weights = biased_attention(
             query.permute(1, 3, 2, 0, 4).flatten(2, 3),
             source["prev_key"],
             source["prev_value"],

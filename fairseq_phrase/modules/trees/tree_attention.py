@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor, nn
-from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.masks import additive
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import initialize_projections, project
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["TreeSelfAttention", "attend"]
-
-
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor,
-    dropout_p: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Attend; use torch's fused kernel unless the weights are needed.
-
-    Args:
-        query: Shape: (batch, heads, queries, head width)
-        key: Shape: (batch, heads, keys, head width)
-        value: Shape: (batch, heads, keys, head width)
-        bias: added to the scores: 0 where a query may attend to a key, -inf elsewhere
-            (:func:`~fairseq_phrase.modules.masks.additive`); no row may be all -inf.
-            Shape: broadcasts to (batch, heads, queries, keys)
-        dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights, which is slower.
-
-    Returns:
-        The attended values, of shape (batch, heads, queries, head width), and the weights before
-        dropout, in single precision or better, of shape (batch, heads, queries, keys), or None.
-    """
-    if not need_weights:
-        return scaled_dot_product_attention(query, key, value, bias, dropout_p=dropout_p), None
-    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
-    weights = (upcast(scores) + bias).softmax(-1)
-    return dropout(weights, dropout_p).to(value.dtype) @ value, weights
+__all__ = ["TreeSelfAttention"]
 
 
 class TreeSelfAttention(nn.Module):
@@ -117,7 +83,7 @@ class TreeSelfAttention(nn.Module):
         query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
-        attended, weights = attend(
+        attended, weights = biased_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
