@@ -1,7 +1,7 @@
 """Parses for a data directory that fairseq binarized, from the text of subwords that it came from.
 
-Nothing of the binarized text is touched: the parses come to lie beside it. Which word a subword is
-of is found by characters (:mod:`fairseq_phrase.corpus.segmented_text`).
+The binarized text is not changed; the parses are written beside it. The word of each subword is found by
+characters (:mod:`fairseq_phrase.corpus.segmented_text`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, require_parses
 from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
-from fairseq_phrase.corpus.staging import Workplace, workplace
+from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
@@ -36,7 +36,7 @@ class Attached:
 
     Attributes:
         splits: the counts of the splits that were given parses, by name.
-        without_parses: the splits of the data directory that have none.
+        without_parses: the data directory's splits that have no parses.
         unknown_labels: labels that the data directory's label dictionaries lack, by field.
     """
 
@@ -48,12 +48,12 @@ class Attached:
 def attach(options: Options) -> Attached:
     """Add parses of one language to a data directory.
 
-    A run that fails or is stopped leaves what was there before, and the parses that it finished; the
-    next run goes on from them.
+    If a run fails or is stopped, the earlier files are unchanged and finished parses are kept. The next
+    run continues from them.
 
     Args:
-        options: what to do. Text is cut already, ``parsing`` has one language, and no line can be left
-            out, as it is binarized already.
+        options: what to do. ``parsing`` has one language. The text is already cut and binarized, so no
+            line can be left out.
 
     Raises:
         UserError: the input is not usable; the message says where and what to do.
@@ -68,7 +68,7 @@ def attach(options: Options) -> Attached:
         require_parses(text, pipeline)
     if options.bpe_model is not None:
         load_segmenter(options.bpe, options.bpe_model)
-    with workplace(options.directory) as place:
+    with staging_area(options.directory) as place:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
         manifest = begin_manifest(options, language, pipeline, dictionary_path, bpe_model="")
@@ -95,19 +95,19 @@ def attach(options: Options) -> Attached:
 
 
 def _find_splits(options: Options, language: str) -> list[str]:
-    """Look for the splits in the data directory.
+    """Find the data directory's splits.
 
     Returns:
-        Those that this run was not asked for.
+        The splits that this run was not asked for.
 
     Raises:
-        UserError: one that it was asked for is not there.
+        UserError: a split that it was asked for is missing.
     """
     found = splits_of_data(options.directory, options.pair, language)
     missing = [name for name in options.splits if name not in found]
     if missing:
         there = sorted(path.name for path in options.directory.glob("*.*-*.*.idx"))
-        text = [name for name in there if name.count(".") == 3]  # parses have a dot more
+        text = [name for name in there if name.count(".") == 3]  # parses have one more dot
         raise UserError(
             f"{options.directory} has no {missing[0]}.{options.pair}.{language}.idx: "
             + (f"it has {', '.join(text)}" if text else "it is no data directory of fairseq")
@@ -116,7 +116,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
 
 
 def _pipeline(options: Options, language: str) -> ParsingPipeline:
-    """Load the parser. Files of parses have their own words, even where the text is tokenized."""
+    """Load the parser. Files of parses have their own words, even if the text is tokenized."""
     parsing = options.parsing[language]
     pipeline = ParsingPipeline(parsing)
     if parsing.tokenized and isinstance(pipeline.parser, FileParser):
@@ -130,13 +130,13 @@ def _checked_split(
     text: Path,
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
-    place: Workplace,
+    place: StagingArea,
 ) -> Split:
     """Check that a text is the one that was binarized; return its split."""
     (language,) = options.parsing
     file = f"{name}.{options.pair}.{language}"
     binarized = options.directory / file
-    # Taken first: what is checked is what the manifest vouches for.
+    # The manifest records these checksums, so they are taken before the text is checked.
     files = [Path(f"{binarized}.{end}") for end in ("bin", "idx")]
     checksums = {path.name: fingerprint(path) for path in files}
     key = f"{fingerprint(text)} {options.bpe}"
@@ -148,7 +148,7 @@ def _checked_split(
 
 
 def _make(
-    options: Options, splits: list[Split], labels: dict[str, LabelTable], place: Workplace
+    options: Options, splits: list[Split], labels: dict[str, LabelTable], place: StagingArea
 ) -> None:
     """Parse the splits and write their parses and the labels' dictionaries."""
     parse_and_write(options, splits, labels, place.parses)

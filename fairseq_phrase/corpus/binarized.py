@@ -1,4 +1,4 @@
-"""Text that fairseq binarized, held against the text it is said to come from."""
+"""Compare text that fairseq binarized with the text it should come from."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
 
 
 def subwords_of_lines(text: Path) -> Iterator[list[str]]:
-    """Read the subwords of each line, as fairseq does: white space of any kind is between them."""
+    """Read the subwords of each line, as fairseq does: separated by white space of any kind."""
     return map(str.split, read_lines(text))
 
 
 def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
-    """Check that a text is the very one that was binarized.
+    """Check that a text is the one that was binarized.
 
     Args:
         text: the subwords as text.
@@ -42,8 +42,8 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         The number of lines.
 
     Raises:
-        UserError: they differ; the message names the first line that does, what is expected there and
-            what is found. Or a subword is one of fairseq's own marks, or a file is missing or
+        UserError: they differ (the message names the first line that differs, the expected subword and
+            the one found), a subword is one of fairseq's special tokens, or a file is missing or
             damaged.
     """
     binarized = IndexedReader(prefix)
@@ -86,7 +86,7 @@ _EXPECTED = "expected the very text that was binarized, and its dictionary"
 def _first_difference(
     pieces: list[str], found: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
-    """Say where a line and its binarized text part."""
+    """Describe the first difference between a line and its binarized text."""
     place = next(
         (
             place

@@ -20,9 +20,9 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
     """Load or build both languages' dictionaries.
 
     Args:
-        options: which to load, and whether they are one.
-        subwords: how often each subword stands in the training text, by language; empty without a
-            training set, where all dictionaries must be loaded.
+        options: which dictionaries to load, and whether both languages share one.
+        subwords: the number of each subword in the training text, by language; empty without a
+            training set. All dictionaries must then be loaded.
 
     Raises:
         UserError: a dictionary cannot be loaded.
@@ -45,7 +45,7 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
 
 
 class _SubwordBinarizer(VocabularyDatasetBinarizer):
-    """fairseq's binarizer, but without a Python call and a tensor access for every subword."""
+    """fairseq's binarizer, without a Python call and a tensor access for every subword."""
 
     def binarize_line(self, line: str, summary: BinarizeSummary) -> torch.Tensor:
         """Turn a line of subwords into their numbers. Shape: ``(subwords + 1,)``, int32."""
@@ -58,14 +58,14 @@ class _SubwordBinarizer(VocabularyDatasetBinarizer):
 
 
 def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, workers: int) -> None:
-    """Let fairseq binarize a file of subwords, then drop it.
+    """Let fairseq binarize a file of subwords, then delete the file.
 
     Args:
         pieces: the subwords as text.
         prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
         dictionary: the language's dictionary.
         lines: number of lines.
-        workers: most processes to use; fewer where there are few lines.
+        workers: the largest number of processes; short files need fewer.
     """
     FileBinarizer.multiprocess_dataset(
         str(pieces),

@@ -1,7 +1,7 @@
-"""Words and lines to subwords with their parse: one way for a corpus and for new text.
+"""Words and lines to subwords with their parse, in the same way for a corpus and for new text.
 
-Words come first: the parser decides them, and each is cut into subwords on its own, so that the
-word of every subword is known by construction. Imports no fairseq and no torch, so that worker
+The parser defines the words, and each word is cut into subwords on its own, so the word of every subword
+is known by construction. Imports no fairseq and no torch, so that worker
 processes start quickly.
 """
 
@@ -32,8 +32,8 @@ def encode_line(
         pipeline: what parsed it.
 
     Returns:
-        The sentence; and what is wrong with its parse, or None. Instead of a parse that does not spell
-        the line it has flat trees over the words between white space.
+        The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
+        sentence has flat trees over the words between white space.
     """
     if isinstance(parse, Unparsed):
         problem = parse.reason

@@ -1,8 +1,8 @@
-"""Who parses: this process, processes of this machine, or the actors of a Ray cluster.
+"""Engines that parse: this process, several processes of this machine, or actors of a Ray cluster.
 
-Every engine takes jobs, which are numbered lists of lines, and gives back each job's parses as the
-bytes of a shard, in any order. What is in a shard does not depend on the engine. This process gives back
-the parses themselves, too. Imports no fairseq and no torch, so that workers start quickly.
+Every engine takes jobs (numbered lists of lines) and returns each job's parses as the bytes of a shard,
+in any order. A shard's content does not depend on the engine. This process also returns the parses as
+objects. Imports no fairseq and no torch, so that workers start quickly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
 ENGINES = ("processes", "ray")
-_JOBS_PER_WORKER = 2  # in work or waiting for it
-_DEATHS = 2  # workers that one job may cost
-#: Seconds to connect to a Ray cluster. Ray itself goes on trying for a quarter of an hour.
+_JOBS_PER_WORKER = 2  # running or queued
+_DEATHS = 2  # workers that may die over one job
+#: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
 RAY_TIMEOUT = 30.0
 
 
@@ -49,8 +49,7 @@ class Done(NamedTuple):
     Attributes:
         job: the job.
         shard: its parses, as bytes.
-        problem: the line's number in the text, from 1, and what is wrong with it, of the first line
-            without a parse.
+        problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
         parses: the same parses as objects, if this process made them.
     """
 
@@ -76,7 +75,7 @@ class EngineOptions:
 
     @property
     def is_this_process(self) -> bool:
-        """Whether this process does all jobs, one after the other."""
+        """Whether this process does all jobs, one after another."""
         return self.name == "processes" and self.workers == 1
 
 
@@ -86,13 +85,13 @@ def run_jobs(
     engine: EngineOptions,
     pipeline: ParsingPipeline | None = None,
 ) -> Iterator[Done]:
-    """Parse all jobs, in any order; in this process in theirs, and with the parses as objects.
+    """Parse all jobs, in any order. This process parses them in order and also returns the objects.
 
     Args:
         jobs: what to parse; read as needed.
-        parsing: how.
-        engine: by whom.
-        pipeline: the parser of this process, if it has one already.
+        parsing: how to parse.
+        engine: the engine.
+        pipeline: this process's parser, if it is loaded already.
 
     Raises:
         UserError: the parser or the engine cannot be used, or workers died over one job.
@@ -109,7 +108,7 @@ def run_jobs(
 
 
 def _done(job: Job, parses: Sequence[Parse]) -> Done:
-    """Return a job's parses as bytes, and what is wrong with the first of them."""
+    """Return a job's parses as bytes, with the first line that has no parse."""
     problem = next(
         (
             (job.first_line + index, parse.reason)
@@ -136,7 +135,7 @@ class Worker:
 
 
 def _in_processes(jobs: Iterator[Job], parsing: ParsingOptions, workers: int) -> Iterator[Done]:
-    """Parse in processes; where one dies, start anew with the jobs that were lost."""
+    """Parse in processes. If one dies, start again with the jobs that were lost."""
     lost: list[Job] = []
     deaths: dict[int, int] = {}
     while True:

@@ -1,4 +1,4 @@
-"""What earlier runs left in a data directory, for a run that adds to it."""
+"""The parses that earlier runs left in a data directory, for a run that adds to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairseq_phrase.store.labels import begins_with, number_of_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord
 from fairseq_phrase.store.writer import LabelTable
 
-# What a manifest says of all its splits alike.
+# What a manifest says about all its splits.
 _COMMON = (
     "parser", "constituents", "fields", "tokenized", "bpe", "whole_lines",
     "dictionary",
@@ -51,17 +51,17 @@ class EarlierParses:
             self.staying = {name: record for name, record in records if name not in made}
 
     def check(self, manifest: Manifest, *, strict: bool) -> None:
-        """Check that the splits that stay and those that are made now can be under one manifest.
+        """Check that the splits that stay and those that are made now can share one manifest.
 
-        Where only the parser's version differs, that is a warning: the manifest then keeps the version
-        of the splits that stay, and each split that is made now has its own.
+        If only the parser's version differs, this is a warning: the manifest keeps the version of the
+        splits that stay, and each split that is made now records its own.
 
         Args:
             manifest: the manifest of this run.
             strict: refuse another version of the parser.
 
         Raises:
-            UserError: they were not made alike.
+            UserError: they were made with different settings.
         """
         if not self.staying or self._own is None:
             return
@@ -82,7 +82,7 @@ class EarlierParses:
 
         Args:
             bpe: what cut the text.
-            given: the model that is to be copied there, if any; without one, an earlier one stays.
+            given: the model to be copied there, if any; without one, the earlier one stays.
 
         Raises:
             UserError: another file is there under its name.
@@ -107,10 +107,10 @@ class EarlierParses:
     ) -> dict[str, LabelTable]:
         """Open the tables of labels, by field.
 
-        Labels that something in the data directory goes by keep their numbers. Where that is another
-        language, new labels come after them. Where it is other splits of this language, new ones are
-        unknown, as new words of a test set are: a model has as many embeddings as its training data
-        have labels. Labels that ``labeldict`` lacks are unknown, too.
+        Labels that parses in the data directory use keep their numbers. If only another language's
+        parses use them, new labels are appended. If other splits of this language use them, new labels
+        are unknown, as new words of a test set are, because a model has as many embeddings as its
+        training data have labels. Labels that ``labeldict`` lacks are unknown, too.
 
         Args:
             fields: the fields that are written.
@@ -143,10 +143,10 @@ class EarlierParses:
         return tables
 
     def _in_use(self, name: str) -> dict[str, str]:
-        """Tell which parses in the data directory go by a field's labels.
+        """Find the parses in the data directory that use a field's labels.
 
         Returns:
-            The labels' fingerprints, by what goes by them.
+            The labels' fingerprints, by the parses that use them.
         """
         own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
         return {

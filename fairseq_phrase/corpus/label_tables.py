@@ -1,4 +1,4 @@
-"""Which label dictionaries a run goes by: given ones, those in use, or new ones."""
+"""The label dictionaries of a run: given ones, those in use, or new ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.writer import LabelTable
 
 logger = logging.getLogger(__name__)
-_NAMED = 20  # unknown labels that a warning names
+_NAMED = 20  # unknown labels that a warning lists
 
 
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
@@ -23,7 +23,7 @@ def load_labels(path: Path, count: int | None = None) -> Dictionary:
 
     Args:
         path: the dictionary.
-        count: take only so many of its labels, from the first.
+        count: load only this number of first labels.
 
     Raises:
         UserError: it is missing or malformed.
@@ -38,7 +38,7 @@ def load_labels(path: Path, count: int | None = None) -> Dictionary:
 
 
 def manifests_of(folder: Path | None, languages: Collection[str]) -> dict[str, Manifest]:
-    """Load a data directory's manifests of some languages, by language, as far as they are there."""
+    """Load the manifests that a data directory has of some languages, by language."""
     if folder is None:
         return {}
     there = (name for name in languages if Manifest.path(folder, name).is_file())
@@ -52,15 +52,15 @@ def given_labels(
     *,
     all_of_them: bool,
 ) -> dict[str, Dictionary]:
-    """Load the label dictionaries of a data directory that a run is to reuse.
+    """Load the label dictionaries of a data directory that a run reuses.
 
     Args:
-        folder: the data directory: what ``--labeldict`` names, or where ``--srcdict`` lies.
+        folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
         fields: the fields that are written.
         manifests: its manifests of the languages that are parsed. Labels that only another language's
             parses know are left out.
-        all_of_them: ask for the dictionary of every field, as ``--labeldict`` does; without, those
-            that are not there are made anew.
+        all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
+            ones are made.
 
     Returns:
         The dictionaries, by field.
@@ -85,7 +85,7 @@ def given_labels(
 
 
 def warn_of_unknown(labels: dict[str, LabelTable]) -> None:
-    """Warn of labels that given dictionaries lack, when all is written."""
+    """Warn about labels that given dictionaries lack, after everything is written."""
     for name, table in labels.items():
         if unknown := table.unknown():
             logger.warning(

@@ -1,7 +1,7 @@
-"""One language of a split on its way: lines in; subwords as text and parses as arrays out.
+"""One language of a split: lines in, subwords as text and parses as arrays out.
 
 A side is raw text, which is cut into subwords here (:class:`RawSide`), or text of subwords that fairseq
-has binarized already (:class:`CutSide`). The two differ in nothing but this.
+has already binarized (:class:`CutSide`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class SideLine(NamedTuple):
 
     Attributes:
         pieces: its subwords.
-        encoded: its subwords and parse; None where the language is not parsed.
-        problem: why it has no parse (it then has flat trees); None if all is well.
-        swallowed: how many of its parse's words no subword is left for, because it straddles words.
+        encoded: its subwords and parse; None if the language is not parsed.
+        problem: why it has no parse (it then has flat trees); None if it has one.
+        swallowed: the number of its parse's words without a subword, because their subword also belongs
+            to an earlier word.
     """
 
     pieces: Sequence[str]
@@ -53,9 +54,9 @@ class Side(ABC):
         prefix: the common path of the files that are made, ``DIR/train.de-en.de``.
 
     Attributes:
-        pieces_path: where the subwords go, to be binarized; None if they are binarized already.
-        subwords: how often each subword was written there.
-        checksums: fingerprints of the files that the manifest vouches for, by file name.
+        pieces_path: the file of subwords, to be binarized; None if they are binarized already.
+        subwords: the number of times that each subword was written there.
+        checksums: fingerprints of the files that the manifest records, by file name.
     """
 
     pieces_path: Path | None = None
@@ -78,7 +79,7 @@ class Side(ABC):
 
     @abstractmethod
     def _text(self) -> Iterator[str]:
-        """Yield the lines as a parser sees them."""
+        """Yield the lines that the parser reads."""
 
     @abstractmethod
     def lines(self) -> Iterator[SideLine]:
@@ -95,17 +96,17 @@ class Side(ABC):
         return SideWriter(self, self._written)
 
     def finish(self) -> None:
-        """Write the files of the parses, when all labels are known."""
+        """Write the files of the parses, after all labels are known."""
         if self._written is not None:
             self.vouch_for(self._written.finish())
 
     def vouch_for(self, paths: Sequence[Path]) -> None:
-        """Take files' fingerprints for the manifest."""
+        """Record files' fingerprints for the manifest."""
         self.checksums |= {path.name: fingerprint(path) for path in paths}
 
 
 class RawSide(Side):
-    """Raw text. Words come first: each is cut into subwords on its own.
+    """Raw text. Each word of the parser is cut into subwords on its own.
 
     Args:
         segmenter: cuts words, and lines of a language that is not parsed.
@@ -141,7 +142,7 @@ class RawSide(Side):
 
 
 class CutSide(Side):
-    """Text of subwords. The parser's words are found in what they spell.
+    """Text of subwords. The parser's words are found in the text that the subwords spell.
 
     Args:
         bpe: what cut the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.

@@ -1,4 +1,4 @@
-"""What preprocessing, or attaching, was asked for, and what it counted."""
+"""The options of preprocessing and attaching, and the counts of a split."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 @dataclass
 class Options:
-    """What ``fairseq-phrase-preprocess`` or ``fairseq-phrase-attach`` was asked for.
+    """The options of ``fairseq-phrase-preprocess`` and ``fairseq-phrase-attach``.
 
-    Their ``--help`` explains each.
+    Their ``--help`` explains each option.
 
     Attributes:
         directory: the data directory.
         splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
-        parsing: how to parse, by language; a language that is not there is not parsed.
+        parsing: how to parse, by language; other languages are not parsed.
         is_cut: whether the text is cut into subwords already, and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
         bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
-            text; of text that is cut already, the model is then not known.
+            text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.corpus.parsing.ON_ERROR`.
-        vocab_size: pieces to train; None for the default number, or fewer if the text gives fewer.
+        vocab_size: number of pieces to train; None for the default number, or the largest number that
+            the text allows.
         sentencepiece_lines: lines to train on, of both sides together.
         labeldict: the data directory whose label dictionaries are reused; None takes those beside
-            ``srcdict``, as far as they are there, or those that are in use in ``directory``.
-        strict: refuse pairs that would be left out, and another version of the parser than that of
-            parses that are there already.
+            ``srcdict``, if there are any, or those in use in ``directory``.
+        strict: refuse pairs that would be left out, and another version of the parser than the one that
+            made the existing parses.
     """
 
     source_lang: str
@@ -84,8 +85,8 @@ class SplitCounts:
         flat: lines that were given flat trees because they have no parse, by language.
         words: words that were written, by parsed language.
         subwords: subwords that were written, by language.
-        swallowed: words that are not in the trees because no subword is theirs (one that straddles
-            words is of the first), by language. Of text that is cut already.
+        swallowed: words that are missing from the trees because they have no subword (a subword across
+            words belongs to the first of them), by language. Only in text that is cut already.
     """
 
     kept: int = 0

@@ -1,8 +1,8 @@
-"""Parses on their way: shards of some thousand lines as bytes, and as files that are whole or not there.
+"""Finished parses: shards of some thousand lines, as bytes and as files that are written atomically.
 
-A shard is JSON, a line for each sentence: it is read by people and by no code of a stranger's, and
-holds any text, lone surrogates and all. As a file it has one line more, the first: fingerprints of the
-text that was parsed and of the parses, so that a damaged shard, or another's, is not taken for whole.
+A shard is JSON with one line per sentence, so people can read it and it cannot run code. It can contain
+any text, lone surrogates included. A file has one more line, the first, with fingerprints of the parsed
+text and of the parses, so a damaged shard or one of another text is not used.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ShardFolder:
     """A folder of shards, numbered from 0.
 
     Args:
-        path: the folder; it is made if need be.
-        key: what the shards depend on (text, parser, …). Shards of another key are dropped.
+        path: the folder; it is made if it is missing.
+        key: what the shards depend on (text, parser, …). Shards with another key are deleted.
     """
 
     def __init__(self, path: Path, key: dict[str, str]):
@@ -86,7 +86,7 @@ class ShardFolder:
         return self._path / f"{number:07}.jsonl"
 
     def _heading(self, lines: Sequence[str], shard: bytes) -> bytes:
-        """Say which lines were parsed, and by what, and which parses they have."""
+        """Return the fingerprints of the lines, the parser and the parses."""
         text = hashlib.blake2b(self._key, digest_size=16)
         for line in lines:
             text.update(line.encode("utf-8", "surrogatepass") + b"\n")
@@ -94,9 +94,9 @@ class ShardFolder:
         return f'{{"lines":"{text.hexdigest()}","parses":"{parses.hexdigest()}"}}\n'.encode("ascii")
 
     def holds(self, number: int, lines: Sequence[str]) -> bool:
-        """Tell whether a shard is finished and whole, and is that of these lines.
+        """Tell whether a shard is finished, undamaged, and belongs to these lines.
 
-        One that is not is dropped, with a warning.
+        A shard that is damaged or belongs to other lines is deleted, with a warning.
         """
         file = self._file(number)
         if not file.is_file():
@@ -118,7 +118,7 @@ class ShardFolder:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is either whole or not there, whenever the machine stops."""
+    """Write a file so that it is complete or missing, even if the machine stops."""
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as stream:
         stream.write(content)

@@ -1,11 +1,11 @@
 """Parse a corpus: a stream of lines through an engine, and their parses in order.
 
-Parses are kept in shards until the run has finished. A shard is written when its lines are parsed, whole
-or not at all, so that a run that is stopped goes on from the last one. Shards have a fixed number of
-lines, so that they do not depend on the number of workers, and memory does not grow with the text.
+Parses are kept in shards until the run has finished. A shard is written atomically when its lines are
+parsed, so a stopped run continues from the last one. Shards have a fixed number of lines, so they do not
+depend on the number of workers, and memory does not grow with the text.
 
-What this process parses is handed on as it is; shards are read only if an earlier run or another process
-made them.
+This process returns its own parses without reading them again. Shards are read only if an earlier run or
+another process made them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Corpus:
     """A text to be parsed.
 
     Attributes:
-        name: what it is called in progress bars and folders, ``train.de``.
-        path: the file it comes from, for messages and to find files of parses beside it.
+        name: its name in progress bars and folders, ``train.de``.
+        path: its file, for messages and to find files of parses beside it.
         lines: the number of its lines.
-        fingerprint: tells it from other texts.
+        fingerprint: identifies the text.
         can_skip: whether lines without a parse may be left out.
     """
 
@@ -60,18 +60,18 @@ def parse_corpus(
     engine: EngineOptions,
     on_error: str,
 ) -> Iterator[Parse]:
-    """Parse a text, as far as that was not done before, and read its parses.
+    """Parse the lines of a text that earlier runs did not parse, and read all its parses.
 
-    Where this process parses, it does so as the parses are asked for. Where others do, all is parsed
-    before this returns.
+    This process parses lazily, when the parses are read. Other engines parse everything before this
+    function returns.
 
     Args:
         corpus: the text.
         lines: its lines.
-        pipeline: the parser, or the files beside the text, and what stands around it.
-        folder: where shards go, in a folder of their own.
-        engine: who parses.
-        on_error: one of :data:`ON_ERROR`; ``stop`` ends at the first shard with a line that has no
+        pipeline: the parser, or the reader of the files beside the text.
+        folder: the shards go into a folder in it.
+        engine: the engine.
+        on_error: one of :data:`ON_ERROR`; ``stop`` ends at the first shard in which a line has no
             parse.
 
     Returns:
@@ -90,7 +90,7 @@ def parse_corpus(
     shards = _shards_of(corpus, pipeline, folder)
     count = -(-corpus.lines // SHARD_LINES)
     if engine.is_this_process:
-        # The progress of what asks for the parses is this one's, too.
+        # The caller's progress bar shows this progress, too.
         jobs = _unfinished(lines, shards)
         finished = run_jobs(jobs, pipeline.options, engine, pipeline)
         return _in_order(_kept(finished, corpus, shards, on_error), shards, count)
@@ -122,7 +122,7 @@ def _unfinished(
         if not shards.holds(number, chunk):
             yield Job(number, 1 + number * SHARD_LINES, chunk)
         elif progress is not None:
-            progress.initial += len(chunk)  # so that the speed is that of this run
+            progress.initial += len(chunk)  # so that the bar shows the speed of this run
             progress.update(len(chunk))
 
 
@@ -132,7 +132,7 @@ def _kept(
     """Write the shards of jobs.
 
     Raises:
-        UserError: a line has no parse, and that is to stop the run.
+        UserError: a line has no parse, and ``on_error`` is ``stop``.
     """
     for done in finished:
         shards.write(done.job.number, done.job.lines, done.shard)
@@ -145,7 +145,7 @@ def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iter
     """Yield all parses.
 
     Args:
-        finished: jobs that this process does when they are asked for, by their numbers.
+        finished: jobs that this process does lazily.
         shards: all other parses.
         count: the number of jobs and shards together.
     """

@@ -14,7 +14,7 @@ from fairseq_phrase.corpus.parsing import Corpus, require_parses
 from fairseq_phrase.corpus.segmenters import MODEL_NAMES, Segmenter, load_segmenter
 from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
-from fairseq_phrase.corpus.staging import Workplace, workplace
+from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.dictionaries import load_dictionary
@@ -29,8 +29,8 @@ _Corpora = dict[str, tuple[Corpus, Corpus]]  # source and target, by the split's
 def preprocess(options: Options) -> dict[str, SplitCounts]:
     """Write a data directory.
 
-    A run that fails or is stopped leaves what was there before, and the parses that it finished; the
-    next run goes on from them.
+    If a run fails or is stopped, the earlier files are unchanged and finished parses are kept. The next
+    run continues from them.
 
     Returns:
         The counts of each split.
@@ -42,7 +42,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         raise UserError(f"source and target language are both '{options.source_lang}'")
     if options.directory.exists() and not options.directory.is_dir():
         raise UserError(f"--destdir {options.directory} is a file: name a folder")
-    # Fails early where a parser is not installed.
+    # Fails early if a parser is not installed.
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
     corpora = {
         name: _find_split(options, pipelines, name, prefix)
@@ -51,14 +51,14 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     _refuse_to_forget(options)
     _check_early(options)
     labels = _label_tables(options, pipelines)
-    with workplace(options.directory) as place:
+    with staging_area(options.directory) as place:
         splits = _make(options, corpora, place, pipelines, labels)
         place.publish()
     return {split.name: split.counts for split in splits}
 
 
 def _refuse_to_forget(options: Options) -> None:
-    """Stop where DESTDIR holds splits that this run would not make again.
+    """Stop if DESTDIR holds splits that this run would not make again.
 
     Their parses would be left without their manifest, dictionaries and label numbers.
     """
@@ -139,12 +139,12 @@ def _find_split(
 def _make(
     options: Options,
     corpora: _Corpora,
-    place: Workplace,
+    place: StagingArea,
     pipelines: dict[str, ParsingPipeline],
     labels: dict[str, LabelTable],
 ) -> list[Split]:
     """Make all files of the data directory."""
-    # Before parsing, because it is the sooner to fail.
+    # Before parsing, because it fails sooner.
     segmenter = _segmenter(options, corpora, place.files)
     raw = {
         name: [
@@ -159,7 +159,7 @@ def _make(
         ]
         for name, pair in corpora.items()
     }
-    # Test sets stay whole, line by line, so that references fit.
+    # Test sets keep every line, so that references fit.
     splits = [
         Split(name, tuple(sides), is_whole=name.startswith("test")) for name, sides in raw.items()
     ]

@@ -1,7 +1,7 @@
-"""Text that was cut into subwords before it is parsed, and which words the subwords are of.
+"""Text that was cut into subwords before it is parsed, and the word of each subword.
 
-Words do not come first here: the text is fixed, so a parser's words are found in it by their
-characters. Imports no fairseq and no torch.
+The subwords are given, so a parser's words are found in them by characters. Imports no fairseq and no
+torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class CutLine:
 
     Attributes:
         pieces: the subwords.
-        text: what they spell, for a parser. There is a word in it if there is a subword.
-        starts: where each subword starts in the text: the offset of its first character that is no
-            space. Never descending.
+        text: the text that they spell, for a parser. It has a word if the line has a subword.
+        starts: the offset in the text of each subword's first character that is not a space, in
+            ascending order.
     """
 
     pieces: list[str]
@@ -42,7 +42,7 @@ class CutLine:
         spelled = "".join(pieces)
         text = spelled.replace("▁", " ").strip()
         if not text:
-            text = spelled  # nothing but ▁, which must be of some word
+            text = spelled  # only ▁, which must belong to a word
             return cls(pieces, text, _starts(pieces))
         first = len(spelled) - len(spelled.lstrip("▁"))
         starts = (
@@ -57,8 +57,8 @@ class CutLine:
 
         Args:
             pieces: the subwords.
-            unescape: spell Moses' escapes as what they stand for; a subword that starts within an escape
-                starts at what this stands for.
+            unescape: replace Moses' escapes by their characters; a subword that starts within an escape
+                starts at its character.
         """
         words: list[str] = []
         starts: list[int] = []
@@ -66,7 +66,7 @@ class CutLine:
         for cut in _words(pieces):
             parts = [piece.removesuffix(JOIN) for piece in cut]
             if not any(parts):
-                parts = cut  # nothing but @@, which must be of some word
+                parts = cut  # only @@, which must belong to a word
             word, offsets = "".join(parts), _starts(parts)
             if unescape and (plain := unescape_moses(word)) != word:
                 places = unescaped_offsets(word)
@@ -77,16 +77,16 @@ class CutLine:
         return cls(pieces, " ".join(words), starts)
 
     def pieces_of(self, words: Sequence[str]) -> list[list[str]]:
-        """Hand out the subwords to the words that they are of.
+        """Assign each subword to its word.
 
-        A subword that straddles words is of the first of them; one that is nothing but a space is of
+        A subword across words belongs to the first of them. A subword that is only a space belongs to
         the next word.
 
         Args:
             words: words that spell the text.
 
         Returns:
-            The subwords of each word, perhaps none.
+            The subwords of each word; a word may have none.
 
         Raises:
             MisspeltError: the words do not spell the text.

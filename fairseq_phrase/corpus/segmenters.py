@@ -15,7 +15,7 @@ from fairseq_phrase.errors import UserError
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
-# word then keeps the ▁ that it has, or has not, of its own.
+# word then keeps its own ▁ and gets no other.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
 
 
@@ -51,7 +51,7 @@ class SentencePieceSegmenter:
             self._words = _processor(serialized + _KEEP_WHITE_SPACE)
         except RuntimeError as error:
             raise UserError(f"{model} is no SentencePiece model: {error}") from None
-        # Text repeats its words, so most are cut once. (Made here: the cache goes with its object.)
+        # Words repeat, so each is cut once. The cache is made here so that it is freed with its object.
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class SentencePieceSegmenter:
             word: the word, with ``▁`` in front if white space precedes it.
 
         Returns:
-            Its pieces; none if nothing but white space is left of it in the model's normal form.
+            Its pieces; none if the model's normal form of it is only white space.
         """
         pieces = _pieces(self._words, word)
         if not "".join(pieces).strip("▁"):
@@ -81,7 +81,7 @@ def load_segmenter(bpe: str, model: Path) -> Segmenter:
         model: its file.
 
     Raises:
-        UserError: it is not there or of another kind, or its library is not installed.
+        UserError: it is missing or has another kind, or its library is not installed.
     """
     return SEGMENTERS[bpe](model)
 
@@ -95,7 +95,7 @@ def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
 def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
     try:
         return processor.encode(text, out_type=str)
-    except (UnicodeEncodeError, TypeError, RuntimeError):  # by SentencePiece's version
+    except (UnicodeEncodeError, TypeError, RuntimeError):  # depends on SentencePiece's version
         raise UserError(
             f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
         ) from None

@@ -17,7 +17,7 @@ from fairseq_phrase.corpus.parsing import Corpus
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 
-#: Pieces to train where ``--vocab-size`` does not say.
+#: Number of pieces to train without ``--vocab-size``.
 VOCABULARY_SIZE = 8000
 #: Lines to train on, of both sides together; SentencePiece holds all of them in memory.
 SAMPLE_LINES = 2_000_000
@@ -25,10 +25,10 @@ _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
 
 class VocabularyTooLargeError(UserError):
-    """A text that gives fewer pieces than were asked for.
+    """A text that allows fewer pieces than were asked for.
 
     Attributes:
-        largest: the most pieces that it gives.
+        largest: the largest number of pieces that it allows.
     """
 
     def __init__(self, message: str, largest: int):
@@ -44,13 +44,13 @@ def train_segmenter(
     Args:
         texts: the texts, such as the two sides of a corpus.
         model: the file where the model goes.
-        vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or fewer if the texts give
-            fewer.
-        sample: the most lines to train on.
+        vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or the largest number that
+            the texts allow.
+        sample: the largest number of lines to train on.
         seed: for the sample.
 
     Raises:
-        UserError: the texts do not give ``vocabulary_size`` pieces.
+        UserError: the texts do not allow ``vocabulary_size`` pieces.
     """
 
     def train(size: int) -> None:
@@ -73,17 +73,17 @@ def train_segmenter(
 
 
 def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator[str]:
-    """Draw lines without replacement, in one pass, in order, and without holding any.
+    """Draw lines without replacement, in one pass, in order, and in constant memory.
 
-    This is selection sampling (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S): a line is
-    taken with the probability of the lines that are still wanted among those that are still to come. So
-    each set of ``count`` lines has the same chance.
+    This is selection sampling (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S). A line is
+    taken with a probability of the number of lines still wanted divided by the number of lines left.
+    Each set of ``count`` lines then has the same probability.
 
     Args:
         lines: the lines.
         total: their number.
-        count: how many to draw; all if there are no more than that.
-        seed: same seed, same lines.
+        count: number of lines to draw; all if there are fewer.
+        seed: the same seed draws the same lines.
     """
     if count >= total:
         yield from lines
@@ -103,7 +103,7 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
         lines: raw text, of both languages for a joint model.
         model: the file where it goes.
         vocabulary_size: number of pieces.
-        seed: for the sentences drawn where there are more than ten million.
+        seed: for the sentences that are drawn from more than ten million.
 
     Raises:
         VocabularyTooLargeError: the text has too few pieces.

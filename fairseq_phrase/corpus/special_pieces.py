@@ -1,4 +1,4 @@
-"""Subwords that fairseq would not take for what they are."""
+"""Subwords that fairseq would misread."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def is_mistakable(piece: str) -> bool:
 
 
 def without_white_space(text: str) -> list[str]:
-    """Return the characters of a text that are no white space."""
+    """Return the characters of a text without white space."""
     return [character for character in text if not character.isspace()]

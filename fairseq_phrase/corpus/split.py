@@ -1,7 +1,7 @@
-"""A split on its way into a data directory: parsed, written, and described in the manifest.
+"""A split of a data directory: parsed, written, and described in the manifest.
 
-This is the same for raw text (:mod:`fairseq_phrase.corpus.preprocess`) and for text that fairseq has
-binarized already (:mod:`fairseq_phrase.corpus.attach`).
+Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has already binarized
+(:mod:`fairseq_phrase.corpus.attach`) share this code.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fairseq_phrase.store.writer import LabelTable
 
 @dataclass
 class Split:
-    """A split on its way.
+    """A split of a data directory.
 
     Attributes:
         name: ``train``, ``valid``, ``test``, ``test1``….
-        sides: source and target; or the one language that is parsed, of text that is binarized already.
+        sides: source and target; or only the parsed language, if the text is binarized already.
         is_whole: whether every line is kept.
-        counts: what was kept and left out.
+        counts: the numbers of pairs kept and left out.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Split:
         return next(side for side in self.sides if side.language == language)
 
     def write(self, options: Options, labels: dict[str, LabelTable]) -> None:
-        """Write subwords as text and parses as they are before labels have their numbers.
+        """Write subwords as text, and parses whose labels are not numbered yet.
 
         Raises:
-            UserError: a line has no parse, or is refused by ``--strict``; or nothing is kept.
+            UserError: a line has no parse, ``--strict`` refuses a line, or no line is kept.
         """
         with ExitStack() as stack:
             writers = [stack.enter_context(side.writer(labels)) for side in self.sides]
@@ -108,11 +108,11 @@ class Split:
             counts.flat[language] += 1
 
     def record(self, language: str, parser_version: str) -> SplitRecord:
-        """Return what the manifest says of a language.
+        """Return a language's record for the manifest.
 
         Args:
             language: the language.
-            parser_version: the version of its parser, where it is not the manifest's.
+            parser_version: its parser's version if it differs from the manifest's, else empty.
         """
         counts = self.counts
         return SplitRecord(
@@ -129,13 +129,13 @@ class Split:
 def parse_and_write(
     options: Options, splits: Sequence[Split], labels: dict[str, LabelTable], folder: Path
 ) -> None:
-    """Parse all splits and write what is kept of them.
+    """Parse all splits and write the lines that are kept.
 
     Args:
-        options: what the run was asked for.
+        options: the run's options.
         splits: the splits.
         labels: the label tables, by field.
-        folder: where shards of parses go.
+        folder: the folder for shards of parses.
     """
     for split in splits:
         for side in split.sides:
@@ -147,10 +147,10 @@ def parse_and_write(
 def begin_manifest(
     options: Options, language: str, pipeline: ParsingPipeline, dictionary: Path, bpe_model: str
 ) -> Manifest:
-    """Say what is alike in all splits.
+    """Make a manifest with what all splits share.
 
     Args:
-        options: what the run was asked for.
+        options: the run's options.
         language: the parsed language.
         pipeline: its parser.
         dictionary: the dictionary of its text.
@@ -179,7 +179,7 @@ def finish_manifest(
     splits: Sequence[Split],
     labels: dict[str, LabelTable],
 ) -> None:
-    """Add the splits that were written, and the labels that number their fields."""
+    """Add the splits that were written and the fingerprints of their labels."""
     manifest.labels = {name: labels[name].fingerprint() for name in with_labels(manifest.fields)}
     version = pipeline.parser.version
     other = "" if version == manifest.parser_version else version

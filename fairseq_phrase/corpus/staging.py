@@ -1,4 +1,4 @@
-"""Where a data directory is made, so that nobody ever sees half of one."""
+"""A staging area: a data directory appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 
 
-class Workplace:
-    """``DIR/.partial``: what a run has finished so far. Use it as :func:`workplace` gives it.
+class StagingArea:
+    """``DIR/.partial``: what a run has finished so far. :func:`staging_area` opens it.
 
-    It lies within DIR, so that moving files needs no other file system even where DIR is a mount
-    point.
+    It is inside DIR, so files are moved within one file system even if DIR is a mount point.
 
     Args:
         destination: the data directory.
 
     Attributes:
         destination: the data directory.
-        parses: folder of finished parses, which a later run goes on from.
+        parses: folder of finished parses, from which a later run continues.
         files: folder for the files of the data directory, empty at the start.
     """
 
@@ -35,13 +34,13 @@ class Workplace:
         self._ready = self._root / "ready"
 
     def publish(self) -> None:
-        """Move finished files to where they belong, manifests last: they vouch for the others."""
+        """Move finished files into the data directory, manifests last."""
         os.replace(self.files, self._ready)
         self._move()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _move(self) -> None:
-        # A run that was stopped here goes on here: see _start.
+        # If a run is stopped here, the next one finishes the move (_start).
         for path in sorted(self._ready.iterdir(), key=lambda path: path.name.startswith("syntax.")):
             os.replace(path, self.destination / path.name)
 
@@ -53,21 +52,21 @@ class Workplace:
         self.files.mkdir(parents=True)
 
     def _leave(self) -> None:
-        """Leave nothing but finished parses."""
+        """Delete everything but finished parses."""
         shutil.rmtree(self.files, ignore_errors=True)
         if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
             shutil.rmtree(self._root, ignore_errors=True)
 
 
 @contextmanager
-def workplace(destination: Path) -> Iterator[Workplace]:
-    """Work in ``DIR/.partial``; what fails or is stopped leaves what was there before.
+def staging_area(destination: Path) -> Iterator[StagingArea]:
+    """Open ``DIR/.partial``. If the run fails or is stopped, DIR's files are unchanged.
 
     Raises:
-        UserError: DIR cannot be written to, or another run is at work there.
+        UserError: DIR is not writable, or another run uses it.
     """
     is_new = not destination.exists()
-    place = Workplace(destination)
+    place = StagingArea(destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with open(destination / ".lock", "wb") as lock:

@@ -11,16 +11,16 @@ from typing import Any
 from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.errors import UserError
 
-#: What stands at the end of a subword that the next one belongs to.
+#: The end of a subword that continues in the next one.
 JOIN = "@@"
 
 
 class SubwordNmtSegmenter:
-    """subword-nmt's codes. Words are those of the text, or of the parser; ``@@`` joins subwords.
+    """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
 
     Args:
         model: the file of codes.
-        vocabulary: the subwords there are; a longer one is cut again. All by default.
+        vocabulary: the allowed subwords; other ones are cut again. All are allowed by default.
 
     Raises:
         UserError: subword-nmt is not installed, or the file is missing or holds no codes.
@@ -46,8 +46,7 @@ class SubwordNmtSegmenter:
         """Cut one word.
 
         Args:
-            word: the word, perhaps with ``▁`` in front, which says that white space precedes it; BPE
-                does not keep it.
+            word: the word. A ``▁`` in front says that white space precedes it; BPE drops it.
 
         Returns:
             Its pieces, ``@@`` at the end of all but the last.
@@ -55,21 +54,21 @@ class SubwordNmtSegmenter:
         return tuple(self._cut(word.removeprefix("▁") or word))
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line, whose words stand between white space."""
+        """Cut a line whose words are separated by white space."""
         return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
 
     def pieces_with_dropout(self, word: str, dropout: float, dice: random.Random) -> list[str]:
-        """Cut one word, leaving out merges at random.
+        """Cut one word and skip merges at random.
 
         Args:
             word: the word, without ``▁``.
-            dropout: the probability with which a merge is left out.
-            dice: what is drawn from.
+            dropout: the probability of skipping a merge.
+            dice: the random number generator.
 
         Returns:
             Its pieces, as BPE makes them: some may look like fairseq's special tokens.
         """
-        # subword-nmt draws from Python's own generator, which others use as well.
+        # subword-nmt draws from Python's global generator, which other code uses, too.
         state = random.getstate()
         random.seed(dice.getrandbits(64))
         try:
@@ -81,14 +80,14 @@ class SubwordNmtSegmenter:
         pieces = self._bpe.segment_tokens([word])
         if not any(map(is_mistakable, pieces)):
             return pieces
-        # A piece that fairseq would take for a token of its own, or that holds what Python takes for
-        # white space, is cut into characters.
+        # A piece that is one of fairseq's special tokens, or contains what Python regards as white space,
+        # is cut into characters.
         text = without_white_space(word)
         return [character + JOIN for character in text[:-1]] + text[-1:]
 
 
 class _NoCache(dict):
-    """Forgets what it is told."""
+    """A dictionary that stores nothing."""
 
     def __setitem__(self, word: object, pieces: object) -> None:
         pass

@@ -1,7 +1,7 @@
 """Words that are cut into subwords at random, for subword regularization.
 
-The words are those of a data directory, which holds their subwords. Words were cut one at a time, so that
-the subwords of a word spell it exactly. Imports no fairseq and no torch.
+A data directory has the subwords of its words. Words were cut one at a time, so a word's subwords spell
+it exactly. Imports no fairseq and no torch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class SubwordSampler(Protocol):
         """Cut a word anew.
 
         Args:
-            pieces: its subwords, as the data have them.
-            dice: what is drawn from.
+            pieces: its subwords in the data.
+            dice: the random number generator.
 
         Returns:
-            Its new subwords. A word whose text the subwords do not tell keeps them.
+            Its new subwords. A word keeps its subwords if they do not determine its text.
         """
         ...
 
@@ -45,9 +45,9 @@ class SubwordSampler(Protocol):
 class SentencePieceSampler:
     """Draws from all cuts of a word by a unigram model (Kudo, *Subword Regularization*, ACL 2018).
 
-    A cut has a probability in proportion to exp(α · the sum of its subwords' scores). SentencePiece
-    draws so with an unlimited n-best list, but the seed of its generator counts only once a thread. Here
-    the same distribution is drawn from by forward filtering and backward sampling.
+    A cut's probability is proportional to exp(α · the sum of its subwords' scores). SentencePiece draws
+    from this distribution with an unlimited n-best list, but takes a seed only once per thread. This
+    class draws from it by forward filtering and backward sampling.
 
     Args:
         model: the model's file.
@@ -84,15 +84,15 @@ class SentencePieceSampler:
             if not any(special) and piece in known:
                 self._scores[piece] = alpha * processor.get_score(number)
         self._longest = max(map(len, self._scores), default=0)
-        # Text repeats its words. (Made here: the cache goes with its object.)
+        # Words repeat. The cache is made here so that it is freed with its object.
         self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
 
     def __reduce__(self) -> tuple:
-        """Be made anew in workers that do not share memory, where a cache cannot go."""
+        """Pickle the arguments only, because a cache cannot be pickled."""
         return type(self), self._made_from
 
     def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
-        """Cut a word anew. Unknown subwords and bytes do not tell its text."""
+        """Cut a word anew. Unknown subwords and bytes do not determine its text."""
         if not all(piece in self._scores for piece in pieces):
             return pieces
         word = "".join(pieces)
@@ -106,11 +106,11 @@ class SentencePieceSampler:
         return cut[::-1]
 
     def _uncached_last_pieces(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """Find, for each end of a beginning of the word, where its last subword may start.
+        """Find where the last subword of each prefix of the word may start.
 
         Returns:
-            For each end from 1: the starts, and their cumulative weights by the probability of all cuts
-            of the beginning that have this last subword.
+            For each prefix length, from 1: the starts and their cumulative weights. A start's weight is
+            the probability of all cuts of the prefix with this last subword.
         """
         totals = [0.0]
         found: list[tuple[list[int], list[float]]] = []
@@ -139,8 +139,8 @@ class SubwordNmtSampler:
 
     Args:
         model: the file of codes.
-        alpha: the probability with which a merge is left out.
-        symbols: the subwords that may be drawn. A longer one is cut again.
+        alpha: the probability of skipping a merge.
+        symbols: the subwords that may be drawn. Other ones are cut again.
 
     Raises:
         UserError: the file holds no codes.
@@ -152,11 +152,11 @@ class SubwordNmtSampler:
         self._segmenter = SubwordNmtSegmenter(model, self._symbols)
 
     def __reduce__(self) -> tuple:
-        """Be made anew in workers that do not share memory."""
+        """Pickle the arguments only."""
         return type(self), self._made_from
 
     def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
-        """Cut a word anew. Unknown subwords do not tell its text."""
+        """Cut a word anew. Unknown subwords do not determine its text."""
         *inner, last = pieces
         whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
         if not whole or not self._symbols.issuperset(pieces):
