@@ -23,7 +23,7 @@ import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -39,7 +39,7 @@ VOCABULARY = 8000
 
 #: The rows, by name: fairseq's Transformer, the reference, and the rows of every encoder.
 MODELS = {"transformer": ["--arch", "transformer"]} | {
-    row: method.flags(row) for method in ENCODERS.values() for row in method.rows
+    row: method.flags(row) for method in translation_encoders().values() for row in method.rows
 }
 LABELS = [f"label{index}" for index in range(16)]
 
@@ -105,7 +105,7 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
     begin = tuple(name for name in options.models if name not in MODELS)
     chosen = {"transformer", *whole}
     if options.first_rows:
-        first = {next(iter(method.rows)) for method in ENCODERS.values()}
+        first = {next(iter(method.rows)) for method in translation_encoders().values()}
         return [name for name in MODELS if name in chosen | first]
     return [name for name in MODELS if name in chosen or name.startswith(begin)]
 

@@ -14,13 +14,14 @@ from dataclasses import Field, field, fields, make_dataclass
 from typing import Any, Optional, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import register_model
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, register_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_config import (
     DecoderConfig,
     EncDecBaseConfig,
     QuantNoiseConfig,
 )
+from hydra.core.config_store import ConfigStore
 from omegaconf import II, OmegaConf
 
 _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
@@ -65,7 +66,8 @@ def nested_config(cfg: Any) -> TransformerConfig:
         cfg: an instance of a subclass of :data:`FlatTransformerConfig`, as hydra passes it.
 
     Returns:
-        fairseq's configuration, with the subclass' own options as additional attributes.
+        fairseq's configuration, with the subclass' own options as additional attributes. ``--encoder``
+        is ``encoder_name``.
     """
     if isinstance(cfg, TransformerConfig):
         return cfg
@@ -76,6 +78,9 @@ def nested_config(cfg: Any) -> TransformerConfig:
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if not isinstance(options[name], int):
                 options[name] = options["decoder_embed_dim"]
+    if "encoder" in options:
+        # fairseq's nested options have the encoder's sizes under this name.
+        options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
 
 
@@ -95,23 +100,40 @@ def register_presets(config: type, **presets: Mapping[str, Any]) -> Callable[[Mo
 
     def register(model: Model) -> Model:
         for name, defaults in presets.items():
-            own = {option.name: option for option in fields(config)}
-            changed = [
-                (
-                    option,
-                    own[option].type,
-                    field(default=value, metadata=dict(own[option].metadata)),
-                )
-                for option, value in defaults.items()
-            ]
-            preset = make_dataclass(f"{config.__name__}_{name}", changed, bases=(config,))
             # One class per name: fairseq keeps the dataclass on the class.
-            register_model(name, dataclass=preset)(
+            register_model(name, dataclass=_preset(config, name, defaults))(
                 type(model.__name__, (model,), {"__doc__": model.__doc__})
             )
         return model
 
     return register
+
+
+def replace_config(config: type, **presets: Mapping[str, Any]) -> None:
+    """Give registered models other options.
+
+    fairseq has no function for this, so what :func:`fairseq.models.register_model` sets is set again.
+
+    Args:
+        config: the new options, a subclass of :data:`FlatTransformerConfig`.
+        **presets: as for :func:`register_presets`, which registered them.
+    """
+    for name, defaults in presets.items():
+        preset = _preset(config, name, defaults)
+        setattr(MODEL_REGISTRY[name], "__dataclass", preset)
+        MODEL_DATACLASS_REGISTRY[name] = preset
+        node = preset()
+        node._name = name
+        ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
+
+
+def _preset(config: type, name: str, defaults: Mapping[str, Any]) -> type:
+    """Make options with other defaults."""
+    own = {option.name: option for option in fields(config)}
+    changed = [
+        (option, own[option].type, copied(own[option], value)) for option, value in defaults.items()
+    ]
+    return make_dataclass(f"{config.__name__}_{name}", changed, bases=(config,))
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:

@@ -160,8 +160,8 @@ class SyntaxEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
-    :meth:`build_layer`, :meth:`before_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask` and
-    :meth:`further_outputs`.
+    :meth:`build_layer`, :meth:`before_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask`,
+    :meth:`further_outputs` and :meth:`root_nodes`.
 
     Args:
         cfg: fairseq's options with those of the method.
@@ -242,6 +242,25 @@ class SyntaxEncoder(TransformerEncoderBase):
     def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
         """Return what else the decoder needs; tensors are batch-first and reordered with the beams."""
         return {}
+
+    def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:
+        """Find the node of each sentence's root, for models that read a sentence from it.
+
+        By default it is the first token of the word that is its own head.
+
+        Args:
+            encoded: what :meth:`forward` returned.
+            parse: the batch's parse.
+
+        Returns:
+            Indices among the nodes of ``encoder_out``; None if the encoder reads no tree.
+            Shape: ``(batch,)``, int64.
+        """
+        if "heads" not in parse:
+            return None
+        heads = parse["heads"]
+        is_root = heads == torch.arange(heads.size(1), device=heads.device)
+        return (parse["words"] == is_root.long().argmax(1, keepdim=True)).long().argmax(1)
 
     def node_members(self, src_tokens: Tensor, structure: Any) -> list[list[tuple[int, ...]]]:
         """List the tokens of each node of each sentence, for pictures; empty at padding."""

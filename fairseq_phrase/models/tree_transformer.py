@@ -104,6 +104,16 @@ class TreeEncoder(SyntaxEncoder):
         """Return the trees and the number of decoder rows of each sentence."""
         return {"tree": [structure], "beams": [1]}
 
+    def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor:
+        """Find each tree's root: the last nonterminal, as parents come after children.
+
+        A sentence of one subword may have no nonterminal. Its root is its leaf.
+        """
+        (tree,) = encoded["tree"]
+        count = tree.is_nonterminal.sum(1)
+        leaf = (parse["words"] >= 0).long().argmax(1)
+        return torch.where(count > 0, tree.num_leaves + count - 1, leaf)
+
     def node_members(self, src_tokens: Tensor, structure: TreeBatch) -> list[list[tuple[int, ...]]]:
         """List the tokens of each leaf and nonterminal."""
         leaves = super().node_members(src_tokens, structure)

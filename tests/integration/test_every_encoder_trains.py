@@ -11,7 +11,7 @@ from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.attention.checkpoints import register_all
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from tests.support.commands import SIZES, TRAINING, run
 from tests.support.repository import REPOSITORY
 
@@ -20,7 +20,7 @@ USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
 #: The encoders of this package, each with its first row: its paper's form.
 FIRST_ROWS = {
     name: next(iter(method.rows))
-    for name, method in ENCODERS.items()
+    for name, method in translation_encoders().items()
     if method.encoder.__module__.startswith("fairseq_phrase.")
 }
 every_encoder = pytest.mark.parametrize("name", list(FIRST_ROWS))

@@ -22,7 +22,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from gpu_hour import Hour, do_parts
 from gpu_parts import Part, kernels, smoke
 from gpu_tables import ROWS, SEEDS, alarm, arguments, measured_jobs, swept
-from models import ENCODERS  # the benchmarks', which registers all encoders
+from models import translation_encoders  # the benchmarks', which registers all encoders
 from rows import Run, Step, load_rows
 
 
@@ -52,8 +52,9 @@ def test_every_stage_runs_and_what_is_finished_is_not_run_again(
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (work / "smoke.jsonl").read_text().splitlines()]
     assert {line["model"] for line in lines} == {
-        "transformer", *(next(iter(method.rows)) for method in ENCODERS.values() if is_ours(method))
-    }  # fmt: skip
+        "transformer",
+        *(next(iter(each.rows)) for each in translation_encoders().values() if is_ours(each)),
+    }
     assert not any(line["problems"] for line in lines)
     report = (out / "report.md").read_text()
     for part in ("smoke", "train_step", "attention", "crossovers", "decode", "profile", "compile"):

@@ -16,14 +16,16 @@ from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import make_task
 
 register_all()
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
-FLAGS = {name: method.flags(next(iter(method.rows))) for name, method in ENCODERS.items()}
+FLAGS = {
+    name: method.flags(next(iter(method.rows))) for name, method in translation_encoders().items()
+}
 FLAGS["transformer"] = ["--arch", "transformer"]
 ALL = {"heads", "deprels", "tags", "spans"}
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 
@@ -38,8 +38,9 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
     sizes = {
         f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES.items()
     }
-    if name in ENCODERS:
-        cfg: Any = ENCODERS[name].config(**{**sizes, "dropout": 0.0, **options})
+    methods = translation_encoders()
+    if name in methods:
+        cfg: Any = methods[name].config(**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
     task = Namespace(

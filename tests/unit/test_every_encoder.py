@@ -14,7 +14,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.attention.encoder_maps import attention_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from tests.support.parsed_batches import build_model, encode, make_batch, random_sentence
 from tests.support.repository import REPOSITORY
 
@@ -22,7 +22,7 @@ sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
 
 register_all()
-ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
+ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 LENGTHS = [7, 1, 4, 5]
 
@@ -128,7 +128,7 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(model, dictionary,
 def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):
     models = [
         build_model(name, dictionary, **next(iter(method.rows.values())))
-        for name, method in ENCODERS.items()
+        for name, method in translation_encoders().items()
     ]
     inputs = make_batch(dictionary, LENGTHS)
     inputs["src_lengths"] = inputs["src_tokens"].ne(dictionary.pad()).sum(1)

@@ -20,14 +20,14 @@ import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from tests.support.parsed_batches import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 
 LENGTHS = [7, 1, 4, 5]
-NAMES = ["transformer", *ENCODERS]
+NAMES = ["transformer", *translation_encoders()]
 
 
 @pytest.fixture(scope="module")

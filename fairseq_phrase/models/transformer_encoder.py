@@ -1,0 +1,25 @@
+"""fairseq's own Transformer encoder as a registered encoder, for models that take one by its name."""
+
+from __future__ import annotations
+
+from fairseq.models.transformer import TransformerConfig
+
+from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+
+
+# fairseq has the translation architecture of this name.
+@register_encoder("transformer", translation=False)
+class TransformerEncoder(SyntaxEncoder):
+    """fairseq's Transformer encoder: its layers and its ``forward``; parses are ignored.
+
+    Args:
+        cfg: fairseq's options.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+    """
+
+    @classmethod
+    def is_plain(cls, cfg: TransformerConfig) -> bool:
+        """Tell that fairseq's own layers and ``forward`` run."""
+        return True
