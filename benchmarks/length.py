@@ -3,8 +3,9 @@
 Both encode the same sentences with the same trees. The trees branch to the right three times out of four,
 so that depth grows with length as in English. Measured are forward and backward for one sentence at a
 time. The encoder has the paper's size for classification (2 layers, 4 heads, d = 64). The Tree-LSTM is a
-child-sum Tree-LSTM (Tai et al. 2015) of one layer and the same width; it computes all nodes of one height
-together. The time to prepare the tree is included for both.
+child-sum Tree-LSTM (Tai et al. 2015) of one layer and the same width, the module of ``--encoder
+tree_lstm``; it computes all nodes of one height together. The time to prepare the tree is included for
+both.
 
 The columns of steps give the number of sequential steps on a machine with enough processors: the
 encoder's layers, and the Tree-LSTM's levels. On one CPU thread, the time also depends on the total work,
@@ -37,6 +38,9 @@ from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.tree_transformer import TreeEncoder
+from fairseq_phrase.modules.recurrent.batch_trees import constituency_trees
+from fairseq_phrase.modules.recurrent.tree_levels import TreeLevels
+from fairseq_phrase.modules.recurrent.tree_lstm import ChildSumTreeLSTM
 
 LAYERS, HEADS, WIDTH = 2, 4, 64
 LABELS = 30
@@ -52,8 +56,8 @@ class Row:
     lstm: float
 
 
-class ChildSumTreeLSTM(nn.Module):
-    """The N-ary child-sum Tree-LSTM, level by level.
+class ConstituentLSTM(nn.Module):
+    """The child-sum Tree-LSTM over constituents, with embeddings of words and labels as its inputs.
 
     Args:
         vocabulary: number of words.
@@ -64,10 +68,7 @@ class ChildSumTreeLSTM(nn.Module):
         super().__init__()
         self.embed_words = nn.Embedding(vocabulary, width)
         self.embed_labels = nn.Embedding(LABELS, width)
-        self.gates = nn.Linear(width, 3 * width)
-        self.gates_of_children = nn.Linear(width, 3 * width, bias=False)
-        self.forget = nn.Linear(width, width)
-        self.forget_of_child = nn.Linear(width, width, bias=False)
+        self.tree_lstm = ChildSumTreeLSTM(input_dim=width, hidden_dim=width)
 
     def forward(self, tokens: Tensor, spans: Tensor, labels: Tensor) -> Tensor:
         """Encode one sentence.
@@ -78,47 +79,17 @@ class ChildSumTreeLSTM(nn.Module):
             labels: Shape: (constituents,)
 
         Returns:
-            The states of all nodes, words first. Shape: (words + constituents, width)
+            The states of all nodes, words first. Shape: (1, words + constituents, width)
         """
-        parents, heights = parents_and_heights(len(tokens), spans)
-        inputs = torch.cat([self.embed_words(tokens), self.embed_labels(labels)])
-        gates, forget = self.gates(inputs), self.forget(inputs)
-        hidden = torch.zeros_like(inputs)
-        memory = torch.zeros_like(inputs)
-        for height in range(int(heights.max()) + 1):
-            level = (heights == height).nonzero().squeeze(1)
-            place = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
-            place[level] = torch.arange(len(level), device=inputs.device)
-            children = (torch.isin(parents, level)).nonzero().squeeze(1) if height else level[:0]
-            above = parents[children]
-            summed = inputs.new_zeros(len(level), inputs.size(1))
-            sums = summed.index_add(0, place[above], hidden[children])
-            kept = torch.sigmoid(forget[above] + self.forget_of_child(hidden[children]))
-            kept = summed.index_add(0, place[above], kept * memory[children])
-            enter, leave, new = (gates[level] + self.gates_of_children(sums)).chunk(3, 1)
-            cells = torch.sigmoid(enter) * torch.tanh(new) + kept
-            memory = memory.index_copy(0, level, cells)
-            hidden = hidden.index_copy(0, level, torch.sigmoid(leave) * torch.tanh(cells))
-        return hidden
+        inputs = torch.cat([self.embed_words(tokens), self.embed_labels(labels)])[None]
+        return self.tree_lstm(inputs, levels_of(tokens, spans))
 
 
-def parents_and_heights(words: int, spans: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each node's parent (-1 at the root) and height (0 at words), words first."""
-    parents, heights = [-1] * (words + len(spans)), [0] * (words + len(spans))
-    tops = [(word, word + 1, word) for word in range(words)]
-    waiting: list[tuple[int, int]] = []  # (start, node) of nodes without a parent, left to right
-    taken = 0
-    for number, (start, end) in enumerate(spans.tolist()):
-        node = words + number
-        while taken < end:
-            waiting.append((tops[taken][0], taken))
-            taken += 1
-        while waiting and waiting[-1][0] >= start:
-            _, child = waiting.pop()
-            parents[child] = node
-            heights[node] = max(heights[node], heights[child] + 1)
-        waiting.append((start, node))
-    return torch.tensor(parents), torch.tensor(heights)
+def levels_of(tokens: Tensor, spans: Tensor) -> TreeLevels:
+    """Make the schedule of one sentence."""
+    words = torch.arange(len(tokens), device=tokens.device)[None]
+    padding = torch.zeros_like(words, dtype=torch.bool)
+    return constituency_trees(words, spans[None], padding, binary=False).levels
 
 
 def build_encoder(dictionary: Dictionary, device: torch.device) -> TreeEncoder:
@@ -134,7 +105,7 @@ def build_encoder(dictionary: Dictionary, device: torch.device) -> TreeEncoder:
 
 
 def measure(
-    words: int, encoder: TreeEncoder, lstm: ChildSumTreeLSTM, options: argparse.Namespace
+    words: int, encoder: TreeEncoder, lstm: ConstituentLSTM, options: argparse.Namespace
 ) -> Row:
     """Measure one row: the median over sentences, the two in turns."""
     device = torch.device(options.device)
@@ -159,7 +130,7 @@ def measure(
         pair = [seconds(lambda kind=kind: kind().sum().backward(), device) for kind in kinds]
         if number >= 0:
             times.append([1e3 * time for time in pair])
-            heights.append(int(parents_and_heights(words, spans.cpu())[1].max()))
+            heights.append(len(levels_of(tokens, spans).steps) - 1)
     columns = [statistics.median(column) for column in zip(*times, strict=True)]
     return Row(words, statistics.mean(heights), *columns)
 
@@ -217,7 +188,7 @@ def main() -> None:
         dictionary.add_symbol(f"word{number}")
     device = torch.device(options.device)
     encoder = build_encoder(dictionary, device)
-    lstm = ChildSumTreeLSTM(len(dictionary), WIDTH).to(device)
+    lstm = ConstituentLSTM(len(dictionary), WIDTH).to(device)
     rows = [
         measure(words, encoder, lstm, options)
         for words in tqdm(options.lengths, unit="length", file=sys.stderr)

@@ -136,3 +136,68 @@ def constituent_arities(parents: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     below = np.bincount(parents[inside], minlength=len(parents))
     covered = np.bincount(parents[inside], lengths[inside], minlength=len(parents))
     return below + lengths - covered.astype(np.int64)
+
+
+def node_heights(parents: np.ndarray) -> np.ndarray:
+    """Compute the height of each node: 0 at leaves, else one more than its highest child's.
+
+    Args:
+        parents: the parent of each node, -1 at roots. Shape: ``(nodes,)``, indices into this array.
+
+    Returns:
+        The heights; -1 at nodes on a cycle or above one. Shape: ``(nodes,)``, int64.
+    """
+    heights = np.full(len(parents), -1, dtype=np.int64)
+    has_parent = parents >= 0
+    missing = np.bincount(parents[has_parent], minlength=len(parents))
+    level, height = np.flatnonzero(missing == 0), 0
+    while len(level):
+        heights[level] = height
+        above = parents[level[has_parent[level]]]
+        np.subtract.at(missing, above, 1)
+        level, height = np.unique(above[missing[above] == 0]), height + 1
+    return heights
+
+
+def sibling_numbers(parents: np.ndarray) -> np.ndarray:
+    """Number the children of each node from 0, in the order of their indices; so also the roots.
+
+    Args:
+        parents: the parent of each node, -1 at roots. Shape: ``(nodes,)``, indices into this array.
+    """
+    order = np.argsort(parents, kind="stable")
+    of_node = parents[order]
+    numbers = np.empty(len(parents), dtype=np.int64)
+    numbers[order] = np.arange(len(parents)) - np.searchsorted(of_node, of_node)
+    return numbers
+
+
+def binarized(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Binarize trees to the right: a node's second child becomes a new node over all but the first child.
+
+    This is repeated for the new node until no node has more than two children. A node with one child
+    keeps it.
+
+    Args:
+        parents: the parent of each node, -1 at roots; the children of a node are ordered by their
+            indices. Shape: ``(nodes,)``, indices into this array.
+
+    Returns:
+        The parents of the same nodes and, after them, of the new nodes; and the side of each node: 0 for
+        a left or only child, 1 for a right child. Shape: ``(nodes + new nodes,)`` each, int64.
+    """
+    has_parent = parents >= 0
+    arities = np.bincount(parents[has_parent], minlength=len(parents))
+    surplus = np.maximum(arities - 2, 0)
+    # The new nodes of a node are numbered from `first`, from the top down.
+    first = len(parents) + np.cumsum(surplus) - surplus
+    number = sibling_numbers(parents)
+    last = np.where(has_parent, arities[parents] - 1, 0)
+    # Child 0 stays. Child j goes to the j-th new node; the last two children share the last one.
+    depth = np.where(has_parent & (number > 0), np.minimum(number, last - 1), 0)
+    moved = np.where(depth > 0, first[parents] + depth - 1, parents)
+    sides = np.where(has_parent, (number == last) & (number > 0), 0)
+    owners = np.repeat(np.arange(len(parents)), surplus)
+    new = np.arange(len(parents), len(parents) + len(owners))
+    above = np.where(new == first[owners], owners, new - 1)
+    return np.concatenate([moved, above]), np.concatenate([sides, np.ones_like(new)])

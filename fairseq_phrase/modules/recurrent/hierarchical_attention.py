@@ -1,0 +1,201 @@
+"""Hierarchical attention: words to sentences, sentences to a document.
+
+Source: Yang et al., *Hierarchical Attention Networks for Document Classification* (NAACL 2016), section
+2.2: eqs. 1-7 for words, 8-10 for sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from fairseq_phrase.modules.checks import check_tensor
+from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
+
+__all__ = ["AttentionSum", "HierarchicalAttention", "SentenceBatch"]
+
+
+@dataclass(frozen=True)
+class SentenceBatch:
+    """The sentences of a batch of documents, each in a row of its own.
+
+    Attributes:
+        rows: the sentence of each token, counted over all documents.
+            Shape: (batch, tokens), int64; 0 at padding
+        places: the place of each token in its sentence. Shape: as ``rows``
+        token_padding: True at padding of documents. Shape: (batch, tokens), bool
+        sentence_padding: True where a document has no further sentence.
+            Shape: (batch, largest number of sentences), bool
+        lengths: tokens of each sentence. Shape: (sentences of all documents,), int64
+        longest: tokens of the longest sentence.
+
+    Example:
+        >>> batch = SentenceBatch.of_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))
+        >>> batch.lengths.tolist()
+        [2, 1, 2]
+    """
+
+    rows: Tensor
+    places: Tensor
+    token_padding: Tensor
+    sentence_padding: Tensor
+    lengths: Tensor
+    longest: int
+
+    @classmethod
+    def of_numbers(cls, sentences: Tensor) -> SentenceBatch:
+        """Make the sentences' rows.
+
+        Args:
+            sentences: the number of each token's sentence in its document, from 0 and in order; -1 at
+                padding.
+                Shape: (batch, tokens), int64
+        """
+        check_tensor("sentences", sentences, torch.int64, "batch", "tokens")
+        padding = sentences < 0
+        counts = sentences.amax(1) + 1
+        most = max(int(counts.max()), 1)
+        sentence_padding = torch.arange(most, device=sentences.device) >= counts[:, None]
+        first = counts.cumsum(0) - counts
+        rows = (first[:, None] + sentences).masked_fill(padding, 0)
+        total = int(counts.sum())
+        # A sentence's tokens are adjacent: the place is the distance from the sentence's first token.
+        at = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
+        begins = at.new_full((total,), sentences.size(1))
+        begins = begins.scatter_reduce(0, rows[~padding], at[~padding], "amin")
+        lengths = torch.bincount(rows[~padding], minlength=total)
+        places = (at - begins[rows]).masked_fill(padding, 0) if total else torch.zeros_like(at)
+        longest = int(lengths.max()) if total else 0
+        return cls(rows, places, padding, sentence_padding, lengths, longest)
+
+    def split(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Give each sentence a row of its own.
+
+        Args:
+            states: of the documents' tokens. Shape: (batch, tokens, width)
+
+        Returns:
+            The states, 0 at padding (shape (sentences, longest, width)), and True at padding (shape
+            (sentences, longest)).
+        """
+        real = ~self.token_padding
+        split = states.new_zeros(len(self.lengths), self.longest, states.size(2))
+        split = split.index_put((self.rows[real], self.places[real]), states[real])
+        padding = torch.arange(self.longest, device=states.device) >= self.lengths[:, None]
+        return split, padding
+
+    def join(self, split: Tensor) -> Tensor:
+        """Undo :meth:`split`: return states of the documents' tokens, 0 at padding."""
+        real = ~self.token_padding
+        joined = split.new_zeros(*self.rows.shape, split.size(2))
+        return joined.index_put(
+            (real.nonzero(as_tuple=True)), split[self.rows[real], self.places[real]]
+        )
+
+    def of_documents(self, vectors: Tensor) -> Tensor:
+        """Arrange vectors of sentences by documents.
+
+        Args:
+            vectors: Shape: (sentences of all documents, width)
+
+        Returns:
+            0 at padding. Shape: (batch, largest number of sentences, width)
+        """
+        arranged = vectors.new_zeros(*self.sentence_padding.shape, vectors.size(1))
+        return arranged.index_put((~self.sentence_padding).nonzero(as_tuple=True), vectors)
+
+
+class AttentionSum(nn.Module):
+    """A sequence's weighted sum: u_t = tanh(W h_t + b), α = softmax(uᵀu_t), s = Σ α_t h_t (eqs. 5-7).
+
+    Args:
+        width: of the states.
+
+    Example:
+        >>> summary = AttentionSum(width=4)
+        >>> summary(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.bool)).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width, width)
+        self.query = nn.Parameter(torch.empty(width))
+        nn.init.uniform_(self.query, -0.1, 0.1)
+
+    def forward(self, states: Tensor, padding_mask: Tensor) -> Tensor:
+        """Sum the states of each sequence.
+
+        Args:
+            states: Shape: (batch, length, width)
+            padding_mask: True at padding. A sequence that is all padding has the sum 0 of zero states.
+                Shape: (batch, length), bool
+
+        Returns:
+            Shape: (batch, width)
+        """
+        scores = torch.tanh(self.projection(states)) @ self.query
+        # The lowest finite number and not -inf: a sequence that is all padding has no NaN.
+        scores = upcast(scores)
+        scores = scores.masked_fill(padding_mask, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(1).to(states)
+        return torch.einsum("bl,blw->bw", weights, states)
+
+
+class HierarchicalAttention(nn.Module):
+    """A bidirectional GRU and attention over each sentence's words, then over the sentences.
+
+    Args:
+        input_dim: width of the words' inputs.
+        hidden_dim: width of all states, both directions together.
+        num_layers: GRU layers of the words, and as many of the sentences; 1 in the paper.
+        dropout: on the inputs of the layers after the first, and of the sentences' GRU.
+    """
+
+    def __init__(
+        self, *, input_dim: int, hidden_dim: int, num_layers: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+
+        def layers(first: int) -> nn.ModuleList:
+            widths = [first] + [hidden_dim] * (num_layers - 1)
+            return nn.ModuleList(
+                BidirectionalLayer("gru", input_dim=width, output_dim=hidden_dim)
+                for width in widths
+            )
+
+        self.word_layers, self.sentence_layers = layers(input_dim), layers(hidden_dim)
+        self.word_attention = AttentionSum(hidden_dim)
+        self.sentence_attention = AttentionSum(hidden_dim)
+        self.dropout = dropout
+
+    def forward(
+        self, inputs: Tensor, sentences: SentenceBatch
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Encode documents.
+
+        Args:
+            inputs: the words' inputs. Shape: (batch, tokens, input width)
+            sentences: which token is in which sentence.
+
+        Returns:
+            The words' states after each layer (shape (batch, tokens, hidden width) each), the sentences'
+            (shape (batch, largest number of sentences, hidden width)), and the documents' (shape
+            (batch, hidden width)); 0 at padding.
+        """
+        states, padding = sentences.split(inputs)
+        of_layers = []
+        for number, layer in enumerate(self.word_layers):
+            states = layer(self._dropped(states) if number else states, padding)
+            of_layers.append(sentences.join(states))
+        summaries = sentences.of_documents(self.word_attention(states, padding))
+        for layer in self.sentence_layers:
+            summaries = layer(self._dropped(summaries), sentences.sentence_padding)
+        return of_layers, summaries, self.sentence_attention(summaries, sentences.sentence_padding)
+
+    def _dropped(self, states: Tensor) -> Tensor:
+        return dropout(states, self.dropout, self.training)

@@ -1,0 +1,78 @@
+"""The sentences of a line that has several, found in its parse.
+
+A parser may find several sentences in a line. Their trees become one: the roots of the later sentences
+depend on the first root and keep the root's relation; constituency trees are joined under a constituent
+``ROOT``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairseq_phrase.syntax.tree_arrays import constituent_parents
+
+__all__ = ["sentences_of_constituents", "sentences_of_dependencies"]
+
+
+def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
+    """Number the sentences of a line by its dependency tree.
+
+    The root of a further sentence is a word that depends on the line's root and has the same relation as
+    the line's root itself. A sentence is a run of words below one such word.
+
+    Args:
+        heads: the head of each word; the root is its own head. Shape: ``(words,)``, from 0.
+        relations: the number of each word's relation. Shape: ``(words,)``.
+
+    Returns:
+        The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
+
+    Example:
+        >>> sentences_of_dependencies(np.array([1, 1, 1, 2]), np.array([5, 9, 9, 5])).tolist()
+        [0, 0, 1, 1]
+    """
+    words = np.arange(len(heads))
+    is_root = heads == words
+    if not is_root.any():
+        return np.zeros(len(heads), dtype=np.int64)
+    root = int(is_root.argmax())
+    begins = is_root | ((heads == root) & (relations == relations[root]))
+    above = np.where(begins, words, heads)
+    for _ in range(len(heads).bit_length()):
+        above = above[above]
+    return _runs(above)
+
+
+def sentences_of_constituents(
+    spans: np.ndarray, labels: np.ndarray, root: int, words: int
+) -> np.ndarray:
+    """Number the sentences of a line by its constituents.
+
+    If a constituent with the label of joined trees covers the line, each constituent directly below it is
+    a sentence, and so is each run of words directly below it. Otherwise the line is one sentence.
+
+    Args:
+        spans: the words of each constituent in post-order. Shape: ``(constituents, 2)``, half-open.
+        labels: the number of each constituent's label. Shape: ``(constituents,)``.
+        root: the number of the label of joined trees.
+        words: the number of words.
+
+    Returns:
+        The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
+
+    Example:
+        >>> spans = np.array([[0, 2], [2, 4], [0, 4]])
+        >>> sentences_of_constituents(spans, np.array([7, 7, 3]), 3, 4).tolist()
+        [0, 0, 1, 1]
+    """
+    of_word = np.full(words, -1)
+    if len(spans) and labels[-1] == root and tuple(spans[-1]) == (0, words):
+        parents = constituent_parents(spans[:, 0], np.zeros(len(spans), dtype=np.int64))
+        for node in np.flatnonzero(parents == len(spans) - 1):
+            of_word[slice(*spans[node])] = node
+    return _runs(of_word)
+
+
+def _runs(values: np.ndarray) -> np.ndarray:
+    """Number the runs of equal values from 0."""
+    return np.cumsum(np.diff(values, prepend=values[:1]) != 0)
