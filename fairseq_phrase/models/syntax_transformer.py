@@ -20,7 +20,8 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     Args:
         method: the encoder.
         cfg: fairseq's nested options; ``count_labels`` is set to a function that returns the number of
-            labels of a parse field, special ones included.
+            labels of a parse field, special ones included, and ``label_number`` to one that returns the
+            number of one label of a field.
         task: fairseq's task.
 
     Raises:
@@ -28,6 +29,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     """
     needed = list(method.parse_fields(cfg))
     cfg.count_labels = lambda field: len(task.label_dictionary(field))
+    cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
     if not needed:
         return
     if not hasattr(task, "require_parses"):

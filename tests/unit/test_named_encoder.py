@@ -240,6 +240,9 @@ def test_encoders_with_trees_name_the_root(task):
             # A sentence of one subword has no constituents: its root is its leaf.
             assert counts[1] == 0
             assert roots.tolist() == [num_tokens + c - 1 if c else 0 for c in counts]
+        elif name == "han":  # a document's own node, behind the sentences
+            last = encoded["encoder_out"][0].size(0) - 1
+            assert roots.tolist() == [last] * len(inputs["src_tokens"])
         elif "heads" in needed:
             for row, root in enumerate(roots.tolist()):
                 word = int(parse["words"][row, root])

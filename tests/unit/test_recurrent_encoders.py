@@ -1,0 +1,164 @@
+"""The recurrent encoders, chosen by ``--encoder``, with each row that they are registered with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_phrase.attention.checkpoints import register_all
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.named_encoder import build_named_encoder
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.syntax.constituency import ROOT_LABEL
+from tests.support.parsed_batches import SIZES, label_dictionary, make_batch, make_dictionary
+
+register_all()
+NAMES = ("lstm", "tree_lstm", "han")
+ROWS = [(name, row) for name in NAMES for row in ENCODERS[name].rows]
+every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+LENGTHS = [7, 1, 4, 5]
+
+
+@pytest.fixture
+def dictionary():
+    return make_dictionary()
+
+
+def build(dictionary: Dictionary, name: str, **options):
+    torch.manual_seed(0)
+    sizes = {f"encoder_{key}": value for key, value in SIZES.items()}
+    cfg = ENCODERS[name].config(**{**sizes, "dropout": 0.0, **options})
+    cfg.encoder = name
+    task = Namespace(
+        source_dictionary=dictionary,
+        label_dictionary=label_dictionary,
+        require_parses=lambda fields: None,
+    )
+    return build_named_encoder(cfg, task, dictionary).double().eval()
+
+
+@pytest.fixture
+def encoder(request, dictionary):
+    parameters = request.node.callspec.params
+    name, row = parameters["name"], parameters["row"]
+    return build(dictionary, name, **ENCODERS[name].rows[row])
+
+
+def states_of(encoder, inputs):
+    """The states and padding of all nodes, batch-first, and the root's state."""
+    found = encoder(**inputs)
+    states = found["encoder_out"][0].transpose(0, 1)
+    parse = ParseBatch.of_net_input({k: v for k, v in inputs.items() if k != "src_tokens"})
+    roots = encoder.root_nodes(found, parse)
+    at_root = None if roots is None else states[torch.arange(len(states)), roots]
+    return states, found["encoder_padding_mask"][0], at_root
+
+
+def one_of(inputs, index, encoder):
+    """A sentence of a batch as a batch of one, without padding."""
+    row = {name: values[index : index + 1] for name, values in inputs.items()}
+    real = row["src_tokens"][0].ne(encoder.padding_idx)
+    for name in ("src_tokens", "src_words"):
+        row[name] = row[name][:, real]
+    for name in row.keys() - {"src_tokens", "src_words"}:
+        values = row[name][0]
+        row[name] = row[name][:, (values if values.dim() == 1 else values[:, 0]) >= 0]
+    return row
+
+
+@every_row
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(encoder, dictionary, name, row, left):
+    inputs = make_batch(dictionary, LENGTHS, extra=2, left=left)
+    together, padding, roots = states_of(encoder, inputs)
+    assert not together[padding].any()
+    for index in range(len(LENGTHS)):
+        alone, _, root = states_of(encoder, one_of(inputs, index, encoder))
+        torch.testing.assert_close(together[index][~padding[index]], alone[0], rtol=0, atol=1e-12)
+        if roots is not None:
+            torch.testing.assert_close(roots[index], root[0], rtol=0, atol=1e-12)
+
+
+@every_row
+def test_permuting_the_batch_permutes_the_output(encoder, dictionary, name, row):
+    inputs = make_batch(dictionary, LENGTHS)
+    order = torch.tensor([2, 0, 3, 1])
+    found, *_ = states_of(encoder, {key: value[order] for key, value in inputs.items()})
+    torch.testing.assert_close(found, states_of(encoder, inputs)[0][order], rtol=0, atol=1e-12)
+
+
+@every_row
+def test_a_missing_parse_is_named(encoder, dictionary, name, row):
+    inputs = make_batch(dictionary, LENGTHS)
+    for field in ENCODERS[name].parse_fields(encoder.cfg):
+        fewer = {key: value for key, value in inputs.items() if key != f"src_{field}"}
+        with pytest.raises(ValueError, match=f"the batch carries no {field}: use --task"):
+            encoder(**fewer)
+
+
+@every_row
+def test_every_parameter_has_a_finite_gradient(encoder, dictionary, name, row):
+    states, *_ = states_of(encoder.train(), make_batch(dictionary, LENGTHS))
+    states.square().sum().backward()
+    for parameter_name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        # These documents may have one sentence each: nothing to choose from, and no step before it.
+        assert parameter.grad.any() or ".sentence_" in parameter_name, parameter_name
+
+
+@every_row
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_keeps_to_the_result(encoder, dictionary, name, row, dtype):
+    inputs = make_batch(dictionary, LENGTHS)
+    exact, padding, _ = states_of(encoder, inputs)
+    half, *_ = states_of(encoder.to(dtype), inputs)
+    assert half.dtype == dtype
+    error = (half.double() - exact)[~padding].abs().mean() / exact[~padding].abs().mean()
+    assert error < 0.05
+
+
+@every_row
+def test_the_states_of_every_layer_can_be_asked_for(encoder, dictionary, name, row):
+    encoded = encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
+    assert len(encoded["encoder_states"]) == 3
+    assert {each.shape for each in encoded["encoder_states"]} == {encoded["encoder_out"][0].shape}
+    assert torch.equal(encoded["encoder_states"][-1], encoded["encoder_out"][0])
+
+
+def test_the_root_of_a_document_is_its_last_node(dictionary):
+    inputs = make_batch(dictionary, [3, 2])
+    encoder = build(dictionary, "han", han_sentences="punctuation")
+    found = encoder(**inputs)
+    nodes = found["encoder_out"][0].size(0)
+    assert encoder.root_nodes(found, ParseBatch({})).tolist() == [nodes - 1] * 2
+
+
+def test_punctuation_ends_sentences(dictionary):
+    for mark in ("▁.", "!?", "▁…", "x.", "▁"):
+        dictionary.add_symbol(mark)
+    encoder = build(dictionary, "han", han_sentences="punctuation")
+    final = [dictionary[index] for index in encoder.is_final.nonzero().flatten().tolist()]
+    assert final == ["▁.", "!?", "▁…"]
+
+
+def test_the_extra_root_of_constituents_is_found_by_its_label(dictionary, monkeypatch):
+    encoder = build(dictionary, "han", han_sentences="constituents")
+    tokens = torch.tensor([[5, 6, 7, 8, 2]])
+    words = torch.tensor([[0, 1, 2, 3, -1]])
+    assert encoder.root_label == label_dictionary("spans").index(ROOT_LABEL)
+    other = encoder.root_label + 1
+    spans = torch.tensor([[[0, 2, other], [2, 4, other], [0, 4, encoder.root_label]]])
+    parse = ParseBatch({"words": words, "spans": spans})
+    found = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
+    assert found.tolist() == [[0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("name", ["lstm", "han"])
+def test_an_odd_width_is_refused(dictionary, name):
+    with pytest.raises(UserError, match="--encoder-embed-dim 15: the two directions"):
+        build(dictionary, name, encoder_embed_dim=15)
