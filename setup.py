@@ -11,12 +11,14 @@ VERSION = re.search(
 ).group(1)
 BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
+LABEL = ["scikit-learn>=1.5", "seqeval>=1.2.2"]  # F1 of spans, scores of single labels
 PLOT = ["matplotlib>=3.8"]
 RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
 TEST = [
+    *LABEL,
     *MOSES,
     *PLOT,
     *RAY,
@@ -72,6 +74,7 @@ setup(
     ],
     extras_require={
         "bpe": BPE,
+        "label": LABEL,
         "moses": MOSES,
         "plot": PLOT,
         "ray": RAY,

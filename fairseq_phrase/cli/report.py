@@ -52,11 +52,23 @@ def _parser() -> argparse.ArgumentParser:
         help="tests against the baseline: auto, a two-level bootstrap over seeds and sentences for rows "
         "with two seeds or more, and paired approximate randomization over sentences; seeds, the same, "
         "but a row with one seed is an error; ar or bs, only approximate randomization or a centred "
-        "bootstrap over sentences; none",
+        "bootstrap over sentences; none. For labels and exact match, auto and seeds use McNemar's exact "
+        "test instead of approximate randomization",
     )  # fmt: skip
     parser.add_argument(
         "--trials", type=positive, default=10_000, metavar="N",
         help="number of resamples or exchanges of each test",
+    )  # fmt: skip
+    parser.add_argument(
+        "--measure", choices=("translation", "labels", "spans", "exact"), default="translation",
+        help="translation: BLEU, chrF and TER; labels: accuracy of labels (labels-SUBSET.txt, what "
+        "fairseq-phrase-label writes); spans: F1 of spans in BIO labels; exact: share of outputs equal "
+        "to the reference, such as logical forms",
+    )  # fmt: skip
+    parser.add_argument(
+        "--known-words", type=Path, metavar="FILE",
+        help="with --measure labels or spans, and --source: the training data's words, a fairseq "
+        "dictionary or text; adds the accuracy of all other words",
     )  # fmt: skip
     parser.add_argument(
         "--lowercase", action="store_true", help="add BLEU of lower-cased text, as papers report it"
@@ -93,7 +105,8 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
-    from fairseq_phrase.report.references import read_references
+    from fairseq_phrase.report.measures import Measure
+    from fairseq_phrase.report.references import read_known_words, read_references
     from fairseq_phrase.report.row_file import read_row_file
     from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
@@ -103,8 +116,12 @@ def _body(argv: Sequence[str] | None) -> None:
         baseline=args.baseline,
         test=args.test,
         trials=args.trials,
-        lowercase=args.lowercase,
-        tokenizer=args.tokenize,
+        measure=Measure(
+            args.measure,
+            args.lowercase,
+            args.tokenize,
+            read_known_words(args.known_words) if args.known_words is not None else None,
+        ),
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},
         caption=args.caption,

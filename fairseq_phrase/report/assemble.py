@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.compare import RunStatistics, compare_over_seeds, compare_over_sentences
 from fairseq_phrase.report.contrastive import MinimalPairs, accuracies
-from fairseq_phrase.report.metrics import Metrics
+from fairseq_phrase.report.measures import LABELLING, Measure
+from fairseq_phrase.report.metrics import Metrics, Statistics
 from fairseq_phrase.report.notes import table_notes
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.row_file import RowTitle
@@ -29,8 +30,7 @@ class ReportOptions:
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
             ``bs``: over sentences only; ``none``.
         trials: number of trials of each test; 0 for 10,000.
-        lowercase: add lower-cased BLEU.
-        tokenizer: sacrebleu's name of BLEU's tokenizer.
+        measure: what is measured.
         partial: leave out runs that are not finished, and say so.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
@@ -41,8 +41,7 @@ class ReportOptions:
     baseline: str | None = None
     test: str = "auto"
     trials: int = 0
-    lowercase: bool = False
-    tokenizer: str = "13a"
+    measure: Measure = field(default_factory=Measure)
     partial: bool = False
     needs_training: bool = True
     titles: Mapping[str, RowTitle] = field(default_factory=dict)
@@ -51,8 +50,9 @@ class ReportOptions:
 
     @property
     def sentence_test(self) -> str | None:
-        """The test over sentences, ``ar`` or ``bs``; None without one."""
-        names = {"auto": "ar", "seeds": "ar", "none": None}
+        """The test over sentences: ``ar``, ``bs``, ``mcnemar`` for right or wrong items; None without."""
+        usual = "mcnemar" if self.measure.name in ("labels", "exact") else "ar"
+        names = {"auto": usual, "seeds": usual, "none": None}
         return names.get(self.test, self.test)
 
 
@@ -91,26 +91,28 @@ def make_report(
         _check_seeds(rows, baseline)
     for row in rows if options.pairs else ():
         row.contrastive = [accuracies(run, options.pairs) for run in row.runs]
-    metrics = [Metrics(text.lines, options.lowercase, options.tokenizer) for text in texts]
+    metrics = [options.measure.of(text) for text in texts]
     statistics = _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
         compare_over_sentences(
-            rows, baseline, statistics, metrics[0], options.sentence_test, options.trials
+            rows, baseline, statistics, metrics, options.sentence_test, options.trials
         )
         settings = {"seed": random_seed(), options.sentence_test: options.trials or TRIALS}
     if baseline is not None and options.test in ("auto", "seeds"):
-        compare_over_seeds(rows, baseline, statistics, options.trials or RESAMPLES)
+        compare_over_seeds(rows, baseline, statistics, metrics[0], options.trials or RESAMPLES)
     return Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,
         baseline=baseline,
-        metrics=metrics[0].names,
+        metrics=metrics[0],
         texts=texts,
-        tokenizer=options.tokenizer,
+        measure=options.measure.metrics,
         signatures=metrics[0].signatures(**settings),
         left_out=problems,
-        notes=table_notes(rows, baseline, texts, options.sentence_test, options.trials),
+        notes=table_notes(
+            rows, baseline, metrics[0].main, texts, options.sentence_test, options.trials
+        ),
         pairs=options.pairs,
     )
 
@@ -129,7 +131,9 @@ def _read_runs(
     runs, problems = [], []
     for folder in folders:
         try:
-            runs.append(read_run(folder, texts, options.needs_training))
+            runs.append(
+                read_run(folder, texts, options.needs_training, options.measure.name in LABELLING)
+            )
         except UserError as error:
             problems.append(str(error))
     if problems and not options.partial:
@@ -212,13 +216,16 @@ def _score(
     """Score all runs.
 
     Returns:
-        By row: for each run and each test set, sacrebleu's statistics by metric.
+        By row: for each run and each test set, the sentences' statistics by metric.
+
+    Raises:
+        UserError: a run's output does not fit the reference.
     """
     statistics = {}
     for row in rows:
         statistics[row.name] = [
             [
-                metric.statistics(run.generations[text.subset].hypotheses)
+                _statistics(metric, run, text.subset)
                 for metric, text in zip(metrics, texts, strict=True)
             ]
             for run in row.runs
@@ -231,6 +238,13 @@ def _score(
             for run in statistics[row.name]
         ]
     return statistics
+
+
+def _statistics(metrics: Metrics, run: Run, subset: str) -> dict[str, Statistics]:
+    try:
+        return metrics.statistics(run.generations[subset].hypotheses)
+    except UserError as error:
+        raise UserError(f"{run.path}, test set '{subset}': {error}") from None
 
 
 def _count(number: int, noun: str) -> str:

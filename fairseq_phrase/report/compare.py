@@ -7,13 +7,19 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairseq_phrase.report.metrics import TESTED, Metrics, Statistics, bleu_scores
+from fairseq_phrase.report.metrics import Metrics, Statistics
 from fairseq_phrase.report.rows import Row
+from fairseq_phrase.report.runs import Run
 from fairseq_phrase.report.seed_significance import compare_seeds, holm, resample_sentences
-from fairseq_phrase.report.sentence_significance import sentence_p_value, summarize
+from fairseq_phrase.report.sentence_significance import (
+    mcnemar_p_value,
+    sentence_p_value,
+    summarize,
+)
 
-#: By row: for each run and each test set, sacrebleu's statistics by metric.
+#: By row: for each run and each test set, the sentences' statistics by metric.
 RunStatistics = Mapping[str, Sequence[Sequence[Mapping[str, Statistics]]]]
 
 
@@ -21,18 +27,20 @@ def compare_over_sentences(
     rows: Sequence[Row],
     baseline: Row,
     statistics: RunStatistics,
-    metrics: Metrics,
+    metrics: Sequence[Metrics],
     test: str,
     trials: int,
 ) -> None:
     """Test each run against the baseline's run of the same seed, in each metric.
 
+    McNemar's test compares the items of the main metric only.
+
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
         baseline: the row that the others are compared with.
-        statistics: sacrebleu's statistics of all runs.
-        metrics: the metrics.
-        test: ``ar`` or ``bs``.
+        statistics: the sentences' statistics of all runs.
+        metrics: the metrics of each test set.
+        test: ``ar``, ``bs`` or ``mcnemar``.
         trials: 0 for the default.
     """
     theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
@@ -42,19 +50,27 @@ def compare_over_sentences(
         pairs = [
             (number, theirs[run.seed]) for number, run in enumerate(row.runs) if run.seed in theirs
         ]
-        for metric in TESTED:
+        for metric in metrics[0].tested[: 1 if test == "mcnemar" else None]:
             found = []
             for ours, other in pairs:
-                p = sentence_p_value(
-                    [one[metric] for one in statistics[row.name][ours]],
-                    [one[metric] for one in statistics[baseline.name][other]],
-                    functools.partial(metrics.scores, metric),
-                    test,
-                    trials,
-                )
+                if test == "mcnemar":
+                    p = mcnemar_p_value(
+                        *(
+                            _correct_items(one, metrics)
+                            for one in (row.runs[ours], baseline.runs[other])
+                        )
+                    )
+                else:
+                    p = sentence_p_value(
+                        [one[metric] for one in statistics[row.name][ours]],
+                        [one[metric] for one in statistics[baseline.name][other]],
+                        functools.partial(metrics[0].scores, metric),
+                        test,
+                        trials,
+                    )
                 difference = row.run_scores(metric)[ours] - baseline.run_scores(metric)[other]
                 found.append((p, difference))
-            comparison = summarize(metric, found)
+            comparison = summarize(found, metric in metrics[0].lower_is_better)
             if comparison is not None:
                 row.by_sentences[metric] = comparison
 
@@ -63,24 +79,29 @@ def compare_over_seeds(
     rows: Sequence[Row],
     baseline: Row,
     statistics: RunStatistics,
+    metrics: Metrics,
     resamples: int,
 ) -> None:
-    """Test BLEU of each row that has two seeds or more against the baseline, and correct by Holm.
+    """Test the main metric of each row with two seeds or more against the baseline, corrected by Holm.
 
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
         baseline: the row that the others are compared with.
-        statistics: sacrebleu's statistics of all runs.
+        statistics: the sentences' statistics of all runs.
+        metrics: the metrics.
         resamples: number of resamples of the bootstrap.
     """
     if len(baseline.runs) < 2:
         return
     tested = [baseline, *(row for row in rows if row is not baseline and len(row.runs) > 1)]
-    runs = [[one["BLEU"] for one in run] for row in tested for run in statistics[row.name]]
+    main = metrics.main
+    runs = [[one[main] for one in run] for row in tested for run in statistics[row.name]]
     ends = np.cumsum([len(row.runs) for row in tested])
     # (runs, resamples) -> for each row (seeds, resamples)
-    resampled = np.split(resample_sentences(runs, bleu_scores, resamples), ends[:-1])
-    scores = [np.array(row.run_scores("BLEU")) for row in tested]
+    resampled = np.split(
+        resample_sentences(runs, functools.partial(metrics.scores, main), resamples), ends[:-1]
+    )
+    scores = [np.array(row.run_scores(main)) for row in tested]
     found = []
     for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
         comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
@@ -89,3 +110,10 @@ def compare_over_seeds(
     corrected = holm([comparison.p for _, comparison in found])
     for (row, comparison), p in zip(found, corrected, strict=True):
         row.by_seeds = dataclasses.replace(comparison, p_holm=p)
+
+
+def _correct_items(run: Run, metrics: Sequence[Metrics]) -> NDArray[np.bool_]:
+    """Tell which items of all test sets a run has correct. Shape: (items,)."""
+    outputs = [generation.hypotheses for generation in run.generations.values()]
+    found = [one.correct_items(lines) for one, lines in zip(metrics, outputs, strict=True)]
+    return np.concatenate([items for items in found if items is not None])

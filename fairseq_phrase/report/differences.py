@@ -6,8 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import CHRF
-
+from fairseq_phrase.report.metrics import Metrics
 from fairseq_phrase.report.rows import Report, Row
 
 
@@ -21,8 +20,8 @@ class Difference:
         reference: its reference translation.
         baseline: the baseline's translation.
         other: the other model's translation.
-        baseline_chrf: sentence chrF of the baseline's translation.
-        other_chrf: sentence chrF of the other model's translation.
+        baseline_score: sentence score of the baseline's translation.
+        other_score: sentence score of the other model's translation.
     """
 
     index: int
@@ -30,13 +29,13 @@ class Difference:
     reference: str
     baseline: str
     other: str
-    baseline_chrf: float
-    other_chrf: float
+    baseline_score: float
+    other_score: float
 
     @property
     def gain(self) -> float:
         """How much better the other is."""
-        return self.other_chrf - self.baseline_chrf
+        return self.other_score - self.baseline_score
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class RowDifferences:
         row: the row.
         seed: the seed of both runs.
         equal: number of sentences with identical translations.
-        better: number of sentences with a higher chrF than the baseline's.
-        worse: number of sentences with a lower chrF.
+        better: number of sentences with a higher score than the baseline's.
+        worse: number of sentences with a lower score.
         best: the sentences with the largest gains, in descending order.
         worst: the sentences with the largest losses, in descending order.
     """
@@ -83,7 +82,11 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
                 other = by_seed[run.seed].hypotheses
                 every = list(
                     differences(
-                        report.sources or run.sources, report.references, run.hypotheses, other
+                        report.sources or run.sources,
+                        report.references,
+                        run.hypotheses,
+                        other,
+                        report.metrics,
                     )
                 )
                 ranked = sorted(every, key=lambda one: one.gain)
@@ -100,21 +103,22 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
 
 
 def differences(
-    sources: Sequence[str], references: Sequence[str], baseline: Sequence[str], other: Sequence[str]
-) -> Iterator[Difference]:
-    """Yield the sentences that are translated differently, in order, with chrF by sacrebleu.
+    sources: Sequence[str], references: Sequence[str], baseline: Sequence[str], other: Sequence[str],
+    metrics: Metrics,
+) -> Iterator[Difference]:  # fmt: skip
+    """Yield the sentences that are translated differently, in order, with their scores.
 
     Args:
         sources: the sentences.
         references: their reference translations.
         baseline: translations.
         other: others.
+        metrics: score single sentences.
     """
-    metric = CHRF()
     lines = zip(sources, references, baseline, other, strict=True)
     for index, (source, reference, first, second) in enumerate(lines):
         if first != second:
-            scores = [metric.sentence_score(text, [reference]).score for text in (first, second)]
+            scores = [metrics.sentence_score(text, reference) for text in (first, second)]
             yield Difference(index, source, reference, first, second, scores[0], scores[1])
 
 

@@ -19,6 +19,7 @@ _ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 def table_notes(
     rows: Sequence[Row],
     baseline: Row | None,
+    metric: str,
     texts: Sequence[ReferenceText],
     sentence_test: str | None,
     trials: int = 0,
@@ -28,8 +29,9 @@ def table_notes(
     Args:
         rows: the table's rows.
         baseline: the row that the others are compared with; None without one.
+        metric: the table's main metric.
         texts: the test sets.
-        sentence_test: ``ar`` or ``bs``; None without a test over sentences.
+        sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
         trials: number of trials of each test; 0 for the default.
 
     Returns:
@@ -51,9 +53,9 @@ def table_notes(
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
     if baseline is not None:
-        notes += _seed_notes(full, baseline, trials)
+        notes += _seed_notes(full, baseline, metric, trials)
         if sentence_test is not None:
-            notes += _sentence_notes(full, baseline, sentence_test, trials)
+            notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
     notes += _cost_notes(full)
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
@@ -61,27 +63,27 @@ def table_notes(
     return notes
 
 
-def _seed_notes(rows: Sequence[Row], baseline: Row, trials: int) -> list[str]:
+def _seed_notes(rows: Sequence[Row], baseline: Row, metric: str, trials: int) -> list[str]:
     """Explain the test over seeds, the rows without it, and its power."""
     others = [row for row in rows if row is not baseline]
     if not others:
         return []
-    notes = [f"ΔBLEU: the row's mean less that of {baseline.title}."]
+    notes = [f"Δ{metric}: the row's mean less that of {baseline.title}."]
     compared = [row for row in others if row.by_seeds is not None]
     if compared:
         count = len(compared)
         holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
         notes.append(
-            "95% interval of ΔBLEU and two-sided p: a two-level bootstrap, which draws seeds (of each "
-            f"row by itself) and sentences (the same for all rows) {trials or RESAMPLES:,} times, gives "
-            "the standard error; Student's t with Welch's degrees of freedom gives both. p is for "
+            f"95% interval of Δ{metric} and two-sided p: a two-level bootstrap, which draws seeds (of "
+            f"each row by itself) and sentences (the same for all rows) {trials or RESAMPLES:,} times, "
+            "gives the standard error; Student's t with Welch's degrees of freedom gives both. p is for "
             f"another training of both models, tested on other sentences.{holm}"
         )
         if min(len(row.runs) for row in (*compared, baseline)) < _ENOUGH_SEEDS:
             notes.append(
                 f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
             )
-        notes += _power_note(rows, baseline)
+        notes += _power_note(rows, baseline, metric)
     single = [row.title for row in others if len(row.runs) == 1]
     if len(baseline.runs) == 1:
         notes.append(
@@ -93,9 +95,9 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, trials: int) -> list[str]:
     return notes
 
 
-def _power_note(rows: Sequence[Row], baseline: Row) -> list[str]:
+def _power_note(rows: Sequence[Row], baseline: Row, metric: str) -> list[str]:
     """Say how large a difference must be for the test over seeds to find it."""
-    spread = pooled_spread([row.run_scores("BLEU") for row in rows])
+    spread = pooled_spread([row.run_scores(metric) for row in rows])
     if not spread:
         return []
     counts = sorted({len(row.runs) for row in rows if row.by_seeds is not None})
@@ -105,18 +107,18 @@ def _power_note(rows: Sequence[Row], baseline: Row) -> list[str]:
         if least is not None:
             found.append(f"{least:.2f} with {count} seeds against {len(baseline.runs)}")
     return [
-        f"Power: the spread over seeds is {spread:.2f} BLEU, pooled over the rows. The smallest ΔBLEU "
-        f"that a test over seeds finds in 80% of the cases (p < {LEVEL}, before Holm's correction): "
-        f"{'; '.join(found)}."
+        f"Power: the spread over seeds is {spread:.2f} {metric}, pooled over the rows. The smallest "
+        f"Δ{metric} that a test over seeds finds in 80% of the cases (p < {LEVEL}, before Holm's "
+        f"correction): {'; '.join(found)}."
     ]
 
 
 def _sentence_notes(
-    rows: Sequence[Row], baseline: Row, test: str, trials: int
+    rows: Sequence[Row], baseline: Row, metric: str, test: str, trials: int
 ) -> list[str]:  # fmt: skip
     """Explain p over sentences: how many rows have it, what they are compared with, and its limits."""
     notes = []
-    pairs = [row.by_sentences["BLEU"].pairs for row in rows if "BLEU" in row.by_sentences]
+    pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
     tested = len(pairs)
     if tested:
         several = max(pairs) > 1
@@ -124,8 +126,9 @@ def _sentence_notes(
             ": the median over the seeds, and how many are better (+) and worse (-) with "
             f"p < {LEVEL}"
         )
+        count = "" if test == "mcnemar" else f" ({trials or TRIALS:,} trials)"
         notes.append(
-            f"p, sentences: {TESTS[test]} ({trials or TRIALS:,} trials) of BLEU, each run against that "
+            f"p, sentences: {TESTS[test]}{count} of {metric}, each run against that "
             f"of {baseline.title} with the same seed"
             + (by_seed if several else "")
             + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
@@ -139,11 +142,11 @@ def _sentence_notes(
             f"No test over sentences, because no seed is one of {baseline.title}: "
             f"{'; '.join(row.title for row in unpaired)}."
         )
-    equal = [row.title for row in others if row not in unpaired and "BLEU" not in row.by_sentences]
+    equal = [row.title for row in others if row not in unpaired and metric not in row.by_sentences]
     if equal:
         notes.append(
-            f"No test over sentences, because BLEU is the same as that of {baseline.title} with the same "
-            f"seed: {'; '.join(equal)}."
+            f"No test over sentences, because {metric} is the same as that of {baseline.title} with the "
+            f"same seed: {'; '.join(equal)}."
         )
     return notes
 

@@ -9,11 +9,13 @@ from importlib.resources import files
 
 from jinja2 import Environment
 
+from fairseq_phrase.report.confusion import is_labelled, label_cells
 from fairseq_phrase.report.differences import RowDifferences, marked_words
 from fairseq_phrase.report.rows import Report
 from fairseq_phrase.report.tables import (
     CONTRASTIVE,
     CONTRASTIVE_NOTE,
+    LABELS,
     contrastive_cells,
     table_cells,
 )
@@ -39,6 +41,8 @@ def page(
         report=report,
         heading=heading,
         lines=list(zip(report.shown, lines, strict=True)),
+        labels=label_cells(report) if is_labelled(report) else [],
+        labels_title=LABELS,
         contrastive=contrastive_cells(report),
         contrastive_title=CONTRASTIVE,
         contrastive_note=CONTRASTIVE_NOTE,

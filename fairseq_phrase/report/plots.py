@@ -1,4 +1,4 @@
-"""A report's pictures: learning curves, and BLEU by the length of the sentence."""
+"""A report's pictures: learning curves, and the main metric by the length of the sentence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.figures import new_figure, save
-from fairseq_phrase.report.metrics import bleu_metric
 from fairseq_phrase.report.rows import Report, Row
 
 _BUCKETS = 6
-_SMALLEST_BUCKET = 30  # sentences: BLEU of fewer sentences is not reliable
+_SMALLEST_BUCKET = 30  # sentences: a score of fewer sentences is not reliable
 _MARKERS = "os^Dv<>p*hX"
 
 
@@ -64,26 +63,23 @@ def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[Len
     return buckets
 
 
-def bleu_by_length(
-    row: Row, report: Report, buckets: Sequence[LengthBucket]
-) -> list[float]:  # fmt: skip
-    """Return a row's BLEU in each bucket, the mean over its runs."""
+def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -> list[float]:
+    """Return a row's main metric in each bucket, the mean over its runs."""
     scores = []
     for bucket in buckets:
-        metric = bleu_metric(
-            [report.references[index] for index in bucket.indices], report.tokenizer
-        )
+        metrics = report.measure([report.references[index] for index in bucket.indices])
+        statistics_of = [
+            metrics.statistics([run.hypotheses[index] for index in bucket.indices])[report.main]
+            for run in row.runs
+        ]
         scores.append(
-            statistics.fmean(
-                metric.corpus_score([run.hypotheses[i] for i in bucket.indices], None).score
-                for run in row.runs
-            )
+            statistics.fmean(metrics.score(report.main, one.sum(0)) for one in statistics_of)
         )
     return scores
 
 
 def plot_lengths(report: Report, path: Path) -> None:
-    """Draw BLEU by the reference's length, a line for each row.
+    """Draw the main metric by the reference's length, a line for each row.
 
     Raises:
         UserError: matplotlib is missing.
@@ -93,14 +89,14 @@ def plot_lengths(report: Report, path: Path) -> None:
     buckets = length_buckets(report.references)
     for number, row in enumerate(row for row in report.rows if row.runs):
         axes.plot(
-            range(len(buckets)), bleu_by_length(row, report, buckets), label=row.title,
+            range(len(buckets)), score_by_length(row, report, buckets), label=row.title,
             **_style(number),
         )  # fmt: skip
     labels = [f"{one.shortest}-{one.longest}\nn={len(one.indices)}" for one in buckets]
     axes.set_xticks(range(len(buckets)), labels)
     axes.set_xlabel("words of the reference; sentences")
-    axes.set_ylabel("BLEU")
-    axes.set_title(_title(report, "BLEU by sentence length"))
+    axes.set_ylabel(report.main)
+    axes.set_title(_title(report, f"{report.main} by sentence length"))
     _finish(figure, axes, path)
 
 

@@ -71,3 +71,19 @@ def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, l
             )
         found[name or subset] = lines
     return found
+
+
+def read_known_words(path: Path) -> set[str]:
+    """Read the words of training data.
+
+    Args:
+        path: a dictionary of fairseq (a word and its count per line), or text.
+
+    Raises:
+        UserError: the file is missing or not text.
+    """
+    lines = [line.split() for line in read_lines(path)]
+    is_dictionary = all(len(line) == 2 and line[1].isdigit() for line in lines)
+    return (
+        {line[0] for line in lines} if is_dictionary else {word for line in lines for word in line}
+    )

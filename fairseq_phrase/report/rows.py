@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
+from fairseq_phrase.report.metrics import Metrics
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.runs import Run, RunFolder
 from fairseq_phrase.report.seed_significance import SeedComparison
@@ -24,8 +25,8 @@ class Row:
         runs: its runs, by seed.
         left_out: runs that are not finished.
         scores: for each run and each test set, in order, the scores by metric.
-        by_seeds: the comparison of BLEU with the baseline over seeds; None for the baseline, without a
-            test, and with fewer than two seeds.
+        by_seeds: the comparison of the main metric with the baseline over seeds; None for the baseline,
+            without a test, and with fewer than two seeds.
         by_sentences: by metric, the comparison of runs with the baseline's runs of the same seeds; empty
             for the baseline and without a test.
         contrastive: for each run, its contrastive accuracies by phenomenon; empty without minimal pairs.
@@ -97,10 +98,10 @@ class Report:
         caption: its title, with a warning if runs were left out or rows have no runs.
         rows: the rows in order, including those that only the file of rows lists.
         baseline: the baseline's row; None without one.
-        metrics: names of the metrics, in order.
+        metrics: the metrics of the first test set.
         texts: the test sets and their reference translations.
-        tokenizer: sacrebleu's name of BLEU's tokenizer.
-        signatures: sacrebleu's signatures, by metric.
+        measure: makes metrics for other references.
+        signatures: how each metric is computed, by metric; sacrebleu's signatures.
         left_out: for each run that was left out, a line with the reason; empty unless the report is
             partial.
         notes: the paragraphs below the table.
@@ -110,9 +111,9 @@ class Report:
     caption: str
     rows: list[Row]
     baseline: Row | None
-    metrics: list[str]
+    metrics: Metrics
     texts: Sequence[ReferenceText]
-    tokenizer: str
+    measure: Callable[[Sequence[str]], Metrics]
     signatures: Mapping[str, str]
     left_out: list[str]
     notes: list[str]
@@ -135,9 +136,14 @@ class Report:
             return None
         return [line for text in self.texts for line in text.sources or ()]
 
-    def difference(self, row: Row, metric: str = "BLEU") -> float | None:
-        """Return how far a row's mean over its seeds is above the baseline's; None for the baseline."""
+    @property
+    def main(self) -> str:
+        """The table's main metric."""
+        return self.metrics.main
+
+    def difference(self, row: Row) -> float | None:
+        """Return how far a row's main metric is above the baseline's; None for the baseline."""
         if self.baseline is None or row is self.baseline:
             return None
-        ours, theirs = row.mean(metric), self.baseline.mean(metric)
+        ours, theirs = row.mean(self.main), self.baseline.mean(self.main)
         return None if ours is None or theirs is None else ours - theirs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.generation import Generation, read_generation, read_interactive_speed
-from fairseq_phrase.report.kept_logs import has_log
+from fairseq_phrase.report.kept_logs import has_log, log_lines
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.same_text import check_same_test_set
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
@@ -141,6 +141,7 @@ def _is_run(folder: Path) -> bool:
         _SEED.fullmatch(folder.name) is not None
         or any(has_log(folder / name) for name in _LOGS)
         or any(folder.glob("generate*.txt"))
+        or any(folder.glob("labels*.txt"))
     )
 
 
@@ -168,7 +169,12 @@ def _check_names(runs: Sequence[RunFolder]) -> None:
         seen[run.row].append(run)
 
 
-def read_run(folder: RunFolder, texts: Sequence[ReferenceText], needs_training: bool = True) -> Run:
+def read_run(
+    folder: RunFolder,
+    texts: Sequence[ReferenceText],
+    needs_training: bool = True,
+    labelled: bool = False,
+) -> Run:
     """Read a finished run.
 
     Args:
@@ -177,13 +183,15 @@ def read_run(folder: RunFolder, texts: Sequence[ReferenceText], needs_training: 
             run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
             translation of the first one's raw text.
         needs_training: whether a finished training log must be there.
+        labelled: the output is labels, in ``labels-SUBSET.txt``, as ``fairseq-phrase-label`` writes them.
 
     Raises:
         UserError: the run is not finished, belongs to another test set or reference, or its folder's name
             has another seed than its log.
     """
     training = _read_training(folder, needs_training)
-    generations = {text.subset: _read_translation(folder, text, len(texts)) for text in texts}
+    read = _read_labels if labelled else _read_translation
+    generations = {text.subset: read(folder, text, len(texts)) for text in texts}
     subset = texts[0].subset
     interactive = _first_of(folder.path, (f"interactive-{subset}.txt", "interactive.txt"))
     return Run(
@@ -223,6 +231,20 @@ def _read_translation(folder: RunFolder, text: ReferenceText, test_sets: int) ->
         )
     check_same_test_set(output, generation, text.lines)
     return generation
+
+
+def _read_labels(folder: RunFolder, text: ReferenceText, test_sets: int) -> Generation:
+    names = [f"labels-{text.subset}.txt", "labels.txt"][: 2 if test_sets == 1 else 1]
+    output = folder.output or _first_of(folder.path, names)
+    if output is None:
+        raise UserError(f"{folder.path} has no labels: neither {' nor '.join(names)}")
+    lines = list(log_lines(output))
+    if len(lines) != len(text.lines):
+        raise UserError(
+            f"{output} has {len(lines)} lines of labels, and the reference {len(text.lines)}"
+        )
+    none = [""] * len(lines)
+    return Generation(lines, none, none, text.subset, None, None, None)
 
 
 def _first_of(folder: Path, names: Sequence[str]) -> Path | None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
-from fairseq_phrase.report.metrics import LOWER_IS_BETTER, Statistics
+from fairseq_phrase.report.metrics import Statistics
 
 TESTS = {
     "ar": "paired approximate randomization",
     "bs": "two-sided paired bootstrap, centred on the measured difference",
+    "mcnemar": "McNemar's exact test",
 }
 TRIALS = 10_000
 LEVEL = 0.05  # p-values below it are called significant
@@ -139,19 +141,38 @@ class SentenceComparison:
     pairs: int
 
 
-def summarize(metric: str, pairs: Sequence[tuple[float, float]]) -> SentenceComparison | None:
+def mcnemar_p_value(system: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> float:
+    """Compare two labellings of the same items by McNemar's exact test, two-sided.
+
+    Of the items that only one system has correct, each system should have half.
+
+    Args:
+        system: whether each item is correct. Shape: (items,).
+        baseline: the same for the other labelling. Shape: (items,).
+
+    Returns:
+        The p-value; 1 if no item differs.
+    """
+    better = int(np.sum(system & ~baseline))
+    worse = int(np.sum(baseline & ~system))
+    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+
+def summarize(
+    pairs: Sequence[tuple[float, float]], lower_is_better: bool = False
+) -> SentenceComparison | None:
     """Combine the tests of a row's seeds.
 
     Args:
-        metric: its name, which determines whether higher is better.
         pairs: p-value and difference, row minus baseline, of each seed.
+        lower_is_better: of the metric.
 
     Returns:
         The comparison; None if no pair was tested or the scores are the same in every pair.
     """
     if all(abs(difference) < TIE for _, difference in pairs):
         return None
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if lower_is_better else 1
     significant = [sign * difference for p, difference in pairs if p < LEVEL]
     return SentenceComparison(
         p=statistics.median(p for p, _ in pairs),

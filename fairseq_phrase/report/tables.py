@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 
 from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.report.confusion import is_labelled, label_cells
 from fairseq_phrase.report.contrastive import accuracy_cells
-from fairseq_phrase.report.metrics import TESTED
 from fairseq_phrase.report.rows import Report, Row
 
 NONE = "-"  # shown instead of a missing number
@@ -20,18 +20,19 @@ def table_cells(report: Report) -> list[list[str]]:
         ("model", lambda row: row.title),
         ("paper", lambda row: row.paper or NONE),
     ]
+    main = report.main
     if len(report.texts) > 1:
         for number, text in enumerate(report.texts):
-            heading = f"BLEU {text.subset}"
-            columns.append((heading, lambda row, at=number: _score(row, "BLEU", at)))  # type: ignore[misc]
-    for metric in report.metrics:
+            heading = f"{main} {text.subset}"
+            columns.append((heading, lambda row, at=number: _score(row, main, at)))  # type: ignore[misc]
+    for metric in report.metrics.names:
         columns.append((metric, lambda row, metric=metric: _score(row, metric)))  # type: ignore[misc]
-        if metric == "BLEU" and report.baseline is not None:
+        if metric == main and report.baseline is not None:
             columns += [
-                ("ΔBLEU", lambda row: _number(report.difference(row), "+.2f")),
+                (f"Δ{main}", lambda row: _number(report.difference(row), "+.2f")),
                 ("95%", _interval),
                 ("p", lambda row: NONE if row.by_seeds is None else _p_value(row.by_seeds.p_holm)),
-                ("p, sentences", _sentence_p),
+                ("p, sentences", lambda row: _sentence_p(row, main)),
             ]
     columns += [
         ("seeds", lambda row: {0: NONE, 1: "1 seed"}.get(len(row.runs), str(len(row.runs)))),
@@ -55,6 +56,7 @@ def table_cells(report: Report) -> list[list[str]]:
     ]
 
 
+LABELS = "Labels, in percent: means over the seeds"
 CONTRASTIVE = "Contrastive accuracy"
 CONTRASTIVE_NOTE = (
     "Share of minimal pairs, in percent, in which the model gives the correct translation the higher "
@@ -93,8 +95,8 @@ def _p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _sentence_p(row: Row) -> str:
-    comparison = row.by_sentences.get("BLEU")
+def _sentence_p(row: Row, metric: str) -> str:
+    comparison = row.by_sentences.get(metric)
     if comparison is None:
         return NONE
     if comparison.pairs == 1:
@@ -123,7 +125,11 @@ def markdown(report: Report) -> str:
     signatures = "\n".join(
         f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
     )
-    parts.append(f"sacrebleu signatures:\n\n{signatures}")
+    if signatures:
+        parts.append(f"sacrebleu signatures:\n\n{signatures}")
+    if is_labelled(report):
+        heading, *lines = label_cells(report)
+        parts += [f"**{LABELS}**", markdown_table(heading, lines)]
     if report.pairs:
         heading, *lines = contrastive_cells(report)
         parts += [f"**{CONTRASTIVE}**", markdown_table(heading, lines), CONTRASTIVE_NOTE]
@@ -142,21 +148,21 @@ def rows_csv(report: Report) -> str:
     ``left_out`` counts the runs that are missing from a row's numbers. Rows without runs are listed, too,
     so that the file shows which rows are missing.
     """
-    records = []
+    records, main = [], report.main
     for row in report.rows:
         record: dict[str, object] = {"row": row.name, "title": row.title, "paper": row.paper}
         record["runs"], record["left_out"] = len(row.runs), len(row.left_out)
-        for metric in report.metrics:
+        for metric in report.metrics.names:
             record[f"{metric}_mean"] = row.mean(metric)
             record[f"{metric}_sd"] = row.deviation(metric)
         if len(report.texts) > 1:
             for number, text in enumerate(report.texts):
-                record[f"BLEU_{text.subset}_mean"] = row.mean("BLEU", number)
-                record[f"BLEU_{text.subset}_sd"] = row.deviation("BLEU", number)
-        record["BLEU_difference"] = report.difference(row)
+                record[f"{main}_{text.subset}_mean"] = row.mean(main, number)
+                record[f"{main}_{text.subset}_sd"] = row.deviation(main, number)
+        record[f"{main}_difference"] = report.difference(row)
         for name in ("low", "high", "p", "p_holm"):
-            record[f"BLEU_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
-        for metric in TESTED:
+            record[f"{main}_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
+        for metric in report.metrics.tested:
             comparison = row.by_sentences.get(metric)
             record[f"{metric}_sentence_p"] = comparison and comparison.p
             record[f"{metric}_better"] = comparison and comparison.better
@@ -176,7 +182,7 @@ def runs_csv(report: Report) -> str:
     for row in report.rows:
         for number, run in enumerate(row.runs):
             record: dict[str, object] = {"row": row.name, "seed": run.seed, "path": str(run.path)}
-            record |= {metric: row.run_scores(metric)[number] for metric in report.metrics}
+            record |= {metric: row.run_scores(metric)[number] for metric in report.metrics.names}
             if len(report.texts) > 1:
                 for text, scores in zip(report.texts, row.scores[number], strict=True):
                     record |= {f"{metric} {text.subset}": scores[metric] for metric in scores}
@@ -211,7 +217,11 @@ def latex(report: Report) -> str:
     )
     tables = [
         "% needs \\usepackage{booktabs}",
-        *_latex_table(table_cells(report), report.caption, f"{notes} sacrebleu: {signatures}."),
+        *_latex_table(
+            table_cells(report),
+            report.caption,
+            f"{notes} sacrebleu: {signatures}." if signatures else notes,
+        ),
     ]
     if report.pairs:
         caption = f"{CONTRASTIVE}: {report.caption}"

@@ -52,11 +52,11 @@ def write_table(folder: Path) -> Path:
     return folder
 
 
-def report(table, *arguments, runs=("runs",), out="out") -> str:
+def report(table, *arguments, runs=("runs",), out="out", reference="test.en") -> str:
     """Run the command; return the Markdown table."""
     folders = [f"{name}={table / path}" if name else str(table / path)
                for name, _, path in (run.rpartition("=") for run in runs)]  # fmt: skip
-    main([*folders, "--reference", str(table / "test.en"), "--out", str(table / out), *arguments])
+    main([*folders, "--reference", str(table / reference), "--out", str(table / out), *arguments])
     return (table / out / "report.md").read_text()
 
 

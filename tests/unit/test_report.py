@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.report.differences import differences, marked_words
 from fairseq_phrase.report.plots import length_buckets
+from fairseq_phrase.report.translation_metrics import TranslationMetrics
 from tests.support.report_table import (
     FILES,
     REFERENCES,
@@ -248,8 +249,11 @@ def test_length_buckets_hold_every_sentence_once_and_are_not_small():
 
 
 def test_differences_leave_out_what_is_alike_and_mark_what_is_not():
+    references = ["a dog", "a cat"]
     found = list(
-        differences(["x", "y"], ["a dog", "a cat"], ["a dog", "the cat"], ["a dog", "a cat"])
+        differences(
+            ["x", "y"], references, ["a dog", "the cat"], references, TranslationMetrics(references)
+        )
     )
     assert [one.index for one in found] == [1]
     assert found[0].gain == pytest.approx(

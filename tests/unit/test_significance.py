@@ -9,7 +9,6 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.report.metrics import Metrics, bleu_scores
 from fairseq_phrase.report.seed_significance import (
     compare_seeds,
     holm,
@@ -18,6 +17,7 @@ from fairseq_phrase.report.seed_significance import (
     smallest_difference,
 )
 from fairseq_phrase.report.sentence_significance import sentence_p_value, summarize
+from fairseq_phrase.report.translation_metrics import TranslationMetrics, bleu_scores
 
 WORDS = [
     "a",
@@ -59,7 +59,7 @@ def test_scores_of_sums_are_sacrebleus_also_where_nothing_matches():
         [rng.integers(0, 9, (300, 2)), rng.integers(0, 6, (300, 4)) % (totals + 1), totals], axis=1
     ).astype(float)
     counts[totals[:, 0] > 0, 0] += 1
-    metrics = Metrics(["a reference"])
+    metrics = TranslationMetrics(["a reference"])
     cases = (
         ("BLEU", BLEU(), counts),
         ("chrF", CHRF(), rng.integers(0, 3, (300, 18)).astype(float)),
@@ -74,7 +74,7 @@ def test_scores_of_sums_are_sacrebleus_also_where_nothing_matches():
 
 def test_approximate_randomization_gives_sacrebleus_p_for_each_metric():
     references, system, baseline = random_texts(2)
-    metrics = Metrics(references)
+    metrics = TranslationMetrics(references)
     named = {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()}
     test = PairedTest([("a", baseline), ("b", system)], named, [references], "ar", 300)()[1]
     ours, theirs = metrics.statistics(system), metrics.statistics(baseline)
@@ -89,7 +89,7 @@ def test_approximate_randomization_gives_sacrebleus_p_for_each_metric():
 
 def test_two_translations_that_differ_in_one_sentence_alone_are_not_significant():
     references, system, _ = random_texts(3)
-    metrics = Metrics(references)
+    metrics = TranslationMetrics(references)
     other = [references[0], *system[1:]]
     assert other != system
     p = sentence_p_value(
@@ -111,7 +111,7 @@ def test_the_bootstrap_is_centred_on_the_difference_and_two_sided():
             for text in (system, baseline)
         ]
         extreme += abs(scores[0] - scores[1] - measured) >= abs(measured)
-    metrics = Metrics(references)
+    metrics = TranslationMetrics(references)
     ours, theirs = (metrics.statistics(text)["BLEU"] for text in (system, baseline))
     p = sentence_p_value([ours], [theirs], bleu_scores, "bs")
     assert 0.02 < p < 0.98, "else nothing was tested"
@@ -122,7 +122,10 @@ def test_the_bootstrap_is_centred_on_the_difference_and_two_sided():
 def test_several_test_sets_are_tested_by_the_mean_of_their_scores():
     texts = [random_texts(seed, count=40) for seed in (6, 7)]
     statistics = [
-        [Metrics(references).statistics(both[which])["BLEU"] for references, *both in texts]
+        [
+            TranslationMetrics(references).statistics(both[which])["BLEU"]
+            for references, *both in texts
+        ]
         for which in (0, 1)
     ]
     p = sentence_p_value(*statistics, bleu_scores, "ar", 500)
@@ -142,9 +145,9 @@ def test_several_test_sets_are_tested_by_the_mean_of_their_scores():
 
 
 def test_equal_scores_have_no_p():
-    assert summarize("BLEU", []) is None
-    assert summarize("BLEU", [(1.0, 0.0), (1 / 10_001, 0.0)]) is None
-    found = summarize("TER", [(0.01, -2.0), (0.2, -1.0), (1.0, 0.0)])
+    assert summarize([]) is None
+    assert summarize([(1.0, 0.0), (1 / 10_001, 0.0)]) is None
+    found = summarize([(0.01, -2.0), (0.2, -1.0), (1.0, 0.0)], lower_is_better=True)
     assert found is not None
     assert (found.p, found.better, found.worse, found.pairs) == (0.2, 1, 0, 3)
 
@@ -168,7 +171,7 @@ def test_without_variation_of_sentences_the_test_over_seeds_is_welchs():
 
 def test_sentences_widen_the_interval_of_the_test_over_seeds():
     references, first, second = random_texts(10)
-    runs = [[Metrics(references).statistics(text)["BLEU"]] for text in (first, second)]
+    runs = [[TranslationMetrics(references).statistics(text)["BLEU"]] for text in (first, second)]
     resampled = resample_sentences(runs, bleu_scores, 2000)
     scores = np.array([bleu_scores(run[0].sum(0)) for run in runs])
     # Two seeds of each row, alike: only sentences vary.

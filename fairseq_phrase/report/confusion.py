@@ -1,0 +1,114 @@
+"""Which labels are confused: a picture, and precision, recall and F1 of each label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.report.label_metrics import LabelMetrics
+from fairseq_phrase.report.rows import Report, Row
+
+_MOST = 20  # labels in the picture and in the table
+
+
+def is_labelled(report: Report) -> bool:
+    """Tell whether the report's systems label words or sentences."""
+    return isinstance(report.metrics, LabelMetrics)
+
+
+def chosen_rows(report: Report) -> list[Row]:
+    """Return the baseline and the best other row, or the best row if there is no baseline."""
+    others = [row for row in report.shown if row.runs and row is not report.baseline]
+    best = sorted(others, key=lambda row: -(row.mean(report.main) or 0))[:1]
+    return [*([report.baseline] if report.baseline is not None else []), *best]
+
+
+def frequent_labels(report: Report) -> list[str]:
+    """Return the labels of the references, the most frequent first."""
+    counts = Counter(chain.from_iterable(line.split() for line in report.references))
+    return sorted(counts, key=lambda label: (-counts[label], label))
+
+
+def label_cells(report: Report) -> list[list[str]]:
+    """Return a table of labels, the heading first: count, then precision, recall and F1 of two rows.
+
+    The numbers are percentages, means over the seeds. Only the most frequent labels are listed.
+
+    Raises:
+        UserError: scikit-learn is not installed.
+    """
+    labels, rows = frequent_labels(report)[:_MOST], chosen_rows(report)
+    true = _flat(report.references)
+    cells = [["label", "count"], *([label, str(true.count(label))] for label in labels)]
+    for row in rows:
+        scores = np.mean(
+            [_scores_of_labels(true, _flat(run.hypotheses), labels) for run in row.runs], axis=0
+        )
+        cells[0] += [f"{row.title}: {name}" for name in ("precision", "recall", "F1")]
+        for line, values in zip(cells[1:], 100 * scores, strict=True):
+            line += [f"{value:.1f}" for value in values]
+    return cells
+
+
+def plot_confusion(report: Report, path: Path) -> None:
+    """Draw which labels are taken for which, for the baseline and the best other row.
+
+    Each line is a true label; its cells sum to 1 over all labels, of which the most frequent are drawn.
+
+    Raises:
+        UserError: scikit-learn or matplotlib is missing.
+    """
+    labels, rows = frequent_labels(report)[:_MOST], chosen_rows(report)
+    side = max(4.0, 0.32 * len(labels))
+    figure = new_figure(path, (side * len(rows) + 1.0, side + 0.8))
+    panels = figure.subplots(1, len(rows), squeeze=False)[0]
+    true = _flat(report.references)
+    for axes, row in zip(panels, rows, strict=True):
+        shares = np.mean([_shares(true, _flat(run.hypotheses), labels) for run in row.runs], axis=0)
+        image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+        axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(labels)), labels, fontsize=7)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        axes.set_title(row.title, fontsize=9)
+    figure.colorbar(image, ax=list(panels), shrink=0.8)
+    save(figure, path)
+
+
+def _flat(lines: Sequence[str]) -> list[str]:
+    return [label for line in lines for label in line.split()]
+
+
+def _scores_of_labels(
+    true: list[str], predicted: list[str], labels: list[str]
+) -> np.ndarray:  # fmt: skip
+    """Return precision, recall and F1 of each label. Shape: (labels, 3)."""
+    metrics = _scikit_learn()
+    scores = metrics.precision_recall_fscore_support(
+        true, predicted, labels=labels, zero_division=0.0
+    )
+    return np.stack(scores[:3], axis=1)
+
+
+def _shares(true: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:
+    """Return how often each true label becomes each label. Shape: (labels, labels)."""
+    metrics = _scikit_learn()
+    counts = metrics.confusion_matrix(true, predicted, labels=labels)
+    whole = Counter(true)
+    return counts / np.array([[whole[label]] for label in labels])
+
+
+def _scikit_learn():  # type: ignore[no-untyped-def]
+    try:
+        from sklearn import metrics
+    except ImportError:
+        raise UserError(
+            "scores of single labels need scikit-learn: pip install 'fairseq-phrase[label]'"
+        ) from None
+    return metrics

@@ -1,0 +1,195 @@
+"""Scores of labels: accuracy, accuracy of unknown words, F1 of spans, and exact match."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.metrics import Metrics, Statistics
+
+UNKNOWN_WORDS = "unknown words"
+
+
+class LabelMetrics(Metrics):
+    """Accuracy of labels, in percent: one label for each word, or one for each sentence.
+
+    Args:
+        references: the labels of each sentence, separated by white space.
+        sources: the sentences' words, one for each label; None if they are not known.
+        known: the words of the training data. With ``sources`` the accuracy of the other words is a
+            metric of its own.
+
+    Raises:
+        UserError: a sentence has another number of words than of labels.
+    """
+
+    outputs = "labels"
+    tested: ClassVar[Sequence[str]] = ("accuracy",)
+    sentence_metric = "accuracy"
+
+    def __init__(
+        self,
+        references: Sequence[str],
+        sources: Sequence[str] | None = None,
+        known: Collection[str] | None = None,
+    ):
+        self.references = [line.split() for line in references]
+        self._sizes = np.array([len(labels) for labels in self.references])
+        self._unknown: NDArray[np.bool_] | None = None
+        if sources is not None and known is not None:
+            words = [line.split() for line in sources]
+            self._check_sizes(words, "words in the source")
+            self._unknown = np.array([word not in known for line in words for word in line], bool)
+
+    @property
+    def names(self) -> list[str]:
+        """Accuracy, and that of unknown words if they are known."""
+        return ["accuracy", *([UNKNOWN_WORDS] if self._unknown is not None else [])]
+
+    def split(self, hypotheses: Sequence[str]) -> list[list[str]]:
+        """Split lines into labels.
+
+        Raises:
+            UserError: a sentence has another number of labels than the reference.
+        """
+        labels = [line.split() for line in hypotheses]
+        self._check_sizes(labels, "labels")
+        return labels
+
+    def _check_sizes(self, lines: Sequence[Sequence[str]], kind: str) -> None:
+        for number, (line, size) in enumerate(zip(lines, self._sizes, strict=True), start=1):
+            if len(line) != size:
+                raise UserError(
+                    f"line {number} has {len(line)} {kind}, and its reference has {size} labels"
+                )
+
+    def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell which labels are correct. Shape: (labels,)."""
+        pairs = zip(self.split(hypotheses), self.references, strict=True)
+        return np.array(
+            [own == right for line in pairs for own, right in zip(*line, strict=True)], bool
+        )
+
+    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
+        """Count each sentence's correct labels and labels. Shape of each: (sentences, 2)."""
+        correct = self.correct_items(hypotheses)
+        found = {"accuracy": self._per_sentence(correct, np.ones_like(correct))}
+        if self._unknown is not None:
+            found[UNKNOWN_WORDS] = self._per_sentence(correct & self._unknown, self._unknown)
+        return found
+
+    def _per_sentence(self, *items: NDArray[np.bool_]) -> Statistics:
+        """Sum over each sentence's labels; (labels,) each -> (sentences, number of arguments)."""
+        sentence = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        columns = [np.bincount(sentence, weights=one, minlength=len(self._sizes)) for one in items]
+        return np.stack(columns, axis=1)
+
+    def score(self, name: str, sums: NDArray[np.float64]) -> float:
+        """Return a metric's score of one test set, in percent."""
+        return float(self.scores(name, sums[None])[0])
+
+    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a metric's score of many test sets, in percent; (resamples, 2) -> (resamples,)."""
+        return 100 * _ratio(sums[:, 0], sums[:, 1])
+
+    def sentence_score(self, hypothesis: str, reference: str) -> float:
+        """Return the percentage of a sentence's labels that are correct."""
+        pairs = list(zip(hypothesis.split(), reference.split(), strict=True))
+        return 100 * sum(own == right for own, right in pairs) / max(1, len(pairs))
+
+
+class SpanMetrics(LabelMetrics):
+    """F1 of labelled spans in BIO or IOB labels, by seqeval, and accuracy.
+
+    Sentences are scored as conlleval does: a span is correct if its first word, last word and type are.
+
+    Raises:
+        UserError: seqeval is not installed.
+    """
+
+    tested = ("F1", "accuracy")
+
+    def __init__(
+        self,
+        references: Sequence[str],
+        sources: Sequence[str] | None = None,
+        known: Collection[str] | None = None,
+    ):
+        try:
+            from seqeval.metrics.sequence_labeling import get_entities
+        except ImportError:
+            raise UserError(
+                "F1 of spans needs seqeval: pip install 'fairseq-phrase[label]'"
+            ) from None
+        super().__init__(references, sources, known)
+        self._entities = get_entities
+        self._spans = [self._spans_of(labels) for labels in self.references]
+
+    def _spans_of(self, labels: list[str]) -> set[tuple]:
+        return {tuple(span) for span in self._entities(labels)}
+
+    @property
+    def names(self) -> list[str]:
+        """F1 first."""
+        return ["F1", *super().names]
+
+    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
+        """Count correct, found and true spans of each sentence. Shape: (sentences, 3)."""
+        counts = []
+        for labels, spans in zip(self.split(hypotheses), self._spans, strict=True):
+            found = self._spans_of(labels)
+            counts.append((len(found & spans), len(found), len(spans)))
+        return {"F1": np.array(counts, dtype=np.float64), **super().statistics(hypotheses)}
+
+    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a metric's score of many test sets, in percent."""
+        if name == "F1":
+            return 200 * _ratio(sums[:, 0], sums[:, 1] + sums[:, 2])
+        return super().scores(name, sums)
+
+
+class ExactMatch(Metrics):
+    """Share of outputs that equal the reference, in percent; white space is not compared."""
+
+    outputs = "outputs"
+    tested = ("exact match",)
+    sentence_metric = "exact match"
+
+    def __init__(self, references: Sequence[str]):
+        self._references = list(references)
+
+    @property
+    def names(self) -> list[str]:
+        """Only exact match."""
+        return ["exact match"]
+
+    def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell which outputs are correct. Shape: (sentences,)."""
+        pairs = zip(hypotheses, self._references, strict=True)
+        return np.array([own.split() == right.split() for own, right in pairs], bool)
+
+    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
+        """Return whether each output is correct, and 1. Shape: (sentences, 2)."""
+        correct = self.correct_items(hypotheses).astype(np.float64)
+        return {"exact match": np.stack([correct, np.ones_like(correct)], axis=1)}
+
+    def score(self, name: str, sums: NDArray[np.float64]) -> float:
+        """Return the share of one test set, in percent."""
+        return float(self.scores(name, sums[None])[0])
+
+    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the share of many test sets, in percent; (resamples, 2) -> (resamples,)."""
+        return 100 * _ratio(sums[:, 0], sums[:, 1])
+
+    def sentence_score(self, hypothesis: str, reference: str) -> float:
+        """Return 100 for a correct output, else 0."""
+        return 100.0 * (hypothesis.split() == reference.split())
+
+
+def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide; 0 if the whole is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)

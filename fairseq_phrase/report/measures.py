@@ -1,0 +1,58 @@
+"""What a report can measure, by the name of ``--measure``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from fairseq_phrase.report.label_metrics import ExactMatch, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.metrics import Metrics
+from fairseq_phrase.report.references import ReferenceText
+from fairseq_phrase.report.translation_metrics import TranslationMetrics
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A set of metrics.
+
+    Attributes:
+        name: one of :data:`MEASURES`.
+        lowercase: of ``translation``: add lower-cased BLEU.
+        tokenizer: of ``translation``: sacrebleu's name of BLEU's tokenizer.
+        known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
+    """
+
+    name: str = "translation"
+    lowercase: bool = False
+    tokenizer: str = "13a"
+    known: Collection[str] | None = None
+
+    def metrics(self, lines: Sequence[str], sources: Sequence[str] | None = None) -> Metrics:
+        """Make the metrics of a test set.
+
+        Args:
+            lines: its references.
+            sources: its raw sentences, if they are known.
+
+        Raises:
+            UserError: a library is missing, or sources and references do not agree.
+        """
+        return MEASURES[self.name](self, lines, sources)
+
+    def of(self, text: ReferenceText) -> Metrics:
+        """Make the metrics of a test set."""
+        return self.metrics(text.lines, text.sources)
+
+
+#: What makes metrics from references and sources.
+MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
+    "translation": lambda options, lines, _: TranslationMetrics(
+        lines, options.lowercase, options.tokenizer
+    ),
+    "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
+    "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
+    "exact": lambda options, lines, sources: ExactMatch(lines),
+}
+
+#: The measures of systems that label: their output is in ``labels-SUBSET.txt``.
+LABELLING = frozenset({"labels", "spans"})

@@ -1,0 +1,164 @@
+"""BLEU, chrF and TER computed by sacrebleu, and BLEU of many resamples at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.metrics import Metrics, Statistics
+
+_ORDER = 4  # BLEU's longest n-grams
+
+
+def bleu_metric(
+    references: Sequence[str], tokenizer: str = "13a", *, lowercase: bool = False
+) -> BLEU:
+    """Return sacrebleu's BLEU against one reference.
+
+    Args:
+        references: the reference translations.
+        tokenizer: sacrebleu's name of the tokenizer; ``none`` for text that is already tokenized.
+        lowercase: lower-case translations and references first.
+
+    Raises:
+        UserError: sacrebleu lacks a package or a file that the tokenizer needs.
+    """
+    try:
+        # Without force, sacrebleu warns if references look tokenized.
+        return BLEU(
+            references=[list(references)], lowercase=lowercase, tokenize=tokenizer,
+            force=tokenizer == "none",
+        )  # fmt: skip
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UserError(f"sacrebleu's tokenizer {tokenizer} cannot be used: {error}") from error
+
+
+def sentence_statistics(metric: Any, hypotheses: Sequence[str]) -> Statistics:
+    """Compute each sentence's statistics for a metric of sacrebleu.
+
+    Args:
+        metric: made with its references.
+        hypotheses: translations, as many as references.
+
+    Returns:
+        Shape: (sentences, statistics).
+    """
+    counts = metric._extract_corpus_statistics(list(hypotheses), None)
+    return np.asarray(counts, dtype=np.float64)
+
+
+class TranslationMetrics(Metrics):
+    """BLEU, chrF and TER against one reference.
+
+    Args:
+        references: the reference translations, raw.
+        lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
+            their tokenizer may differ from 13a.
+        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
+
+    Raises:
+        UserError: sacrebleu lacks a package or a file that the tokenizer needs.
+    """
+
+    tested = ("BLEU", "chrF", "TER")
+    lower_is_better = frozenset({"TER"})
+    sentence_metric = "chrF"
+
+    def __init__(self, references: Sequence[str], lowercase: bool = False, tokenizer: str = "13a"):
+        texts = [list(references)]
+        self._metrics: dict[str, Any] = {
+            "BLEU": bleu_metric(references, tokenizer),
+            "chrF": CHRF(references=texts),
+            "TER": TER(references=texts),
+        }
+        self._sentence_chrf = CHRF()
+        if lowercase:
+            self._metrics["BLEU lc"] = bleu_metric(references, tokenizer, lowercase=True)
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics' names, BLEU first."""
+        return list(self._metrics)
+
+    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
+        """Compute sacrebleu's sufficient statistics of each sentence for each metric."""
+        return {
+            name: sentence_statistics(metric, hypotheses) for name, metric in self._metrics.items()
+        }
+
+    def score(self, name: str, sums: NDArray[np.float64]) -> float:
+        """Return a metric's score of one test set; TER is in percent."""
+        # sacrebleu's formulas need Python numbers, and for BLEU integer counts.
+        values = [int(value) if value.is_integer() else value for value in sums.tolist()]
+        return self._metrics[name]._compute_score_from_stats(values).score
+
+    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
+        formulas = {"chrF": _chrf_scores, "TER": _ter_scores}
+        return formulas.get(name, bleu_scores)(sums)
+
+    def sentence_score(self, hypothesis: str, reference: str) -> float:
+        """Return sentence chrF."""
+        return self._sentence_chrf.sentence_score(hypothesis, [reference]).score
+
+    def signatures(self, **settings: object) -> dict[str, str]:
+        """Return sacrebleu's signature of each metric."""
+        found = {}
+        for name, metric in self._metrics.items():
+            signature = metric.get_signature()
+            for key, value in settings.items() if name in self.tested else ():
+                signature.update(key, value)
+            found[name] = str(signature)
+        return found
+
+
+def bleu_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute sacrebleu's corpus BLEU (exponential smoothing) of many test sets at once.
+
+    Args:
+        sums: for each test set, words of the translation, words of the reference, then the n-grams that
+            both have and those that the translation has, for n from 1 to 4. Shape: (..., 10).
+
+    Returns:
+        BLEU, 0 to 100. Shape: (...).
+    """
+    length, reference = sums[..., 0], sums[..., 1]
+    # (..., 10) -> correct and total of n = 1 to 4, each (..., 4)
+    correct, total = sums[..., 2 : 2 + _ORDER], sums[..., 2 + _ORDER :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # The k-th order without a match counts 1 / 2^k of a match.
+        missing = (correct == 0) & (total > 0)
+        smoothed = np.where(missing, 0.5 ** np.cumsum(missing, axis=-1), correct)
+        precision = np.where(total > 0, smoothed / total, 0.0)
+        brevity = np.where(length < reference, np.exp(1 - reference / length), 1.0)
+        # sacrebleu's logarithm of zero is a large negative number: the score becomes zero.
+        mean_logarithm = np.log(precision).mean(axis=-1)
+        scores = 100 * brevity * np.exp(mean_logarithm)
+    return np.where(correct.any(axis=-1), scores, 0.0)
+
+
+def _chrf_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute sacrebleu's chrF2; (..., 18), of the translation, reference, both, a n-gram -> (...)."""
+    translation, reference, both = (sums[..., start::3] for start in range(3))
+    counted = (translation > 0) & (reference > 0)
+    orders = np.maximum(counted.sum(axis=-1), 1)
+    precision, recall = (
+        np.divide(both, total, out=np.zeros_like(both), where=counted).sum(axis=-1) / orders
+        for total in (translation, reference)
+    )
+    weighted = 4 * precision + recall  # beta is 2
+    return np.divide(
+        500 * precision * recall, weighted, out=np.zeros_like(weighted), where=weighted > 0
+    )
+
+
+def _ter_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute sacrebleu's TER; (..., 2), edits and words of the reference -> (...)."""
+    edits, words = sums[..., 0], sums[..., 1]
+    rate = np.divide(edits, words, out=np.where(edits > 0, 1.0, 0.0), where=words > 0)
+    return 100 * rate

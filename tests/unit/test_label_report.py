@@ -1,0 +1,134 @@
+"""Reports of labels, spans and exact match: seqeval's, scikit-learn's and scipy's numbers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from seqeval.metrics import f1_score
+from sklearn.metrics import accuracy_score
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.label_metrics import UNKNOWN_WORDS, ExactMatch, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.sentence_significance import mcnemar_p_value
+from tests.support.report_table import records, report
+from tests.support.run_folders import write_run
+
+TAGS = ("O", "B-NP", "I-NP", "B-VP", "I-VP")
+
+
+def lines(seed, count=40):
+    """Random labels, the same number in each line whatever the seed."""
+    sizes, dice = random.Random(0), random.Random(seed)
+    return [" ".join(dice.choices(TAGS, k=sizes.randint(1, 9))) for _ in range(count)]
+
+
+def changed(reference, share, seed):
+    """Labels of which this share is drawn anew."""
+    dice = random.Random(seed)
+    return [
+        " ".join(dice.choice(TAGS) if dice.random() < share else label for label in line.split())
+        for line in reference
+    ]
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Two rows of two seeds that label words."""
+    reference = lines(7)
+    (tmp_path / "test.tag").write_text("\n".join(reference) + "\n")
+    for row, share in (("baseline", 0.4), ("better", 0.1)):
+        for seed in (1, 2):
+            folder = tmp_path / "runs" / row / f"seed{seed}"
+            write_run(folder, ["a"], ["b"], ["c"], seed=seed)
+            (folder / "generate-test.txt").unlink()
+            text = changed(reference, share, 10 * seed + len(row))
+            (folder / "labels-test.txt").write_text("\n".join(text) + "\n")
+    return tmp_path
+
+
+def test_accuracy_and_span_f1_are_those_of_the_libraries():
+    reference, found = lines(1), changed(lines(1), 0.3, 2)
+    metrics = SpanMetrics(reference)
+    scores = {
+        name: metrics.score(name, one.sum(0)) for name, one in metrics.statistics(found).items()
+    }
+    split = [[line.split() for line in text] for text in (reference, found)]
+    assert scores["F1"] == pytest.approx(100 * f1_score(*split))
+    flat = [[label for line in text for label in line] for text in split]
+    assert scores["accuracy"] == pytest.approx(100 * accuracy_score(*flat))
+
+
+def test_scores_of_resamples_are_those_of_the_resampled_text():
+    reference, found = lines(1), changed(lines(1), 0.3, 2)
+    drawn = np.random.default_rng(0).integers(40, size=(3, 40))
+    for kind in (LabelMetrics, SpanMetrics, ExactMatch):
+        metrics = kind(reference)
+        whole = metrics.statistics(found)
+        for name in metrics.names:
+            sums = np.stack([whole[name][one].sum(0) for one in drawn])
+            for index, one in enumerate(drawn):
+                other = kind([reference[i] for i in one])
+                direct = other.statistics([found[i] for i in one])[name].sum(0)
+                assert metrics.scores(name, sums)[index] == pytest.approx(other.score(name, direct))
+
+
+def test_unknown_words_have_an_accuracy_of_their_own():
+    metrics = LabelMetrics(["A B", "A"], ["the zebra", "zebra"], {"the"})
+    assert metrics.names == ["accuracy", UNKNOWN_WORDS]
+    sums = {name: one.sum(0) for name, one in metrics.statistics(["B B", "B"]).items()}
+    assert metrics.score("accuracy", sums["accuracy"]) == pytest.approx(100 / 3)
+    assert metrics.score(UNKNOWN_WORDS, sums[UNKNOWN_WORDS]) == 50.0
+
+
+def test_lines_with_another_number_of_labels_are_named():
+    with pytest.raises(UserError, match="line 2 has 1 labels, and its reference has 2 labels"):
+        LabelMetrics(["A", "A B"]).statistics(["A", "A"])
+    with pytest.raises(UserError, match="line 1 has 2 words in the source"):
+        LabelMetrics(["A"], ["two words"], set())
+
+
+def test_mcnemar_counts_the_items_that_only_one_has_right():
+    ours = np.array([True] * 9 + [False] * 3 + [True] * 20)
+    theirs = np.array([False] * 9 + [True] * 3 + [True] * 20)
+    assert mcnemar_p_value(ours, theirs) == binomtest(9, 12).pvalue
+    assert mcnemar_p_value(ours, ours) == 1.0
+
+
+def test_a_report_of_labels_has_differences_tests_and_a_confusion_picture(labelled):
+    text = report(
+        labelled, "--baseline", "baseline", "--trials", "50", "--measure", "labels",
+        reference="test.tag",
+    )  # fmt: skip
+    assert "Δaccuracy" in text
+    assert "McNemar's exact test" in text
+    assert "BLEU" not in text
+    assert "better: F1" in text
+    rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
+    assert float(rows["better"]["accuracy_mean"]) > float(rows["baseline"]["accuracy_mean"])
+    assert int(rows["better"]["accuracy_better"]) == 2
+    assert (labelled / "out" / "confusion.png").is_file()
+    page = (labelled / "out" / "report.html").read_text()
+    assert "Labels that differ" in page
+    assert "Confusion of labels" in page
+
+
+def test_a_report_of_spans_tests_f1_over_seeds(labelled):
+    report(
+        labelled, "--baseline", "baseline", "--trials", "50", "--measure", "spans",
+        reference="test.tag",
+    )  # fmt: skip
+    rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
+    assert 0 <= float(rows["better"]["F1_p_holm"]) <= 1
+    assert float(rows["better"]["F1_difference"]) > 0
+
+
+def test_labels_of_another_number_of_words_name_the_run(labelled, capsys):
+    path = labelled / "runs" / "better" / "seed1" / "labels-test.txt"
+    first, *others = path.read_text().splitlines()
+    path.write_text("\n".join([first + " O", *others]) + "\n")
+    with pytest.raises(SystemExit):
+        report(labelled, "--measure", "labels", reference="test.tag")
+    assert "seed1, test set 'test': line 1 has" in capsys.readouterr().err
