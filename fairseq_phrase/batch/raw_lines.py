@@ -8,7 +8,13 @@ from pathlib import Path
 
 from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
 from fairseq_phrase.corpus.segmented_text import CutLine
-from fairseq_phrase.corpus.segmenters import Segmenter, load_segmenter
+from fairseq_phrase.corpus.segmenters import (
+    WHOLE_WORDS,
+    EveryWord,
+    Segmenter,
+    WholeWords,
+    load_segmenter,
+)
 from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
@@ -25,12 +31,13 @@ def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
     Raises:
         UserError: the directory has no subword model.
     """
-    if not manifest.bpe_model:
+    if manifest.bpe != WHOLE_WORDS and not manifest.bpe_model:
         raise UserError(
             f"{directory} has no subword model, so new text cannot be cut in the same way: run "
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
         )
-    return load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+    segmenter = load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+    return EveryWord(segmenter) if manifest.labelling == "word" else segmenter
 
 
 class SourceEncoder:
@@ -136,6 +143,11 @@ class SourceEncoder:
 
     def text_of(self, pieces: list[str]) -> str:
         """Spell the subwords of a line."""
-        if isinstance(self.segmenter, SubwordNmtSegmenter):
+        segmenter = self.segmenter
+        if isinstance(segmenter, EveryWord):
+            segmenter = segmenter.segmenter
+        if isinstance(segmenter, WholeWords):
+            return " ".join(pieces)
+        if isinstance(segmenter, SubwordNmtSegmenter):
             return CutLine.of_subword_nmt(pieces).text
         return CutLine.of_sentencepiece(pieces).text

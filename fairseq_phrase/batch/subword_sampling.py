@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_phrase.corpus.segmenters import load_segmenter
+from fairseq_phrase.corpus.segmenters import WHOLE_WORDS, load_segmenter
 from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.labels import as_entry
@@ -69,6 +69,8 @@ class SubwordSampling:
                 f"{where} says that text was cut into subwords before it was parsed, so that the text "
                 f"of single words is not known: make the data with {PREPROCESS}"
             )
+        if manifest.bpe == WHOLE_WORDS:
+            raise UserError(f"{where} says that words are whole (--bpe none)")
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
         model = Path(directory) / manifest.bpe_model

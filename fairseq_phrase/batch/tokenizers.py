@@ -18,6 +18,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_phrase.batch.raw_lines import SourceEncoder, segmenter_of
 from fairseq_phrase.batch.raw_tokens import CutText, line_of
+from fairseq_phrase.corpus.segmenters import WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 
@@ -106,6 +107,7 @@ class SyntaxBPE:
         manifest = Manifest.load(directory, language)
         self._segmenter = segmenter_of(directory, manifest)
         self._joins = manifest.bpe == "subword_nmt"
+        self._is_whole = manifest.bpe == WHOLE_WORDS
         self._whole_lines = manifest.whole_lines
 
     def encode(self, x: str) -> str:
@@ -117,7 +119,9 @@ class SyntaxBPE:
         return CutText.of(" ".join(pieces), line_of(x))
 
     def decode(self, x: str) -> str:
-        """Join subwords to text."""
+        """Join subwords to text; whole words stay apart."""
+        if self._is_whole:
+            return x
         if self._joins:
             return f"{x} ".replace("@@ ", "").rstrip()
         return x.replace(" ", "").replace("▁", " ").strip()

@@ -105,4 +105,4 @@ def model_of(args: dict[str, Any]) -> Path | None:
     for bpe, model in given.items():
         if model is not None and bpe != args["bpe"]:
             raise UserError(f"{_MODELS[bpe]} goes with --bpe {bpe}")
-    return given[args["bpe"]]
+    return given.get(args["bpe"])

@@ -19,10 +19,11 @@ from fairseq_phrase.cli.arguments import (
     positive,
 )
 from fairseq_phrase.corpus.parsing import ON_ERROR
-from fairseq_phrase.corpus.segmenters import SEGMENTERS
+from fairseq_phrase.corpus.segmenters import SEGMENTERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions
+from fairseq_phrase.store.manifest import LABELLED
 
 if TYPE_CHECKING:
     from fairseq_phrase.corpus.options import Options, SplitCounts
@@ -52,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--max-length", type=positive, default=1023, metavar="N",
         help="leave out training and validation pairs with more subwords than this on a side",
+    )  # fmt: skip
+    text.add_argument(
+        "--labels", choices=LABELLED,
+        help="the target side has labels, not text: one for each word of the source (words are "
+        "separated by white space), or one for each line; for --task syntax_labelling",
     )  # fmt: skip
     text.add_argument(
         "--strict",
@@ -86,10 +92,14 @@ def _parser() -> argparse.ArgumentParser:
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe",
-        choices=list(SEGMENTERS),
+        choices=[*SEGMENTERS, WHOLE_WORDS],
         default="sentencepiece",
-        help="the kind of subword model",
+        help="the kind of subword model; none: words stay whole",
     )
+    subwords.add_argument(
+        "--min-count", type=positive, default=1, metavar="N",
+        help="words or subwords that occur less often in training become <unk>",
+    )  # fmt: skip
     add_models(
         subwords,
         "use this model; without it, one is trained on both sides of the training text",
@@ -126,6 +136,8 @@ def _body(argv: Sequence[str] | None) -> None:
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
+    if args["labels"] is not None:
+        _check_labelling(args)
     parsing = _parsing(args)
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
@@ -144,6 +156,24 @@ def _body(argv: Sequence[str] | None) -> None:
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
     print(f"wrote {options.directory}")
+
+
+def _check_labelling(args: dict[str, Any]) -> None:
+    """Refuse what labels cannot be combined with; words with labels are those between white space.
+
+    Raises:
+        UserError: an option has no meaning for labels.
+    """
+    refused = {
+        f"--parse {args['parse']}": args["parse"] != "source",
+        "--target-tokenized": args["target_tokenized"],
+        "--joined-dictionary": args["joined_dictionary"],
+    }
+    for option, given in refused.items():
+        if given:
+            raise UserError(f"{option}: the target side has labels (--labels), not text")
+    if args["labels"] == "word":
+        args["source_tokenized"] = True
 
 
 def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
@@ -182,7 +212,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 
 def report(options: Options, counts: SplitCounts) -> str:
     """Summarize a split's result in one line."""
-    said = [f"{counts.kept} sentence pairs"]
+    said = [f"{counts.kept} {'sentences' if options.labels else 'sentence pairs'}"]
     for language in options.parsing:
         words, subwords = counts.words[language], counts.subwords[language]
         said.append(f"{words} words and {subwords} subwords of {language}")
@@ -190,6 +220,10 @@ def report(options: Options, counts: SplitCounts) -> str:
             said.append(
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )
+    if options.labels is not None:
+        labels = counts.subwords[options.target_lang]
+        unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
+        said.append(f"{labels} labels{unknown}")
     left_out = [
         f"{number} {what}"
         for number, what in (

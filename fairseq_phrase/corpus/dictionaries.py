@@ -39,7 +39,11 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
         for language in group:
             for subword, count in subwords[language].items():
                 dictionary.add_symbol(subword, count)
-        dictionary.finalize(padding_factor=8)
+        if options.labels and group == [options.target_lang]:
+            # fairseq pads dictionaries with made-up words, which would be labels here.
+            dictionary.finalize(padding_factor=1)
+        else:
+            dictionary.finalize(threshold=options.min_count, padding_factor=8)
         made.update(dict.fromkeys(group, dictionary))
     return made
 

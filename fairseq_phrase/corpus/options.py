@@ -24,10 +24,14 @@ class Options:
         parsing: how to parse, by language; other languages are not parsed.
         is_cut: whether the text is cut into subwords already, and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
-        bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
+        labels: what the target side labels, one of :data:`fairseq_phrase.store.manifest.LABELLED`; None
+            for a translation.
+        bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`, or ``none``:
+            words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.corpus.parsing.ON_ERROR`.
+        min_count: words or subwords that occur less often in training are ``<unk>``.
         vocab_size: number of pieces to train; None for the default number, or the largest number that
             the text allows.
         sentencepiece_lines: lines to train on, of both sides together.
@@ -43,8 +47,10 @@ class Options:
     splits: dict[str, str]
     parsing: dict[str, ParsingOptions]
     is_cut: bool = False
+    labels: str | None = None
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
+    min_count: int = 1
     vocab_size: int | None = None
     sentencepiece_lines: int = SAMPLE_LINES
     joined_dictionary: bool = False
@@ -82,6 +88,7 @@ class SplitCounts:
         empty: pairs left out because a side is empty.
         too_long: pairs left out because a side has too many subwords.
         skipped: pairs left out because a line has no parse.
+        unknown_labels: labels that training does not have.
         flat: lines that were given flat trees because they have no parse, by language.
         words: words that were written, by parsed language.
         subwords: subwords that were written, by language.
@@ -93,6 +100,7 @@ class SplitCounts:
     empty: int = 0
     too_long: int = 0
     skipped: int = 0
+    unknown_labels: int = 0
     flat: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
     subwords: Counter[str] = field(default_factory=Counter)

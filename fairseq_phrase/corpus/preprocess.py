@@ -8,10 +8,18 @@ from pathlib import Path
 
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
+from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, require_parses
-from fairseq_phrase.corpus.segmenters import MODEL_NAMES, Segmenter, load_segmenter
+from fairseq_phrase.corpus.segmenters import (
+    MODEL_NAMES,
+    WHOLE_WORDS,
+    EveryWord,
+    Segmenter,
+    WholeWords,
+    load_segmenter,
+)
 from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
@@ -44,6 +52,8 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         raise UserError(f"--destdir {options.directory} is a file: name a folder")
     # Fails early if a parser is not installed.
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
+    if options.labels is not None:
+        leave_out_fields(pipelines[options.source_lang], options.target_lang)
     corpora = {
         name: _find_split(options, pipelines, name, prefix)
         for name, prefix in options.splits.items()
@@ -76,7 +86,9 @@ def _refuse_to_forget(options: Options) -> None:
 
 def _check_early(options: Options) -> None:
     """Find out before hours of parsing what will be missing after them."""
-    if options.bpe_model is not None:
+    if options.bpe == WHOLE_WORDS:
+        pass
+    elif options.bpe_model is not None:
         load_segmenter(options.bpe, options.bpe_model)
     elif options.bpe != "sentencepiece":
         raise UserError(f"--bpe {options.bpe} needs the codes that it learned: --bpe-codes FILE")
@@ -133,6 +145,8 @@ def _find_split(
         )
     if not source.lines:
         raise UserError(f"{source.path} and {target.path} are empty")
+    if options.labels is not None:
+        check_labels(source.path, target.path, options.labels)
     return source, target
 
 
@@ -145,7 +159,7 @@ def _make(
 ) -> list[Split]:
     """Make all files of the data directory."""
     # Before parsing, because it fails sooner.
-    segmenter = _segmenter(options, corpora, place.files)
+    segmenters = _segmenters(options, corpora, place.files)
     raw = {
         name: [
             RawSide(
@@ -153,7 +167,7 @@ def _make(
                 corpus,
                 pipelines.get(language),
                 place.files / f"{name}.{options.pair}.{language}",
-                segmenter,
+                segmenters[language],
             )
             for language, corpus in zip(options.languages, pair, strict=True)
         ]
@@ -165,9 +179,10 @@ def _make(
     ]
     parse_and_write(options, splits, labels, place.parses)
     _binarize(options, splits, raw, place.files)
+    model_name = MODEL_NAMES.get(options.bpe, "")
     for language, pipeline in pipelines.items():
         dictionary = place.files / f"dict.{language}.txt"
-        manifest = begin_manifest(options, language, pipeline, dictionary, MODEL_NAMES[options.bpe])
+        manifest = begin_manifest(options, language, pipeline, dictionary, model_name)
         finish_manifest(manifest, options, pipeline, splits, labels)
         manifest.save(place.files)
     for name, file in with_labels(labels).items():
@@ -176,14 +191,27 @@ def _make(
     return splits
 
 
+def _segmenters(options: Options, corpora: _Corpora, files: Path) -> dict[str, Segmenter]:
+    """Make what cuts the text of each language; labels stay whole."""
+    segmenter = _segmenter(options, corpora, files)
+    if options.labels is None:
+        return dict.fromkeys(options.languages, segmenter)
+    if options.labels == "word":
+        segmenter = EveryWord(segmenter)
+    return {options.source_lang: segmenter, options.target_lang: WholeWords()}
+
+
 def _segmenter(options: Options, corpora: _Corpora, files: Path) -> Segmenter:
     """Take the given subword model, or train one."""
+    if options.bpe == WHOLE_WORDS:
+        return WholeWords()
     model = files / MODEL_NAMES[options.bpe]
     if options.bpe_model is not None:
         shutil.copyfile(options.bpe_model, model)
     else:
         sample, seed = options.sentencepiece_lines, options.seed
-        train_segmenter(corpora["train"], model, options.vocab_size, sample, seed)
+        texts = corpora["train"] if options.labels is None else corpora["train"][:1]
+        train_segmenter(texts, model, options.vocab_size, sample, seed)
     return load_segmenter(options.bpe, model)
 
 
@@ -198,6 +226,10 @@ def _binarize(
     for language, dictionary in dictionaries.items():
         dictionary.save(str(files / f"dict.{language}.txt"))
     for split in splits:
+        if options.labels is not None:
+            labels = raw[split.name][1].subwords
+            known = dictionaries[options.target_lang]
+            split.counts.unknown_labels = count_unknown(split.name, labels, known)
         for side in raw[split.name]:
             dictionary, workers = dictionaries[side.language], options.engine.workers
             binarize(side.pieces_path, side.prefix, dictionary, split.counts.kept, workers)

@@ -73,16 +73,56 @@ class SentencePieceSegmenter:
         return _unmistakable(_pieces(self._lines, line))
 
 
-def load_segmenter(bpe: str, model: Path) -> Segmenter:
+class WholeWords:
+    """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Return one word without the ``▁`` of white space before it.
+
+        ``▁`` stays before a word that fairseq would take for one of its special symbols.
+        """
+        bare = word.removeprefix("▁") or "▁"
+        return (f"▁{bare}" if is_mistakable(bare) else bare,)
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line into its words at white space."""
+        return [piece for word in line.split() for piece in self.word_pieces(word)]
+
+
+class EveryWord:
+    """Subwords of words that have labels: every word has a subword.
+
+    A subword model may leave nothing of a word, for example of a zero-width space.
+
+    Args:
+        segmenter: cuts words.
+    """
+
+    def __init__(self, segmenter: Segmenter):
+        self.segmenter = segmenter
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word; ``▁`` if the subword model leaves nothing of it."""
+        return self.segmenter.word_pieces(word) or ("▁",)
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, word by word."""
+        return [piece for word in line.split() for piece in self.word_pieces(f"▁{word}")]
+
+
+def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     """Load a subword model.
 
     Args:
-        bpe: one of :data:`SEGMENTERS`.
-        model: its file.
+        bpe: one of :data:`SEGMENTERS`, or ``none``.
+        model: its file; not used for ``none``.
 
     Raises:
         UserError: it is missing or has another kind, or its library is not installed.
     """
+    if bpe == WHOLE_WORDS:
+        return WholeWords()
+    assert model is not None
     return SEGMENTERS[bpe](model)
 
 
@@ -111,6 +151,8 @@ def _unmistakable(pieces: list[str]) -> list[str]:
     return cut
 
 
+#: ``--bpe none``: words stay whole.
+WHOLE_WORDS = "none"
 #: What cuts words into subwords, by ``--bpe``.
 SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,

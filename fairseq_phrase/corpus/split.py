@@ -122,6 +122,7 @@ class Split:
             self.side(language).checksums,
             unparsed_skipped=counts.skipped,
             unparsed_flat=counts.flat[language],
+            unknown_labels=counts.unknown_labels,
             parser_version=parser_version,
         )
 
@@ -164,6 +165,7 @@ def begin_manifest(
         fields=list(pipeline.fields),
         constituents=pipeline.constituents,
         tokenized=parsing.tokenized,
+        labelling=options.labels or "",
         bpe=options.bpe,
         bpe_model=bpe_model,
         dictionary=fingerprint(dictionary),

@@ -160,6 +160,8 @@ class ParsedTextReader:
 
     def _spelled(self, symbols: list[str]) -> tuple[list[str], bool]:
         """Remove the marks from a word's subwords; tell whether white space precedes the word."""
+        if self._bpe == "none":
+            return symbols, True
         if self._bpe == "subword_nmt":  # which does not keep white space
             return [*(symbol.removesuffix("@@") for symbol in symbols[:-1]), symbols[-1]], True
         space = symbols[0].startswith("▁")

@@ -23,6 +23,8 @@ from fairseq_phrase.store.remedy import PREPROCESS, rerun
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
+#: What has a label, ``--labels``.
+LABELLED = ("word", "sentence")
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
 
@@ -61,6 +63,7 @@ class SplitRecord:
         checksums: fingerprints of the split's files, including the text, by file name.
         unparsed_skipped: sentence pairs left out because a line has no parse.
         unparsed_flat: sentences that have flat trees because they have no parse.
+        unknown_labels: labels of words or sentences that training does not have.
         parser_version: the version of the parser that made them, if it differs from the manifest's.
     """
 
@@ -70,6 +73,7 @@ class SplitRecord:
     checksums: dict[str, str]
     unparsed_skipped: int = 0
     unparsed_flat: int = 0
+    unknown_labels: int = 0
     parser_version: str = ""
 
 
@@ -84,7 +88,7 @@ class Manifest:
         fields: which of :data:`FIELDS` the parses have.
         constituents: the source of the constituents: ``parser``, ``from-dependencies`` or ``none``.
         tokenized: whether the text was cut into words at white space and not by the parser.
-        bpe: how words were cut into subwords, ``sentencepiece`` or ``subword_nmt``.
+        bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         dictionary: fingerprint of the language's fairseq dictionary.
         whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
@@ -92,6 +96,7 @@ class Manifest:
         labels: fingerprints of the label dictionaries, by field
             (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty if an earlier version wrote
             the manifest.
+        labelling: what the target side labels, one of :data:`LABELLED`; empty for a translation.
         splits: the splits, by names such as ``train.de-en``.
         made_by: the command that made the parses.
         format: the version of this format.
@@ -108,6 +113,7 @@ class Manifest:
     dictionary: str
     whole_lines: bool = False
     labels: dict[str, str] = field(default_factory=dict)
+    labelling: str = ""
     splits: dict[str, SplitRecord] = field(default_factory=dict)
     made_by: str = PREPROCESS
     format: int = FORMAT_VERSION
