@@ -58,7 +58,7 @@ def project_heads(
         For each projection its heads.
         Shape of each: (..., heads, head width)
 
-    Example:
+    Examples:
         >>> import torch
         >>> query, key = (torch.nn.Linear(6, 6) for _ in range(2))
         >>> [heads.shape for heads in project_heads(torch.zeros(2, 5, 6), (query, key), num_heads=3)]

@@ -21,7 +21,7 @@ def chain(words: int) -> np.ndarray:
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
 
-    Example:
+    Examples:
         >>> chain(4).tolist()
         [1, 2, 3, 3]
     """

@@ -27,7 +27,7 @@ def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.nd
     Returns:
         The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
 
-    Example:
+    Examples:
         >>> sentences_of_dependencies(np.array([1, 1, 1, 2]), np.array([5, 9, 9, 5])).tolist()
         [0, 0, 1, 1]
     """
@@ -60,7 +60,7 @@ def sentences_of_constituents(
     Returns:
         The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
 
-    Example:
+    Examples:
         >>> spans = np.array([[0, 2], [2, 4], [0, 4]])
         >>> sentences_of_constituents(spans, np.array([7, 7, 3]), 3, 4).tolist()
         [0, 0, 1, 1]

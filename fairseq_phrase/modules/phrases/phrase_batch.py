@@ -37,7 +37,7 @@ class PhraseBatch:
         ValueError: if the padding mask is not boolean and two-dimensional, or has fewer nodes than
             tokens.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
         >>> padding = torch.tensor([[False, False, False]])

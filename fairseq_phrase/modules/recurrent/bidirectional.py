@@ -27,7 +27,7 @@ class BidirectionalLayer(nn.Module):
     Raises:
         ValueError: the output's width is odd.
 
-    Example:
+    Examples:
         >>> layer = BidirectionalLayer("gru", input_dim=3, output_dim=4)
         >>> layer(torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.bool)).shape
         torch.Size([2, 5, 4])

@@ -33,7 +33,7 @@ class SentenceBatch:
         lengths: tokens of each sentence. Shape: (sentences of all documents,), int64
         longest: tokens of the longest sentence.
 
-    Example:
+    Examples:
         >>> batch = SentenceBatch.of_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))
         >>> batch.lengths.tolist()
         [2, 1, 2]
@@ -115,7 +115,7 @@ class AttentionSum(nn.Module):
     Args:
         width: of the states.
 
-    Example:
+    Examples:
         >>> summary = AttentionSum(width=4)
         >>> summary(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.bool)).shape
         torch.Size([2, 4])

@@ -57,7 +57,7 @@ class TreeLevels:
             Shape: (scheduled nodes,), int64
         steps: the steps, from the leaves (height 0) to the highest root.
 
-    Example:
+    Examples:
         >>> levels = TreeLevels.of_parents(np.array([2, 2, -1]))  # node 2 over nodes 0 and 1
         >>> [step.size for step in levels.steps]
         [2, 1]

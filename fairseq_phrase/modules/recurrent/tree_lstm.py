@@ -84,7 +84,7 @@ def _states(gates: Tensor, kept: Tensor) -> Tensor:
 class ChildSumTreeLSTM(TreeLSTM):
     """The child-sum Tree-LSTM (eqs. 2-8): any number of children, whose order does not matter.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> levels = TreeLevels.of_parents(np.array([1, -1, 1]))
         >>> ChildSumTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape
@@ -112,7 +112,7 @@ class BinaryTreeLSTM(TreeLSTM):
 
     A node with one child has it on the left; a missing child's h and c are zero.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> levels = TreeLevels.of_parents(np.array([2, 2, -1]))
         >>> BinaryTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape

@@ -1,0 +1,62 @@
+"""Hooks of mkdocs: pages of the site that are not in docs/, and links between all of them.
+
+The files in docs/ are also read in the repository, so their links are relative to it. Here a link to a
+file that is a page of the site leads to that page. A link to any other file becomes its text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+
+
+def further_pages() -> dict[str, str]:
+    """Return the pages that are not in docs/: by file, relative to the repository, the page's name."""
+    pages = {
+        "README.md": "index.md",
+        "CONTRIBUTING.md": "contributing.md",
+        "CHANGELOG.md": "changelog.md",
+        "results/README.md": "reports/index.md",
+    }
+    for report in sorted((ROOT / "results").glob("*/README.md")):
+        pages[report.relative_to(ROOT).as_posix()] = f"reports/{report.parent.name}.md"
+    return pages
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are not in docs/."""
+    for source, name in further_pages().items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Rewrite the links of a page."""
+    further = further_pages()
+    sources = {name: source for source, name in further.items()}
+    name = page.file.src_uri
+    source = sources.get(name, f"docs/{name}")
+
+    def rewritten(match: re.Match[str]) -> str:
+        mark, text, target = match.groups()
+        path, _, anchor = target.partition("#")
+        if not path or "://" in target:
+            return match[0]
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        found = further.get(place, place.removeprefix("docs/"))
+        if place.startswith("docs/") or place in further:
+            link = posixpath.relpath(found, posixpath.dirname(name) or ".")
+            return f"{mark}[{text}]({link}{'#' + anchor if anchor else ''})"
+        return text
+
+    parts = _CODE.split(markdown)
+    parts[::2] = [_LINK.sub(rewritten, part) for part in parts[::2]]
+    return "".join(parts)
