@@ -142,8 +142,14 @@ def share_out(options: Options, gpus: int, row: str) -> None:
         options["optimization"]["update_freq"] = [count // gpus for count in steps]
 
 
-def translation(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
-    """Train, average the last checkpoints, translate each test set."""
+def trained(
+    args: argparse.Namespace, options: Options, folder: Path
+) -> tuple[list[str], list[Step], Path]:
+    """Train, and average the last checkpoints.
+
+    Returns:
+        The arguments of fairseq's commands that name the data, the steps, and the averaged checkpoint.
+    """
     data = [str(args.data), "--user-dir", "fairseq_phrase"]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     training = {group: values for group, values in options.items() if group != "generation"}
@@ -154,16 +160,22 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
     last = args.average or options.get("checkpoint", {}).get("keep_last_epochs") or 10
     # A training that is stopped within its first epoch has no other checkpoint than the last.
     kept = [str(folder), "--last", str(last)] if last > 1 else [str(folder / "checkpoint_last.pt")]
-    average = str(folder / "average.pt")
+    average = folder / "average.pt"
+    command = ["fairseq-phrase-average", *kept, "--out", str(average)]
     steps = [
         Step("train", train, folder / "train.log", trains=True),
-        Step(
-            "average", ["fairseq-phrase-average", *kept, "--out", average], folder / "average.txt"
-        ),
+        Step("average", command, folder / "average.txt"),
     ]
+    return data, steps, average
+
+
+def translation(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
+    """Train, average the last checkpoints, translate each test set."""
+    data, steps, average = trained(args, options, folder)
     generation = {"beam": 5, **options.get("generation", {})}
     # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
-    common = [*data, "--task", options["task"]["_name"], "--path", average, "--bpe", "syntax"]
+    common = [*data, "--task", options["task"]["_name"], "--path", str(average)]
+    common += ["--bpe", "syntax"]
     common += [*flags({"": generation}), "--distributed-world-size", "1"]
     common += ["--max-tokens", "4000", *shlex.split(args.generate_flags)]
     subsets = args.subsets.split(",")
@@ -180,7 +192,18 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
     return steps
 
 
+def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
+    """Train, average the last checkpoints, label each test set."""
+    _, steps, average = trained(args, options, folder)
+    for subset in args.subsets.split(","):
+        command = ["fairseq-phrase-label", str(args.data), "--path", str(average)]
+        command += ["--gen-subset", subset, *shlex.split(args.generate_flags)]
+        steps.append(Step(f"label {subset}", command, folder / f"labels-{subset}.txt"))
+    return steps
+
+
 #: What is run for a row: its ``steps:`` names one of these. Another kind of row is another function.
 KINDS: dict[str, Callable[[argparse.Namespace, Options, Path], list[Step]]] = {
-    "translation": translation
+    "translation": translation,
+    "labelling": labelling,
 }
