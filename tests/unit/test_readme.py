@@ -18,6 +18,7 @@ PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
     *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs" / "tutorials").glob("*.md")),
     REPOSITORY / "results" / "README.md",
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
