@@ -117,6 +117,9 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     options = {group: dict(values) for group, values in row.items() if group not in _ABOUT}
     training = options.setdefault("optimization", {})
     training |= {n: v for n in ("max_update", "max_epoch") if (v := getattr(args, n)) is not None}
+    schedule = options.get("lr_scheduler", {})
+    if schedule.get("_name") == "polynomial_decay":  # fairseq-train has no default for it
+        schedule.setdefault("total_num_update", training.get("max_update"))
     share_out(options, args.gpus_per_run, name)
     options.setdefault("common", {})["seed"] = seed
     kind = row.get("steps", "translation")

@@ -24,8 +24,9 @@ class PhraseOptions(PositionOptions):
         default="ngram",
         metadata={
             "help": "source of phrases: spans of adjacent units (ngram); the edges and chains of the "
-            "dependency tree (dependency); the constituents of the constituency tree (constituency); "
-            "no phrases, as a control (none); or a source of an installed package"
+            "dependency tree (dependency); the constituents of the constituency tree (constituency), "
+            "or only those that contain no others, which are what a chunker finds (chunk); no "
+            "phrases, as a control (none); or a source of an installed package"
         },
     )
     phrase_max_length: int = field(

@@ -120,6 +120,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
             "phrase_max_length": 3,
         },
         "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
+        "phrase, chunks": {"phrase_source": "chunk"},
         "phrase, structural positions": {
             "structural_absolute": True,
             "structural_relative": True,

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules.phrases.sources.chunk import chunk_members
 from fairseq_phrase.modules.phrases.sources.constituency import constituent_phrases
+from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from tests.support.padded_sentences import pad, phrases_of
 from tests.support.phrase_models import batch, build, encode
 from tests.support.tree_strategies import Tree, trees
@@ -61,6 +63,34 @@ def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
     sentence, row, column = adjacency.nonzero(as_tuple=True)
     assert torch.equal(query, sentence * made.num_nodes + row)
     assert torch.equal(key, sentence * made.num_nodes + column)
+
+
+@given(st.lists(trees(max_leaves=8), min_size=1, max_size=3), st.booleans(), st.data())
+@settings(max_examples=60)
+def test_chunks_are_the_constituents_of_several_words_without_others_in_them(
+    forest: list[Tree], left: bool, data: st.DataObject
+) -> None:
+    counts = [
+        data.draw(st.lists(st.integers(1, 3), min_size=tree.leaves, max_size=tree.leaves))
+        for tree in forest
+    ]
+    words, padding = pad(counts, left)
+    made = phrases_of_members(chunk_members(words, pad_spans(forest, counts)), padding)
+    expected = []
+    for row, tree in zip(words.tolist(), forest, strict=True):
+        several = {(start, end) for start, end in tree.spans if end - start > 1}
+        chunks = {
+            (start, end)
+            for start, end in several
+            if not any((a, b) != (start, end) and start <= a and b <= end for a, b in several)
+        }
+        expected.append(
+            {
+                tuple(token for token, word in enumerate(row) if start <= word < end)
+                for start, end in chunks
+            }
+        )
+    assert phrases_of(made) == expected
 
 
 def test_a_batch_without_constituents_has_no_phrases() -> None:

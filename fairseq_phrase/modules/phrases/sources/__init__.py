@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram
+from fairseq_phrase.modules.phrases.sources import chunk, constituency, dependency, ngram
 from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from fairseq_phrase.modules.phrases.sources.registry import (
     GROUP,
@@ -24,7 +24,15 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     registered_sources,
 )
 
-__all__ = ["SourceTokens", "constituency", "dependency", "find_phrases", "load_source", "ngram"]
+__all__ = [
+    "SourceTokens",
+    "chunk",
+    "constituency",
+    "dependency",
+    "find_phrases",
+    "load_source",
+    "ngram",
+]
 
 
 def load_source(name: str) -> PhraseSource:
