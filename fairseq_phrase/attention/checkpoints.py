@@ -6,18 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
-from fairseq.models import ARCH_MODEL_REGISTRY, import_models
-from fairseq.tasks import TASK_REGISTRY, import_tasks
 from fairseq.utils import split_paths
 
-import fairseq_phrase
 from fairseq_phrase.attention.source_sentence import SourceSentence
-from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import build_models, read_checkpoint
 from fairseq_phrase.store.manifest import Manifest
-
-_PACKAGE = Path(fairseq_phrase.__file__).parent
 
 
 def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -> tuple[Any, Any]:
@@ -35,55 +29,8 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
         UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
             the data.
     """
-    register_all()
-    overrides: dict[str, Any] = {"data": str(data)}
-    if source_parser is not None:
-        overrides["source_parser"] = source_parser
-    state = _read(checkpoint, overrides)
-    for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
-        name = _name(state["cfg"], what)
-        if name not in registry:
-            raise UserError(
-                f"{checkpoint} holds a {what} '{name}', which neither fairseq nor this package has: "
-                "install the package that defines it"
-            )
-    try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], state=state
-        )
-    except (RuntimeError, FileNotFoundError, UserError) as error:
-        raise UserError(f"{checkpoint} cannot be used with {data}: {error}") from None
-    return models[0].eval(), task
-
-
-def _name(cfg: Any, what: str) -> str | None:
-    """Return the name of a configuration's model or task; it is ``arch`` without a data class."""
-    part = getattr(cfg, what)
-    return getattr(part, "_name", None) or getattr(part, "arch", None)
-
-
-def register_all() -> None:
-    """Register every task and model of this package, as ``--user-dir`` does in fairseq's commands."""
-    import_tasks(str(_PACKAGE / "tasks"), "fairseq_phrase.tasks")
-    import_models(str(_PACKAGE / "models"), "fairseq_phrase.models")
-
-
-def _read(checkpoint: Path, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Read a checkpoint file, with its configuration changed.
-
-    Raises:
-        UserError: it is missing, or is not a fairseq checkpoint.
-    """
-    load_checkpoint(checkpoint)
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
-        if all(_name(state["cfg"], what) for what in ("model", "task")):
-            return state
-    except (AttributeError, KeyError, TypeError):
-        pass  # fairseq expects whatever it needs to be there
-    raise UserError(
-        f"{checkpoint} is not a fairseq checkpoint: it does not name a model and a task"
-    )
+    models, task = build_models([read_checkpoint(checkpoint)], data, source_parser=source_parser)
+    return models[0], task
 
 
 def raw_sentence(task: Any, line: str) -> SourceSentence:

@@ -69,6 +69,27 @@ class AttentionPicture:
     panels: list[Panel]
 
 
+@dataclass(frozen=True)
+class SentenceAttention:
+    """An encoder's attention in one sentence.
+
+    Attributes:
+        sentence, labels, words, num_tokens, others: as in :class:`AttentionPicture`.
+        weights: by attention block (``all nodes``…), what each node attends to. Row attends to column.
+            Shape: ``(layers, heads, nodes, nodes)``.
+        positions: relative positions of nodes by kind (``sequential``, ``structural``), if the encoder
+            has any. Shape: ``(nodes, nodes)``.
+    """
+
+    sentence: str
+    labels: list[str]
+    words: np.ndarray
+    num_tokens: int
+    others: str
+    weights: dict[str, np.ndarray]
+    positions: dict[str, np.ndarray]
+
+
 def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[dict[str, Tensor]]]:
     """Return the structure of a model's encoder and its layers' weights, by attention block.
 
@@ -85,10 +106,38 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
         return compute(**net_input)
 
 
+def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:
+    """Compute a sentence's attention in every layer and head.
+
+    Args:
+        model: a model whose encoder gives attention maps.
+        sentence: the sentence.
+
+    Raises:
+        UserError: the encoder has no attention maps.
+    """
+    structure, layers = attention_maps(model, sentence.net_input)
+    labels, is_node, others = _nodes(model.encoder, structure, sentence)
+    nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
+    weights = {
+        # (layers, heads, nodes, nodes)
+        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[(..., *nodes)]
+        for block in layers[0]
+    }
+    positions = {
+        kind: values[0].cpu().numpy()[nodes] for kind, values in _positions(structure).items()
+    }
+    words = np.full(len(labels), -1, dtype=np.int64)
+    words[: len(sentence.words)] = sentence.words
+    return SentenceAttention(
+        sentence.text, labels, words, len(sentence.tokens), others, weights, positions
+    )
+
+
 def attention_picture(
     model: Any, sentence: SourceSentence, layer: Choice = "last", head: Choice = "mean"
 ) -> AttentionPicture:
-    """Compute a sentence's attention.
+    """Compute what a picture of a sentence's attention shows.
 
     Args:
         model: a model whose encoder gives attention maps.
@@ -101,28 +150,28 @@ def attention_picture(
             too long.
     """
     require_length(len(sentence.tokens), MAX_NODES, "tokens")
-    structure, layers = attention_maps(model, sentence.net_input)
-    labels, is_node, others = _nodes(model.encoder, structure, sentence)
-    total = len(labels)
+    computed = sentence_attention(model, sentence)
+    others = computed.others
     what = f"nodes (tokens and {others})" if others else "tokens"
-    require_length(total, MAX_NODES, what)
+    require_length(len(computed.labels), MAX_NODES, what)
     panels = [
-        Panel(_TITLES[kind], positions[0].numpy()[np.ix_(is_node, is_node)], is_attention=False)
-        for kind, positions in _positions(structure).items()
+        Panel(_TITLES[kind], positions, is_attention=False)
+        for kind, positions in computed.positions.items()
     ]
-    num_layers, num_heads = len(layers), 0
-    for block in layers[0]:
-        # (layers, heads, nodes, nodes)
-        weights = torch.stack([maps[block][0] for maps in layers]).float()
-        num_heads = weights.size(1)
-        weights = choose(choose(weights, layer, "layer"), head, "head")
+    num_layers, num_heads = next(iter(computed.weights.values())).shape[:2]
+    for block, weights in computed.weights.items():
+        chosen = choose(choose(weights, layer, "layer"), head, "head")
         title = _TITLES.get(block, f"attention {block}") if others else "attention"
-        panels.append(Panel(title, weights.cpu().numpy()[np.ix_(is_node, is_node)]))
-    words = np.full(total, -1, dtype=np.int64)
-    words[: len(sentence.words)] = sentence.words
+        panels.append(Panel(title, chosen))
     subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
     return AttentionPicture(
-        sentence.text, subtitle, labels, words, len(sentence.tokens), others, panels
+        computed.sentence,
+        subtitle,
+        computed.labels,
+        computed.words,
+        computed.num_tokens,
+        others,
+        panels,
     )
 
 
@@ -149,7 +198,7 @@ def _positions(structure: Any) -> dict[str, Tensor]:
     return relative.by_kind() if isinstance(relative, RelativePositions) else {}
 
 
-def choose(weights: Tensor, which: Choice, what: str) -> Tensor:
+def choose(weights: Any, which: Choice, what: str) -> Any:
     """Take one entry of the first axis by its number from 1, the last, or the mean of all.
 
     Raises:

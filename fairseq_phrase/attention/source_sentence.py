@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -84,6 +84,11 @@ class SourceSentence:
             labels = task.label_dictionary("spans")
             constituents = [(start, end, labels[label]) for start, end, label in spans]
         return cls(net_input, tokens, words, constituents)
+
+    def to(self, device: torch.device) -> SourceSentence:
+        """Return the sentence with its input on a device."""
+        moved = {name: value.to(device) for name, value in self.net_input.items()}
+        return replace(self, net_input=moved)
 
     @cached_property
     def text(self) -> str:

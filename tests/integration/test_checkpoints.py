@@ -10,9 +10,10 @@ import pytest
 import torch
 from fairseq_cli import train as train_command
 
-from fairseq_phrase.attention.checkpoints import load_model, register_all
+from fairseq_phrase.attention.checkpoints import load_model
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import REPOSITORY
 

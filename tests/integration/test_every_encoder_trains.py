@@ -10,8 +10,8 @@ import yaml
 from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING, run
 from tests.support.repository import REPOSITORY
 

@@ -11,10 +11,10 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.attention.encoder_maps import attention_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import build_model, encode, make_batch, random_sentence
 from tests.support.repository import REPOSITORY
 

@@ -16,10 +16,10 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import named_encoder
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.syntax.constituency import ROOT_LABEL

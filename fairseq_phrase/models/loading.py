@@ -1,0 +1,127 @@
+"""Loading of trained models with their task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_REGISTRY, import_models
+from fairseq.tasks import TASK_REGISTRY, import_tasks
+
+import fairseq_phrase
+from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.errors import UserError
+
+_PACKAGE = Path(fairseq_phrase.__file__).parent
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a checkpoint holds.
+
+    Attributes:
+        path: the checkpoint.
+        state: fairseq's dictionary with the configuration (``cfg``), the parameters (``model``) and the
+            task's state (``task_state``).
+    """
+
+    path: Path
+    state: dict[str, Any]
+
+    @property
+    def task_config(self) -> Any:
+        """The configuration of the task."""
+        return self.state["cfg"].task
+
+    def name(self, what: str) -> str | None:
+        """Return the name of the model or the task.
+
+        Args:
+            what: ``model`` or ``task``.
+        """
+        part = getattr(self.state["cfg"], what)
+        # A model without a data class has only the name of its architecture.
+        return getattr(part, "_name", None) or getattr(part, "arch", None)
+
+
+def register_all() -> None:
+    """Register every task and model of this package, as ``--user-dir`` does in fairseq's commands."""
+    import_tasks(str(_PACKAGE / "tasks"), "fairseq_phrase.tasks")
+    import_models(str(_PACKAGE / "models"), "fairseq_phrase.models")
+
+
+def read_checkpoint(path: Path) -> SavedModel:
+    """Read a checkpoint file.
+
+    Raises:
+        UserError: it is missing, or is not a fairseq checkpoint.
+    """
+    register_all()
+    load_checkpoint(path)
+    try:
+        saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
+        if saved.name("model") and saved.name("task"):
+            return saved
+    except (AttributeError, KeyError, TypeError):
+        pass  # fairseq expects whatever it needs to be there
+    raise UserError(f"{path} is not a fairseq checkpoint: it does not name a model and a task")
+
+
+def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
+    """Return the source and the target language of a translation model.
+
+    Args:
+        saved: the model. It may not name them.
+        directory: its data directory, whose file names do.
+
+    Raises:
+        UserError: neither names them.
+    """
+    named = saved.task_config.source_lang, saved.task_config.target_lang
+    if None in named and Path(directory).is_dir():
+        named = data_utils.infer_language_pair(str(directory))
+    if None in named:
+        raise UserError(f"{directory} is not a data directory: no file in it names two languages")
+    return named
+
+
+def build_models(
+    saved: Sequence[SavedModel], data: str | Path, **options: Any
+) -> tuple[list[Any], Any]:
+    """Build the models of an ensemble for inference.
+
+    Args:
+        saved: the models; the task is that of the first.
+        data: their data directory.
+        options: options of fairseq that replace those of the checkpoints; None for no change.
+
+    Returns:
+        The models and their task.
+
+    Raises:
+        UserError: a model or task is not registered, or does not fit the data.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    models: list[Any] = []
+    task: Any = None
+    for one in saved:
+        for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
+            if one.name(what) not in registry:
+                raise UserError(
+                    f"{one.path} holds a {what} '{one.name(what)}', which neither fairseq nor this "
+                    "package has: install the package that defines it"
+                )
+        overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
+        try:
+            built, _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(one.path)], state=one.state, task=task
+            )
+        except (RuntimeError, FileNotFoundError, UserError) as error:
+            raise UserError(f"{one.path} cannot be used with {data}: {error}") from None
+        models += [model.eval() for model in built]
+    return models, task
