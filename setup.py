@@ -33,12 +33,14 @@ COMMANDS = (
     "analyze",
     "attach",
     "average",
+    "export",
     "inspect",
     "plot",
     "preprocess",
     "report",
     "score",
     "synthetic",
+    "translate",
 )
 
 # A module named inspect would be mistaken for the standard library's.
@@ -66,6 +68,7 @@ setup(
         "Jinja2>=3.1",
         "PyYAML>=6",
         "sacrebleu>=2.3.1",
+        "safetensors>=0.4.3",
         "scipy>=1.13",
         "sentencepiece>=0.2.0",
         "spacy>=3.8",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
@@ -37,15 +37,28 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: the file is missing, not gzip, or not UTF-8 (with the line).
     """
-    number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
-                yield text.removeprefix(_BOM) if number == 1 else text
-    except UnicodeDecodeError as error:
-        raise UserError(f"{at(path, number)}: not UTF-8 ({error.reason})") from None
+            yield from decoded_lines(stream, path)
     except FileNotFoundError:
         raise UserError(f"{path} is not there") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}") from None
+
+
+def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    """Yield the lines of a stream of bytes, as :func:`read_lines` does.
+
+    Args:
+        stream: lines with their ends.
+        name: the file's name, for messages.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{at(name, number)}: not UTF-8 ({error.reason})") from None
+        yield text.removeprefix(_BOM) if number == 1 else text

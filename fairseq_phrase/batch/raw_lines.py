@@ -21,6 +21,7 @@ from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence
 
 logger = logging.getLogger(__name__)
 
@@ -114,16 +115,25 @@ class SourceEncoder:
         """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""
         if self.whole_lines:
             return self._parse_whole(lines)
-        encoded = []
+        return [encode_sentence(sentence, self.segmenter) for sentence in self.parsed(lines)]
+
+    def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
+        """Parse lines; a line that cannot be parsed gets flat trees."""
+        if self.whole_lines:
+            lines = [line.text for line in self._cut_whole(lines)]
+        sentences = []
         for sentence in self.pipeline.parse(lines):
             if isinstance(sentence, Unparsed):
                 logger.warning("%s: going on without its parse", sentence.reason)
                 sentence = self.pipeline.flat(sentence)
-            encoded.append(encode_sentence(sentence, self.segmenter))
-        return encoded
+            sentences.append(sentence)
+        return sentences
+
+    def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
+        return [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
 
     def _parse_whole(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        cut = [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        cut = self._cut_whole(lines)
         encoded = []
         for parse, line in zip(self.pipeline.parse([line.text for line in cut]), cut, strict=True):
             sentence, problem = encode_line(parse, line, self.pipeline)

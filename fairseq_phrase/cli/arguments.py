@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
+from fairseq_phrase.cli.numbers import positive
 from fairseq_phrase.corpus.engines import ENGINES, EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import CONSTITUENTS
 
 #: The message of a command that parses after Ctrl-C.
 KEPT = "what is parsed so far is kept, and the next run goes on from there"
-
-
-def positive(text: str) -> int:
-    """Read a number of 1 or more."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
-    return number
 
 
 def add_parser(group: Any) -> None:

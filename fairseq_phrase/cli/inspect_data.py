@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.numbers import positive
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore

@@ -16,8 +16,8 @@ from fairseq_phrase.cli.arguments import (
     add_parser,
     engine_of,
     model_of,
-    positive,
 )
+from fairseq_phrase.cli.numbers import positive
 from fairseq_phrase.corpus.parsing import ON_ERROR
 from fairseq_phrase.corpus.segmenters import SEGMENTERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError

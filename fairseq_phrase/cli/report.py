@@ -9,7 +9,7 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.numbers import positive
 
 
 def _parser() -> argparse.ArgumentParser:

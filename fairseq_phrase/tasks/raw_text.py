@@ -14,6 +14,7 @@ from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
 from fairseq_phrase.batch.syntax_dataset import Parse, collate_parses
 from fairseq_phrase.compat import quieten_batching, use_idle_cores
 from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
 class RawTextTask(TranslationTask):
@@ -104,6 +105,14 @@ class RawTextTask(TranslationTask):
             UserError: the parser that made the data is not installed, or cannot parse raw text.
         """
         return self._encoder.parse(lines)
+
+    def parse_lines(self, lines: list[str]) -> list[ParsedSentence]:
+        """Parse raw lines into words and trees, whether or not the model asked for them.
+
+        Raises:
+            UserError: as :meth:`encode_lines`.
+        """
+        return self._encoder.parsed(lines)
 
     def parse_of(self, sentence: EncodedSentence) -> Parse:
         """Return the parse of a raw sentence, with the fields that the model asked for.

@@ -14,7 +14,7 @@ PACKAGE = REPOSITORY / "fairseq_phrase"
 _LOWEST = {"syntax"}
 _LOW = {"store", "parsers", *_LOWEST}
 _MIDDLE = {"batch", "corpus", "modules", *_LOW}
-_HIGH = {"tasks", "models", "report", "inspection", "attention", *_MIDDLE}
+_HIGH = {"tasks", "models", "report", "inspection", "attention", "inference", *_MIDDLE}
 #: Rooms of one level may import one another, but not in a circle.
 MAY_IMPORT = {
     **dict.fromkeys(_HIGH, _HIGH),

@@ -1,0 +1,162 @@
+"""``fairseq-phrase-translate``: translate raw text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli.numbers import positive
+from fairseq_phrase.errors import UserError
+
+
+class _Parser(argparse.ArgumentParser):
+    """Accepts files after options: ``DATA --path CHECKPOINT FILE``."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments whose positions are mixed with options."""
+        return self.parse_intermixed_args(args, namespace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-translate",
+        usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
+        "       %(prog)s BUNDLE [FILE ...] [options]",
+        description="Translate raw text, a line a line. Lines are cut into words and parsed as the data "
+        "were. Translations are detokenized and written to standard output, in order; empty lines stay "
+        "empty. A line that is too long for the model is translated in pieces, which a message says.",
+    )
+    parser.add_argument(
+        "inputs", nargs="*", metavar="DATA|BUNDLE|FILE",
+        help="the data directory, or a bundle of fairseq-phrase-export instead of it and --path; then "
+        "text files in UTF-8, .gz accepted (default: standard input). Without DATA it is the one that "
+        "the checkpoint was trained with",
+    )  # fmt: skip
+    parser.add_argument(
+        "--path",
+        metavar="CHECKPOINT",
+        help="checkpoint or bundle; for an ensemble several, with : between them",
+    )
+    parser.add_argument("--beam", type=positive, default=5, metavar="N", help="the beam's size")
+    parser.add_argument(
+        "--nbest", type=positive, default=1, metavar="N",
+        help="write the N best translations of each line, one a line",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scores", action="store_true",
+        help="write each translation's score and a tab before it: the mean log probability, base 2, of "
+        "its subwords",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, metavar="X",
+        help="divide a translation's score by its length to the power of X",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="sentences in a batch, at most"
+    )
+    parser.add_argument(
+        "--buffer-size", type=positive, metavar="N",
+        help="read N lines at a time (default: 512, or 1 if standard input is a terminal)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
+    )
+    parser.add_argument(
+        "--source-parser", metavar="PARSER",
+        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source-tokenized", action="store_true",
+        help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
+        "which Moses' tokenizer cuts)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target-tokenized", action="store_true",
+        help="for data of tokenized text: leave the translations tokenized",
+    )  # fmt: skip
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    path, data, files = _sorted(args.inputs, args.path)
+    from fairseq_phrase.inference.translator import load
+
+    model = load(
+        path,
+        data,
+        device=args.device,
+        source_parser=args.source_parser,
+        source_tokenized=args.source_tokenized,
+        target_tokenized=args.target_tokenized,
+    )
+    typed = not files and sys.stdin.isatty()
+    hypotheses = model.hypotheses(
+        _lines(files),
+        beam=args.beam,
+        nbest=args.nbest,
+        lenpen=args.lenpen,
+        batch_size=args.batch_size,
+        buffer_size=args.buffer_size or (1 if typed else 512),
+    )
+    out = sys.stdout.buffer
+    for found in _progress(hypotheses, files, hidden=typed):
+        for hypothesis in found:
+            score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
+            text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
+            out.write(f"{text}\n".encode())
+        if typed:
+            out.flush()
+    out.flush()
+
+
+def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[Path]]:
+    """Find out which of the inputs is the data directory or the bundle.
+
+    Returns:
+        The models, the data directory or None, and the text files.
+
+    Raises:
+        UserError: nothing names a model.
+    """
+    first = inputs[0] if inputs else ""
+    named_folder = bool(first) and Path(first.split(":")[0]).is_dir()
+    if path is not None:
+        data = first if named_folder else None
+        return path, data, [Path(name) for name in inputs[named_folder:]]
+    if not named_folder:
+        raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
+    return first, None, [Path(name) for name in inputs[1:]]
+
+
+def _lines(files: Sequence[Path]) -> Iterator[str]:
+    from fairseq_phrase.text import decoded_lines, read_lines
+
+    for path in files:
+        yield from read_lines(path)
+    if not files:
+        yield from decoded_lines(sys.stdin.buffer, "standard input")
+
+
+def _progress(hypotheses: Any, files: Sequence[Path], *, hidden: bool) -> Any:
+    """Show progress on standard error if it is a terminal."""
+    if hidden or not sys.stderr.isatty():
+        return hypotheses
+    from tqdm import tqdm
+
+    total = sum(1 for _ in _lines(files)) if files else None
+    return tqdm(hypotheses, desc="translating", total=total, unit="line")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-translate", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Bundles: one folder with what translation needs. No file in it is a pickle or runs code.
+
+``bundle.json`` holds the model's and the task's configuration and the checksums of the other files:
+the weights (``model.safetensors``), fairseq's dictionaries, the label dictionaries, the subword model,
+and the manifest, which names the parser.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.utils import split_paths
+from omegaconf import OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+import fairseq_phrase
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import (
+    SavedModel,
+    build_models,
+    languages_of,
+    read_checkpoint,
+    register_all,
+)
+from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.manifest import Manifest
+
+FORMAT_VERSION = 1
+CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
+
+
+def is_bundle(path: Path) -> bool:
+    """Tell whether a path is a bundle."""
+    return (path / CONTENTS).is_file()
+
+
+def write_bundle(
+    checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None
+) -> Path:
+    """Write a bundle.
+
+    Args:
+        checkpoint: a fairseq checkpoint.
+        data: its data directory; the first of ``data1:data2`` is copied.
+        out: the folder to make.
+        source_parser: the parser's name on other machines, if the manifest names a path.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the checkpoint or the data are missing, do not fit together or cannot be exported; or
+            ``out`` exists.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists already: name a folder that does not, or remove it")
+    saved = read_checkpoint(checkpoint)
+    require_exportable(saved)
+    directory = Path(split_paths(str(data))[0])
+    languages = languages_of(saved, directory)
+    manifest = Manifest.load(directory, languages[0])
+    described = _described(saved, languages)
+    build_models([saved], directory, source_parser=source_parser)  # they fit
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    described["aliases"] = _write_weights(saved.state["model"], partial / WEIGHTS)
+    names = [f"dict.{language}.txt" for language in languages]
+    names += [manifest.bpe_model] if manifest.bpe_model else []
+    names += [
+        name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
+    ]
+    for name in dict.fromkeys(names):
+        shutil.copyfile(directory / name, partial / name)
+    replace(manifest, splits={}, parser=source_parser or manifest.parser).save(partial)
+    described["files"] = {path.name: checksum(path) for path in sorted(partial.iterdir())}
+    text = json.dumps(described, indent=2, ensure_ascii=False)
+    (partial / CONTENTS).write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, out)
+    return out
+
+
+def require_exportable(saved: SavedModel) -> None:
+    """Check that a model translates without its training data.
+
+    Raises:
+        UserError: it does not.
+    """
+    if saved.name("task") not in ("translation", "syntax_translation"):
+        raise UserError(
+            f"{saved.path} was trained with --task {saved.name('task')}: only translation models are "
+            "exported"
+        )
+    state = saved.state.get("task_state") or {}
+    if state.get("tree_source") == "shuffled":
+        raise UserError(
+            f"{saved.path} was trained with --tree-source shuffled, which takes trees from its training "
+            "data: it cannot be exported without them"
+        )
+
+
+def read_bundle(folder: Path) -> SavedModel:
+    """Read a bundle.
+
+    Returns:
+        What a checkpoint would hold, with the bundle as its data directory.
+
+    Raises:
+        UserError: a file is missing, damaged or changed, or is of another version.
+    """
+    register_all()
+    path = folder / CONTENTS
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        if described["format"] != FORMAT_VERSION:
+            raise UserError(
+                f"{path} has format {described['format']}, but this version reads {FORMAT_VERSION}: "
+                "export the checkpoint again"
+            )
+        _check_files(folder, described["files"])
+        weights = load_file(folder / WEIGHTS)
+        weights |= {name: weights[kept] for name, kept in described["aliases"].items()}
+        model = described["model"]
+        config = OmegaConf.create(
+            {
+                "task": {**described["task"], "data": str(folder)},
+                # fairseq's older architectures have options without a data class.
+                "model": model if model.get("_name") else Namespace(**model),
+            },
+            flags={"allow_objects": True},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
+    state = {"cfg": config, "model": weights, "task_state": described["task_state"]}
+    return SavedModel(folder, state)
+
+
+def _check_files(folder: Path, files: dict[str, str]) -> None:
+    """Compare the files of a bundle with their checksums.
+
+    Raises:
+        UserError: a file is missing or changed.
+        ValueError: a name is not that of a file in the folder.
+    """
+    for name, expected in {WEIGHTS: "", **files}.items():
+        path = folder / name
+        if path.name != name:
+            raise ValueError(f"{name} is not a file of this folder")
+        if not path.is_file():
+            raise UserError(f"the bundle {folder} is incomplete: {name} is missing; copy it again")
+        if checksum(path) != expected:
+            raise UserError(
+                f"{path} is not the file that was exported (its checksum differs): copy the bundle again"
+            )
+
+
+def checksum(path: Path) -> str:
+    """Return a file's SHA-256."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
+    """Describe a checkpoint in types that JSON has."""
+    config = saved.state["cfg"]
+    return {
+        "format": FORMAT_VERSION,
+        "made_by": f"fairseq-phrase {fairseq_phrase.__version__}",
+        "languages": languages,
+        "model": plain_options(config.model),
+        "task": {
+            **plain_options(config.task),
+            "data": None,
+            "source_lang": languages[0],
+            "target_lang": languages[1],
+        },
+        "task_state": {
+            name: value
+            for name, value in (saved.state.get("task_state") or {}).items()
+            if isinstance(value, str | int | float)
+        },
+    }
+
+
+def plain_options(config: Any) -> dict[str, Any]:
+    """Return a configuration in types that JSON has, without the paths of its training."""
+    options: Any
+    if OmegaConf.is_config(config):
+        options = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    else:
+        options = {
+            name: value
+            for name, value in vars(config).items()
+            if isinstance(value, str | int | float | bool | list | dict | type(None))
+        }
+    return {
+        name: None if isinstance(value, str) and os.sep in value else value
+        for name, value in options.items()
+    }
+
+
+def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str, str]:
+    """Write the parameters; one that is shared is written once.
+
+    Returns:
+        By the name of each that was left out, the name that it shares its values with.
+    """
+    kept: dict[str, torch.Tensor] = {}
+    names: dict[tuple, str] = {}
+    aliases: dict[str, str] = {}
+    for name, value in parameters.items():
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+        if value.numel() and place in names:
+            aliases[name] = names[place]
+            continue
+        names[place] = name
+        # A view of a larger tensor would be refused.
+        kept[name] = value.contiguous().clone()
+    path.write_bytes(save(kept, metadata={"format": "pt"}))
+    return aliases

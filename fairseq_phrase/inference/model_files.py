@@ -1,0 +1,86 @@
+"""Which models and which data a path names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq.utils import split_paths
+from omegaconf import open_dict
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.bundle import is_bundle, read_bundle
+from fairseq_phrase.models.loading import SavedModel, build_models, languages_of, read_checkpoint
+from fairseq_phrase.store.manifest import Manifest
+
+#: fairseq's own task reads the same data, but not raw text.
+_STOCK, _OWN = "translation", "syntax_translation"
+
+
+def load_ensemble(
+    paths: str, data: str | Path | None = None, source_parser: str | None = None
+) -> tuple[list[Any], Any]:
+    """Load the models that a path names, and their task.
+
+    Args:
+        paths: a checkpoint or a bundle; several with ``:`` between them are an ensemble.
+        data: the data directory. By default a bundle's own, or the one that a checkpoint remembers.
+        source_parser: the parser of raw text; by default the one that made the data.
+
+    Returns:
+        The models, for inference, and their task.
+
+    Raises:
+        UserError: a file is missing or damaged, the model does not translate, or the data have moved.
+    """
+    folders = list(map(Path, split_paths(str(paths))))
+    saved = list(map(_read, folders))
+    directory = str(data) if data is not None else _remembered(saved)
+    first = split_paths(directory)[0]
+    source, target = languages_of(saved[0], first)
+    Manifest.load(first, source)
+    languages = {"source_lang": source, "target_lang": target}
+    return build_models(saved, directory, source_parser=source_parser, **languages)
+
+
+def _read(path: Path) -> SavedModel:
+    """Read a checkpoint or a bundle; a model of fairseq's own task gets this package's.
+
+    Raises:
+        UserError: it is missing or damaged, or was trained for another task.
+    """
+    if path.is_dir() and not is_bundle(path):
+        raise UserError(
+            f"{path} is a folder, but not a bundle: name a checkpoint in it, or make a bundle with "
+            "fairseq-phrase-export"
+        )
+    saved = read_bundle(path) if is_bundle(path) else read_checkpoint(path)
+    name = saved.name("task")
+    if name == _STOCK:
+        with open_dict(saved.task_config):
+            saved.task_config.update(_name=_OWN, source_parser=None)
+    elif name != _OWN:
+        raise UserError(
+            f"{saved.path} was trained with --task {name}: only models of --task {_OWN} or {_STOCK} "
+            "translate"
+        )
+    return saved
+
+
+def _remembered(saved: Sequence[SavedModel]) -> str:
+    """Return the data directory that the models were trained with.
+
+    Raises:
+        UserError: it is not there.
+    """
+    for one in saved:
+        if is_bundle(one.path):
+            return str(one.path)
+    directory = str(saved[0].task_config.data)
+    if not Path(split_paths(directory)[0]).is_dir():
+        raise UserError(
+            f"{saved[0].path} was trained with the data directory {directory}, which is not there "
+            f"(from {Path.cwd()}): name the data directory before --path"
+        )
+    return directory

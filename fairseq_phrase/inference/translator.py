@@ -1,0 +1,354 @@
+"""Raw text in, text out: :func:`load` and what it returns."""
+
+from __future__ import annotations
+
+import logging
+import math
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from fairseq import utils
+from omegaconf import OmegaConf
+
+from fairseq_phrase.attention.checkpoints import raw_sentence
+from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
+from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
+from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.ahead import ahead
+from fairseq_phrase.inference.long_lines import cut_to_fit
+from fairseq_phrase.inference.model_files import load_ensemble
+from fairseq_phrase.inference.text_forms import SourceForm, TargetForm
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.sentence import ParsedSentence
+
+logger = logging.getLogger(__name__)
+#: fairseq-generate's default of ``--max-tokens``.
+_MAX_TOKENS = 12000
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of one line.
+
+    Attributes:
+        text: the text.
+        score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
+            prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
+        tokens: the number of its subwords, with the end of each sentence.
+    """
+
+    text: str
+    score: float | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Lines that are ready for the model.
+
+    Attributes:
+        pieces: the token indices of every piece of a line. Shape: ``(tokens,)`` each.
+        lines: for each line, the indices of its pieces; none for an empty line.
+    """
+
+    pieces: list[torch.Tensor]
+    lines: list[list[int]]
+
+
+def load(
+    path: str | Path,
+    data: str | Path | None = None,
+    *,
+    device: str | None = None,
+    source_parser: str | None = None,
+    source_tokenized: bool = False,
+    target_tokenized: bool = False,
+) -> Translator:
+    """Load a trained model for raw text.
+
+    Args:
+        path: a checkpoint, or a bundle of ``fairseq-phrase-export``; several with ``:`` between them are
+            an ensemble.
+        data: the data directory; by default the bundle itself, or the one that the checkpoint remembers.
+        device: ``cpu``, ``cuda``, ``cuda:1``…; by default a GPU if there is one.
+        source_parser: parse with this parser instead of the one that made the data.
+        source_tokenized: for data of tokenized text, lines come in tokenized in the same way.
+        target_tokenized: for data of tokenized text, leave translations tokenized.
+
+    Raises:
+        UserError: a file is missing or damaged, or the model, its data and its parser do not fit.
+
+    Example:
+        ::
+
+            model = fairseq_phrase.load("checkpoints/checkpoint_best.pt")
+            model.translate(["Ein Hund läuft durch den Schnee."])
+    """
+    use_idle_cores()
+    models, task = load_ensemble(str(path), data, source_parser)
+    return Translator(
+        models,
+        task,
+        device=device,
+        source_tokenized=source_tokenized,
+        target_tokenized=target_tokenized,
+    )
+
+
+class Translator:
+    """Models that translate raw text. :func:`load` makes it.
+
+    Args:
+        models: the models of an ensemble, or one.
+        task: their task.
+        device: see :func:`load`.
+        source_tokenized: see :func:`load`.
+        target_tokenized: see :func:`load`.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        task: Any,
+        *,
+        device: str | None = None,
+        source_tokenized: bool = False,
+        target_tokenized: bool = False,
+    ):
+        self.device = _device(device)
+        self.models = [model.to(self.device) for model in models]
+        self.task = task
+        directory = utils.split_paths(task.cfg.data)[0]
+        manifest = Manifest.load(directory, task.cfg.source_lang)
+        self._source = SourceForm(manifest, task.source_dictionary, tokenized=source_tokenized)
+        self._target = TargetForm(
+            directory, manifest, task.cfg.target_lang, tokenized=target_tokenized
+        )
+        # The tokenizer and the BPE of --tokenizer syntax --bpe syntax, in the task's own words.
+        self._tokenizer, self._bpe = (
+            build(OmegaConf.structured(SyntaxEncoderConfig(_name="syntax")))
+            for build in (task.build_tokenizer, task.build_bpe)
+        )
+        limits = utils.resolve_max_positions(
+            task.max_positions(), *[model.max_positions() for model in self.models]
+        )
+        self._limit: int = limits[0] if isinstance(limits, tuple) else limits
+
+    @overload
+    def translate(self, lines: str, **options: Any) -> str: ...
+    @overload
+    def translate(self, lines: Iterable[str], **options: Any) -> list[str]: ...
+
+    def translate(self, lines: str | Iterable[str], **options: Any) -> str | list[str]:
+        """Translate lines.
+
+        Args:
+            lines: raw lines, or one.
+            **options: those of :meth:`hypotheses`.
+
+        Returns:
+            The best translation of each line, in order; the empty text for an empty line.
+        """
+        if isinstance(lines, str):
+            return self.translate([lines], **options)[0]
+        return [found[0].text for found in self.hypotheses(lines, **options)]
+
+    def hypotheses(
+        self,
+        lines: Iterable[str],
+        *,
+        beam: int = 5,
+        nbest: int = 1,
+        lenpen: float = 1.0,
+        batch_size: int = 32,
+        buffer_size: int = 512,
+    ) -> Iterator[list[Hypothesis]]:
+        """Translate lines as they come; the next ones are parsed while the model translates.
+
+        Args:
+            lines: raw lines.
+            beam: the beam's size.
+            nbest: the number of translations of each line; at most ``beam``.
+            lenpen: scores are divided by the length to this power.
+            batch_size: the largest number of sentences in a batch.
+            buffer_size: the number of lines that are read, and sorted by length, at a time.
+
+        Yields:
+            The best translations of each line, the best first.
+
+        Raises:
+            UserError: there are more translations than beams, or a line cannot be cut or parsed.
+        """
+        if not 1 <= nbest <= beam:
+            raise UserError(f"--nbest {nbest}: expected 1 to the number of beams, {beam}")
+        generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
+        for chunk in ahead(self._chunks(iter(lines), buffer_size)):
+            found = self._generated(generator, chunk.pieces, batch_size)
+            for pieces in chunk.lines:
+                yield _joined([found[piece] for piece in pieces], nbest)
+
+    def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
+        """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
+
+        Args:
+            lines: raw lines.
+
+        Raises:
+            UserError: the parser is not installed, or cannot parse raw text.
+        """
+        return self.task.parse_lines([self._source(line) for line in lines])
+
+    def attention(self, line: str) -> SentenceAttention:
+        """Compute the encoder's attention in one line, of every layer and head.
+
+        Args:
+            line: a raw line.
+
+        Raises:
+            UserError: the encoder gives no attention maps (fairseq's own), or there are several models.
+        """
+        if len(self.models) > 1:
+            raise UserError("an ensemble has no attention of its own: load one of its models")
+        sentence = raw_sentence(self.task, self._source(line))
+        return sentence_attention(self.models[0], sentence.to(self.device))
+
+    def score(self, source: str, target: str) -> float:
+        """Score a translation.
+
+        Args:
+            source: a raw line.
+            target: its translation, a raw line.
+
+        Returns:
+            The mean log probability (base 2) of the target's subwords and its end.
+
+        Raises:
+            UserError: the source is empty, or one of the two is too long.
+        """
+        (tokens,) = self._encoded([source])
+        subwords = self._target.subwords(target)
+        indices = self.task.target_dictionary.encode_line(subwords, add_if_not_exist=False).long()
+        if len(tokens) < 2:
+            raise UserError("score: the source is empty")
+        for what, side in (("source", tokens), ("target", indices)):
+            if len(side) > self._limit:
+                raise UserError(
+                    f"score: the {what} has {len(side)} subwords, and the model takes {self._limit}"
+                )
+        (sample,) = self._batches([tokens], 1)
+        sample["target"] = indices[None].to(self.device)
+        shifted = torch.cat([indices[-1:], indices[:-1]])[None]
+        sample["net_input"]["prev_output_tokens"] = shifted.to(self.device)
+        scorer = self.task.build_generator(self.models, Namespace(score_reference=True))
+        ((best,),) = self.task.inference_step(scorer, self.models, sample)
+        return _base_2(best["score"])
+
+    def _encoded(self, lines: list[str]) -> list[torch.Tensor]:
+        """Cut lines, and parse them if the models need it. Shape: ``(tokens,)`` each, with the end."""
+        lines = [self._source(line) for line in lines]
+        encode = lambda line: self._bpe.encode(self._tokenizer.encode(line))  # noqa: E731
+        return self.task.get_interactive_tokens_and_lengths(lines, encode)[0]
+
+    def _chunks(self, lines: Iterator[str], size: int) -> Iterator[_Chunk]:
+        number = 0
+        while chunk := list(islice(lines, size)):
+            texts = [line for line in chunk if line.strip()]
+            encoded = iter(self._encoded(texts) if texts else [])
+            pieces: list[torch.Tensor] = []
+            places: list[list[int]] = []
+            for line in chunk:
+                number += 1
+                cut = self._pieces(line, next(encoded), number) if line.strip() else []
+                places.append(list(range(len(pieces), len(pieces) + len(cut))))
+                pieces += cut
+            yield _Chunk(pieces, places)
+
+    def _pieces(self, line: str, tokens: torch.Tensor, number: int) -> list[torch.Tensor]:
+        """Cut a line that is too long. A line with nothing but the end of sentence has no pieces."""
+        cut = cut_to_fit(line, tokens, self._encoded, self._limit)
+        if len(cut) > 1:
+            logger.warning(
+                "line %d has %d subwords, and the model takes %d: translated in %d pieces",
+                number, len(tokens), self._limit, len(cut),
+            )  # fmt: skip
+        return [piece for piece in cut if len(piece) > 1]
+
+    def _batches(self, pieces: list[torch.Tensor], size: int) -> Iterator[dict[str, Any]]:
+        dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))
+        batches = self.task.get_batch_iterator(
+            dataset, max_tokens=_MAX_TOKENS, max_sentences=size, disable_iterator_cache=True
+        )
+        for sample in batches.next_epoch_itr(shuffle=False):
+            yield utils.apply_to_sample(lambda value: value.to(self.device), sample)
+
+    @torch.inference_mode()
+    def _generated(
+        self, generator: Any, pieces: list[torch.Tensor], size: int
+    ) -> list[list[Hypothesis]]:
+        """Translate pieces; returns the hypotheses of each, the best first."""
+        found: dict[int, list[Hypothesis]] = {}
+        for sample in self._batches(pieces, size) if pieces else ():
+            generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
+            generated = self.task.inference_step(generator, self.models, sample)
+            for index, hypotheses in zip(sample["id"].tolist(), generated, strict=True):
+                found[index] = [self._hypothesis(one) for one in hypotheses]
+        return [found[index] for index in range(len(pieces))]
+
+    def _hypothesis(self, generated: dict[str, Any]) -> Hypothesis:
+        dictionary = self.task.target_dictionary
+        text = self._target.text(dictionary.string(generated["tokens"].int().cpu()))
+        return Hypothesis(text, _base_2(generated["score"]), len(generated["tokens"]))
+
+
+def longest_target(source: int) -> int:
+    """Return the largest number of subwords of a translation.
+
+    ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one.
+
+    Args:
+        source: the number of subwords of the source.
+    """
+    return max(200, 2 * source)
+
+
+def _joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
+    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on."""
+    if not pieces:
+        return [Hypothesis("")] * nbest
+    if len(pieces) == 1:
+        return pieces[0][:nbest]
+    joined = []
+    for rank in range(nbest):
+        parts = [found[min(rank, len(found) - 1)] for found in pieces]
+        tokens = sum(part.tokens for part in parts)
+        score = sum((part.score or 0.0) * part.tokens for part in parts) / tokens
+        joined.append(Hypothesis(" ".join(part.text for part in parts), score, tokens))
+    return joined
+
+
+def _base_2(score: Any) -> float:
+    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
+    return float(score) / math.log(2)
+
+
+def _device(name: str | None) -> torch.device:
+    """Return the device of this name, or the GPU if there is one.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"--device {name}: {reason}") from None
+    return device

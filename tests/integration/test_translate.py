@@ -1,0 +1,295 @@
+"""``fairseq-phrase-translate``, ``fairseq-phrase-export`` and ``fairseq_phrase.load``."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq_cli import generate
+from fairseq_cli import train as fairseq_train
+
+import fairseq_phrase
+from fairseq_phrase import parsers
+from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.cli import translate as translate_command
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference import translator
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.text import read_lines
+from tests.support.commands import SIZES, TRAINING
+from tests.support.gold_parser import GoldParser
+
+MODELS = {
+    "transformer": ["--task", "translation", "--arch", "transformer"],
+    "phrases": [
+        "--task", "syntax_translation", "--arch", "phrase_transformer_tiny", "--phrase-source",
+        "dependency",
+    ],
+    "tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"],
+    "short": [
+        "--task", "translation", "--arch", "transformer", "--max-source-positions", "16",
+        "--skip-invalid-size-inputs-valid-test",
+    ],
+}  # fmt: skip
+GOLD = ["--source-parser", "gold"]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_directory, tmp_path_factory):
+    """A checkpoint of each model, after a few updates."""
+    register_all()
+    folder = tmp_path_factory.mktemp("models")
+    for name, options in MODELS.items():
+        arguments = [
+            data_directory, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options,
+            "--save-dir", folder / name, "--max-update", "30", "--max-tokens", "1000",
+            "--disable-validation",
+        ]  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+            fairseq_train.cli_main()
+    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Models that have hardly learned would go on to the longest translation."""
+    monkeypatch.setattr(translator, "longest_target", lambda source: 10)
+
+
+@pytest.fixture
+def text(synthetic_corpus, tmp_path, monkeypatch):
+    """Twenty lines of the test set, whose gold trees ``--source-parser gold`` knows.
+
+    Lines that come twice have different trees.
+    """
+    gold = GoldParser(synthetic_corpus / "test.de")
+    built_in = parsers._BuiltIn("gold", lambda: gold)
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", built_in)
+    every = list(read_lines(synthetic_corpus / "test.de"))
+    lines = [line for line in every if every.count(line) == 1][:20]
+    path = tmp_path / "input.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def translate(capsys, text):
+    """Call the command; returns the lines that it wrote."""
+
+    def called(*arguments):
+        translate_command.main([*map(str, arguments), *GOLD])
+        return capsys.readouterr().out.splitlines()
+
+    return called
+
+
+@pytest.mark.parametrize("name", ["transformer", "phrases", "tree", "transformer:phrases:tree"])
+def test_hypotheses_are_those_of_fairseq_generate(
+    name, data_directory, checkpoints, translate, text, command, synthetic_corpus
+):
+    path = ":".join(str(checkpoints[one]) for one in name.split(":"))
+    printed = command(
+        generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", path, "--beam", "3", "--nbest", "2", "--batch-size", "50", "--cpu",
+        "--remove-bpe", "sentencepiece", "--max-len-b", "10",
+    )  # fmt: skip
+    generated = re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.MULTILINE)
+    source = list(read_lines(synthetic_corpus / "test.de"))
+    asked = [source.index(line) for line in read_lines(text)]
+    expected = [found for index in asked for found in generated if int(found[0]) == index]
+    lines = translate(
+        data_directory, "--path", path, text, "--beam", "3", "--nbest", "2", "--scores",
+        "--batch-size", "7", "--device", "cpu",
+    )  # fmt: skip
+    assert len(lines) == 40
+    for line, (_, score, hypothesis) in zip(lines, expected, strict=True):
+        own_score, own = line.split("\t")
+        assert own == hypothesis.strip()
+        assert float(own_score) == pytest.approx(float(score), abs=2e-4)
+
+
+def test_lines_keep_their_places(checkpoints, translate, text, monkeypatch):
+    (first, second) = translate("--path", checkpoints["phrases"], text)[:2]
+    source, other = text.read_text(encoding="utf-8").splitlines()[:2]
+    lines = f"\n{source}\n  \n\u200b\n{other}\n\n".encode()
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines), isatty=lambda: False)
+    )
+    found = translate("--path", checkpoints["phrases"], "--buffer-size", "2")
+    assert found == ["", first, "", "", second, ""]
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines), isatty=lambda: False)
+    )
+    found = translate("--path", checkpoints["phrases"], "--scores", "--nbest", "2")
+    assert [line == "\t" for line in found] == [
+        True, True, False, False, True, True, True, True, False, False, True, True,
+    ]  # fmt: skip
+
+
+def test_a_line_that_is_too_long_is_translated_in_pieces(checkpoints, translate, tmp_path, caplog):
+    line = "Der Mann läuft . Die Frau sieht das Kind ."
+    path = tmp_path / "long.txt"
+    path.write_text(f"{line}\nDer Mann läuft .\nDie Frau sieht das Kind .\n{line * 20}\n")
+    long, first, second, longest = translate("--path", checkpoints["short"], path, "--scores")
+    scores, texts = zip(*(found.split("\t") for found in (long, first, second)), strict=True)
+    assert texts[0] == f"{texts[1]} {texts[2]}"
+    assert min(scores[1:]) <= scores[0] <= max(scores[1:])
+    assert re.search(
+        r"line 1 has \d+ subwords, and the model takes 16: translated in 2", caplog.text
+    )
+    assert "line 2" not in caplog.text
+    assert longest
+
+
+def test_data_that_moved_are_named_in_the_message(
+    data_directory, checkpoints, tmp_path, text, capsys
+):
+    state = torch.load(checkpoints["transformer"], weights_only=True)
+    state["cfg"]["task"]["data"] = "data-bin/elsewhere"
+    torch.save(state, tmp_path / "moved.pt")
+    with pytest.raises(SystemExit) as ended:
+        translate_command.main(["--path", str(tmp_path / "moved.pt"), str(text), *GOLD])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert "data-bin/elsewhere, which is not there" in message
+    assert "name the data directory before --path" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no model: give --path"),
+        (["--path", "nowhere.pt"], "the checkpoint nowhere.pt is not there"),
+        (["--path", "{folder}"], "is a folder, but not a bundle"),
+        (["--path", "{checkpoint}", "nowhere.txt"], "nowhere.txt is not there"),
+        (["--path", "{checkpoint}", "--nbest", "9"], "expected 1 to the number of beams, 5"),
+        (["--path", "{checkpoint}", "--device", "cuda:77"], "--device cuda:77"),
+        (["{folder}", "--path", "{checkpoint}"], "is not a data directory"),
+    ],
+)
+def test_mistakes_are_one_message(arguments, message, checkpoints, tmp_path, text, capsys):
+    places = {"folder": tmp_path, "checkpoint": checkpoints["transformer"]}
+    with pytest.raises(SystemExit) as ended:
+        translate_command.main([part.format(**places) for part in arguments] + GOLD)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.fixture
+def bundle(checkpoints, data_directory, tmp_path):
+    """A bundle of the tree Transformer, whose labels have numbers."""
+    out = tmp_path / "bundle"
+    export_command.main([str(checkpoints["tree"]), str(data_directory), str(out)])
+    return out
+
+
+def test_a_bundle_translates_as_its_checkpoint(bundle, checkpoints, translate, text):
+    expected = translate("--path", checkpoints["tree"], text, "--scores")
+    assert translate(bundle, text, "--scores") == expected
+    assert translate("--path", f"{bundle}:{bundle}", text, "--scores") == expected
+    moved = bundle.rename(bundle.with_name("moved"))
+    assert translate("--path", moved, text, "--scores") == expected
+
+
+def test_a_bundle_holds_no_pickle_and_no_path_of_its_training(bundle, data_directory, checkpoints):
+    names = {path.name for path in bundle.iterdir()}
+    assert names == {
+        "bundle.json", "model.safetensors", "dict.de.txt", "dict.en.txt", "dict.deprel.txt",
+        "dict.tag.txt", "dict.constituent.txt", "spm.model", "syntax.de.json",
+    }  # fmt: skip
+    text = (bundle / "bundle.json").read_text(encoding="utf-8")
+    assert str(data_directory.parent) not in text
+    assert str(checkpoints["tree"].parent) not in text
+    assert not (bundle / "model.safetensors").read_bytes().startswith((b"PK", b"\x80"))
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "other format", "no json", "outside"])
+def test_a_damaged_bundle_is_refused(damage, bundle, text):
+    contents = bundle / "bundle.json"
+    described = json.loads(contents.read_text(encoding="utf-8"))
+    if damage == "changed":
+        weights = bundle / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    elif damage == "missing":
+        (bundle / "dict.en.txt").unlink()
+    elif damage == "other format":
+        contents.write_text(json.dumps({**described, "format": 99}))
+    elif damage == "no json":
+        contents.write_text("hello")
+    else:
+        contents.write_text(json.dumps({**described, "files": {"../secret": "x"}}))
+    with pytest.raises(UserError, match=r"checksum|missing|format 99|damaged"):
+        fairseq_phrase.load(bundle, source_parser="gold")
+
+
+def test_an_existing_folder_is_not_overwritten(bundle, checkpoints, data_directory, capsys):
+    with pytest.raises(SystemExit):
+        export_command.main([str(checkpoints["tree"]), str(data_directory), str(bundle)])
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, text):
+    model = fairseq_phrase.load(
+        checkpoints["phrases"], data_directory, device="cpu", source_parser="gold"
+    )
+    lines = text.read_text(encoding="utf-8").splitlines()
+    (best, second), *_ = model.hypotheses(lines[:1], nbest=2)
+    assert model.translate(lines[0]) == best.text
+    assert model.translate([*lines[:3], ""])[::3] == [best.text, ""]
+    assert best.score >= second.score
+    (parsed,) = model.parse(lines[:1])
+    assert "".join(parsed.words) == "".join(lines[0].split())
+    assert len(parsed.tree) == len(parsed.words)
+    seen = model.attention(lines[0])
+    nodes = len(seen.labels)
+    weights = seen.weights["all nodes"]
+    assert weights.shape == (2, 2, nodes, nodes)
+    assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
+    # The same number for a translation and for its text, if it is cut into the same subwords.
+    target = "The man runs ."
+    assert model.score(lines[0], target) < 0
+    with pytest.raises(UserError, match="the source is empty"):
+        model.score("", target)
+
+
+def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_directory, text):
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    lines = text.read_text(encoding="utf-8").splitlines()[:5]
+    compared = 0
+    for line, (best,) in zip(lines, model.hypotheses(lines), strict=True):
+        if len(model._target.subwords(best.text).split()) + 1 == best.tokens:
+            assert model.score(line, best.text) == pytest.approx(best.score, abs=1e-4)
+            compared += 1
+    assert compared
+
+
+def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
+    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="gold")
+    with pytest.raises(UserError, match="gives no attention maps"):
+        model.attention("Der Mann läuft .")
+
+
+def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, monkeypatch):
+    save = tmp_path_factory.mktemp("moses")
+    arguments = [
+        attached_data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--arch",
+        "transformer", *TRAINING, *SIZES, "--save-dir", save, "--max-update", "1",
+        "--max-tokens", "500", "--disable-validation",
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+    fairseq_train.cli_main()
+    model = fairseq_phrase.load(save / "checkpoint_last.pt", source_parser="none", device="cpu")
+    assert model._source("Der Mann läuft.") == "Der Mann läuft ."
+    assert model._target.text("The m@@ an runs .") == "The man runs."
+    (encoded,) = model._encoded(["Der Mann läuft."])
+    assert model.task.source_dictionary[encoded[-2]] == "."
+    shutil.rmtree(save)

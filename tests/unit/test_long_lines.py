@@ -1,0 +1,50 @@
+"""Lines that are longer than a model can read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_phrase.inference.long_lines import cut_to_fit, halves
+
+
+def encode(lines):
+    """A token for each character, and the end of sentence."""
+    return [[*map(ord, line), 0] for line in lines]
+
+
+def pieces(line, limit):
+    cut = cut_to_fit(line, encode([line])[0], encode, limit)
+    return ["".join(map(chr, piece[:-1])) for piece in cut]
+
+
+def test_a_line_that_fits_is_not_cut():
+    assert pieces("It rains. It pours.", 20) == ["It rains. It pours."]
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "expected"),
+    [
+        ("It rains. It pours.", 19, ["It rains.", "It pours."]),
+        ("A. It rains. It pours.", 15, ["A. It rains.", "It pours."]),
+        ("He said “No.” She left.", 20, ["He said “No.”", "She left."]),
+        ("下雨了。我们在家。", 8, ["下雨了。", "我们在家。"]),
+        ("one two three four", 12, ["one two", "three four"]),
+        ("abcdefgh", 5, ["abcd", "efgh"]),
+    ],
+)
+def test_a_line_is_cut_where_a_reader_would_cut_it(line, limit, expected):
+    assert pieces(line, limit) == expected
+
+
+@given(st.text("ab .!?。\u2028", min_size=1, max_size=200), st.integers(4, 50))
+def test_pieces_fit_and_lose_only_white_space(line, limit):
+    cut = pieces(line, limit)
+    assert all(len(piece) < limit for piece in cut)
+    assert "".join("".join(cut).split()) == "".join(line.split())
+
+
+@given(st.text(min_size=2, max_size=50))
+def test_both_halves_are_shorter(text):
+    assert all(len(half) < len(text) for half in halves(text))
