@@ -74,7 +74,11 @@ class SentenceAttention:
     """An encoder's attention in one sentence.
 
     Attributes:
-        sentence, labels, words, num_tokens, others: as in :class:`AttentionPicture`.
+        sentence: its text.
+        labels: the text of each node, tokens first.
+        words: the word of each node, as in :class:`AttentionPicture`. Shape: ``(nodes,)``.
+        num_tokens: number of nodes that are tokens.
+        others: the name of the other nodes, ``phrases``.
         weights: by attention block (``all nodes``…), what each node attends to. Row attends to column.
             Shape: ``(layers, heads, nodes, nodes)``.
         positions: relative positions of nodes by kind (``sequential``, ``structural``), if the encoder
