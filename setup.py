@@ -13,6 +13,7 @@ BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
 LABEL = ["scikit-learn>=1.5", "seqeval>=1.2.2"]  # F1 of spans, scores of single labels
 PLOT = ["matplotlib>=3.8"]
+PROBE = ["scikit-learn>=1.5"]
 RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
@@ -21,6 +22,7 @@ TEST = [
     *LABEL,
     *MOSES,
     *PLOT,
+    *PROBE,
     *RAY,
     *STANZA,
     "conllu>=4.5",
@@ -37,6 +39,7 @@ COMMANDS = (
     "inspect",
     "plot",
     "preprocess",
+    "probe",
     "report",
     "score",
     "synthetic",
@@ -80,6 +83,7 @@ setup(
         "label": LABEL,
         "moses": MOSES,
         "plot": PLOT,
+        "probe": PROBE,
         "ray": RAY,
         "stanza": STANZA,
         "test": TEST,

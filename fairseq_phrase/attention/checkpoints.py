@@ -14,12 +14,14 @@ from fairseq_phrase.models.loading import build_models, read_checkpoint
 from fairseq_phrase.store.manifest import Manifest
 
 
-def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -> tuple[Any, Any]:
+def load_model(
+    checkpoint: Path, data: Path | None, source_parser: str | None = None
+) -> tuple[Any, Any]:
     """Load a checkpoint for inference.
 
     Args:
         checkpoint: a fairseq checkpoint.
-        data: its data directory.
+        data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; by default the one that made the data.
 
     Returns:
@@ -29,7 +31,9 @@ def load_model(checkpoint: Path, data: Path, source_parser: str | None = None) -
         UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
             the data.
     """
-    models, task = build_models([read_checkpoint(checkpoint)], data, source_parser=source_parser)
+    saved = read_checkpoint(checkpoint)
+    directory = saved.task_config.data if data is None else data
+    models, task = build_models([saved], directory, source_parser=source_parser)
     return models[0], task
 
 

@@ -132,6 +132,16 @@ class SourceEncoder:
     def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
         return [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
 
+    def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
+        if not self.whole_lines:
+            words = map(self.pipeline.tokenize, lines)
+            return [encode_sentence(sentence, self.segmenter) for sentence in words]
+        cut = [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        return [
+            encode_line(self.pipeline.tokenize(line.text), line, self.pipeline)[0] for line in cut
+        ]
+
     def _parse_whole(self, lines: Sequence[str]) -> list[EncodedSentence]:
         cut = self._cut_whole(lines)
         encoded = []

@@ -39,6 +39,7 @@ class RecurrentEncoder(FairseqEncoder):
         self.cfg = cfg
         self.embed_tokens = embed_tokens
         self.padding_idx = dictionary.pad()
+        self.num_layers = cfg.encoder.layers
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(embed_tokens.embedding_dim)
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
 

@@ -98,13 +98,27 @@ class RawTextTask(TranslationTask):
                 check_cut(line, own, parsed)
         return tokens, [sentence.numel() for sentence in tokens]
 
-    def encode_lines(self, lines: list[str]) -> list[EncodedSentence]:
+    @property
+    def needs_parses(self) -> bool:
+        """Whether the models read any field of a parse."""
+        return bool(self._fields)
+
+    @property
+    def needs_trees(self) -> bool:
+        """Whether the models read more of a parse than which subwords are one word."""
+        return not self._fields <= {"words"}
+
+    def encode_lines(self, lines: list[str], *, trees: bool = True) -> list[EncodedSentence]:
         """Parse raw lines and cut them into subwords, as preprocessing did.
+
+        Args:
+            lines: raw text.
+            trees: False cuts the lines into the same subwords without parsing them, which is faster.
 
         Raises:
             UserError: the parser that made the data is not installed, or cannot parse raw text.
         """
-        return self._encoder.parse(lines)
+        return self._encoder.parse(lines) if trees else self._encoder.cut(lines)
 
     def parse_lines(self, lines: list[str]) -> list[ParsedSentence]:
         """Parse raw lines into words and trees, whether or not the model asked for them.

@@ -14,7 +14,8 @@ PACKAGE = REPOSITORY / "fairseq_phrase"
 _LOWEST = {"syntax"}
 _LOW = {"store", "parsers", *_LOWEST}
 _MIDDLE = {"batch", "corpus", "modules", *_LOW}
-_HIGH = {"tasks", "models", "report", "inspection", "attention", "inference", *_MIDDLE}
+_ANALYSIS = {"report", "inspection", "attention", "probing", "inference"}
+_HIGH = {"tasks", "models", *_ANALYSIS, *_MIDDLE}
 #: Rooms of one level may import one another, but not in a circle.
 MAY_IMPORT = {
     **dict.fromkeys(_HIGH, _HIGH),

@@ -1,0 +1,199 @@
+"""``fairseq-phrase-probe``: what an encoder's states tell about sentences."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli.arguments import add_parser, positive
+from fairseq_phrase.errors import UserError
+
+
+def _layer(text: str) -> Any:
+    """Read a number from 0, ``all`` or ``last``."""
+    if text in ("all", "last"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a number from 0, all or last, not {text}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-probe",
+        description="Probe encoders: average a layer's states over the tokens of a sentence, and train "
+        "a classifier of this vector for each task (Conneau et al. 2018). Print the accuracies. With "
+        "--make, write a task instead.",
+    )
+    parser.add_argument("--path", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoints")
+    parser.add_argument(
+        "--names", nargs="+", metavar="NAME",
+        help="the checkpoints' names in the table; by default what their paths do not share",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tasks", type=Path, nargs="+", metavar="DIR",
+        help="folders of tasks: SentEval's TASK.txt, or X-Probe's TASK.va.txt and TASK.te.txt, also .gz",
+    )  # fmt: skip
+    parser.add_argument(
+        "--task", action="append", default=[], metavar="TASK", dest="only",
+        help="only this task, such as tree_depth; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--detokenize", metavar="LANG",
+        help="join words and punctuation of the tasks' texts, for encoders that were trained on raw text",
+    )  # fmt: skip
+    parser.add_argument(
+        "--layer", type=_layer, default="last", metavar="N",
+        help="from 0 (what enters the first layer), last, or all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="the checkpoints' data directory; by default the one that each was trained with",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source-parser", metavar="PARSER",
+        help="parse the sentences with this parser instead of the one that made the data",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-sentences", type=positive, metavar="N",
+        help="use at most N training sentences of each task, and a quarter of N of the others",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=positive, default=8000, metavar="N", help="tokens in a batch, at most"
+    )
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="also write probing.md, probing.json, and probing.png if there are several layers; with "
+        "--make, the folder of the task",
+    )  # fmt: skip
+    _add_classifier(parser)
+    _add_make(parser)
+    return parser
+
+
+def _add_classifier(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("classifier")
+    group.add_argument(
+        "--hidden", type=positive, nargs="+", default=[50, 100, 200], metavar="N",
+        help="sizes of the hidden layer to choose from on the validation split",
+    )  # fmt: skip
+    group.add_argument(
+        "--l2", type=float, nargs="+", default=[1e-5, 1e-3, 1e-1], metavar="X",
+        help="weights of the L2 penalty to choose from on the validation split",
+    )  # fmt: skip
+    group.add_argument(
+        "--epochs", type=positive, default=200, metavar="N", help="passes over the data, at most"
+    )
+    group.add_argument(
+        "--workers", type=positive, default=1, metavar="N", help="processes that train classifiers"
+    )
+    group.add_argument(
+        "--seed", type=int, default=1, help="of slices, splits and classifiers' first weights"
+    )
+
+
+def _add_make(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("tasks from trees")
+    group.add_argument(
+        "--make", choices=("top_constituents",),
+        help="write this task to --out: the labels are the 20 most frequent sequences of constituents "
+        "below the sentence's node, and OTHER",
+    )  # fmt: skip
+    group.add_argument("--trees", type=Path, nargs="+", metavar="FILE", help="bracketed trees")
+    group.add_argument(
+        "--text", type=Path, nargs="+", metavar="FILE",
+        help="raw sentences, one a line, which --parser parses",
+    )  # fmt: skip
+    group.add_argument(
+        "--sentence-label", default="S", metavar="LABEL",
+        help="take only sentences whose node has this label, or any",
+    )  # fmt: skip
+    add_parser(group)
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    if args.make:
+        _make(args)
+    else:
+        _probe(args)
+
+
+def _make(args: argparse.Namespace) -> None:
+    from fairseq_phrase.parsers.pipeline import ParsingOptions
+    from fairseq_phrase.probing.top_constituents import (
+        of_bracket_files,
+        of_parsed_files,
+        write_task,
+    )
+
+    if args.out is None or (args.trees is None) == (args.text is None):
+        raise UserError(f"--make {args.make} needs --out DIR, and --trees FILE or --text FILE")
+    if args.trees:
+        examples = of_bracket_files(args.trees, args.sentence_label)
+    else:
+        options = ParsingOptions(args.parser, args.constituents)
+        examples = of_parsed_files(args.text, options, args.sentence_label)
+    path = args.out / f"{args.make}.txt"
+    counts = write_task(examples, path, seed=args.seed)
+    print(f"{path}: {sum(counts.values())} sentences")
+    for label, count in counts.most_common():
+        print(f"{count}\t{label}")
+
+
+def _probe(args: argparse.Namespace) -> None:
+    if not args.path or not args.tasks:
+        raise UserError("name checkpoints with --path and folders of tasks with --tasks")
+    if args.names and len(args.names) != len(args.path):
+        raise UserError(f"{len(args.path)} checkpoints, but {len(args.names)} --names")
+    from fairseq_phrase.probing.task_files import find_tasks
+
+    tasks = find_tasks(args.tasks, args.only, seed=args.seed)
+    if args.max_sentences:
+        tasks = [task.sliced(args.max_sentences, args.seed) for task in tasks]
+    if args.detokenize:
+        tasks = [task.detokenized(args.detokenize) for task in tasks]
+    # Importing fairseq takes seconds; --help and wrong arguments do not need it.
+    import torch
+
+    from fairseq_phrase.probing.classifier import ProbeOptions
+    from fairseq_phrase.probing.results import draw, short_names
+    from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
+
+    names = args.names or short_names(args.path)
+    if len(set(names)) < len(names):
+        raise UserError("two checkpoints have the same name in --names")
+    results = probe_checkpoints(
+        [
+            ProbedModel(name, path, args.data, args.source_parser)
+            for name, path in zip(names, args.path, strict=True)
+        ],
+        tasks,
+        layers=args.layer,
+        options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),
+        max_tokens=args.max_tokens,
+        device="cuda" if torch.cuda.is_available() and not args.cpu else "cpu",
+        workers=args.workers,
+    )
+    table = results.table()
+    print(table)
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
+        (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
+        if any(len(layers) > 1 for layers in results.probes.values()):
+            draw(results, args.out / "probing.png")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-probe", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

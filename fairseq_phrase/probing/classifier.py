@@ -1,0 +1,132 @@
+"""SentEval's classifier: one hidden layer with the sigmoid, trained on fixed vectors by scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+
+__all__ = ["Probe", "ProbeOptions", "probe"]
+
+_BATCH = 64  # SentEval's
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """How classifiers are trained.
+
+    Attributes:
+        hidden: sizes of the hidden layer to choose from.
+        l2: weights of the L2 penalty to choose from.
+        epochs: passes over the training sentences, at most.
+        patience: stop after so many passes without a better accuracy on the validation sentences
+            (SentEval: five checks, one after every fourth pass).
+        seed: of the first weights and of the order of sentences.
+    """
+
+    hidden: Sequence[int] = (50, 100, 200)
+    l2: Sequence[float] = (1e-5, 1e-3, 1e-1)
+    epochs: int = 200
+    patience: int = 20
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The classifier that was best on the validation sentences.
+
+    Attributes:
+        accuracy: on the test sentences.
+        valid_accuracy: on the validation sentences.
+        hidden: size of its hidden layer.
+        l2: weight of its L2 penalty.
+        epochs: the pass that it is from.
+    """
+
+    accuracy: float
+    valid_accuracy: float
+    hidden: int
+    l2: float
+    epochs: int
+    classifier: Any = field(repr=False, default=None, compare=False)
+
+
+def probe(
+    vectors: Sequence[np.ndarray], labels: Sequence[Sequence[str]], options: ProbeOptions
+) -> Probe:
+    """Train classifiers, choose one on the validation split, and measure it on the test split.
+
+    The vectors are standardized by the training split's means and deviations. So layers whose states have
+    other scales are compared fairly. A label that training does not have is never predicted: its
+    sentences count as wrong.
+
+    Args:
+        vectors: of the training, validation and test sentences. Shape: ``(sentences, width)`` each.
+        labels: of the same sentences.
+        options: how to train.
+
+    Raises:
+        UserError: scikit-learn is missing, or all training sentences have one label.
+    """
+    try:
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        raise UserError("probing needs scikit-learn: pip install 'fairseq-phrase[probe]'") from None
+    known = {label: number for number, label in enumerate(sorted(set(labels[0])))}
+    if len(known) < 2:
+        raise UserError(f"all {len(labels[0])} training sentences have the label '{labels[0][0]}'")
+    numbers = [np.array([known.get(label, -1) for label in split]) for split in labels]
+    scaler = StandardScaler().fit(vectors[0])
+    train, valid, test = (scaler.transform(each).astype(np.float32) for each in vectors)
+    found = [
+        _trained((train, numbers[0]), (valid, numbers[1]), hidden, l2, options)
+        for hidden, l2 in itertools.product(options.hidden, options.l2)
+    ]
+    best = max(found, key=lambda one: one.valid_accuracy)
+    accuracy = float((best.classifier.predict(test) == numbers[2]).mean())
+    return Probe(accuracy, best.valid_accuracy, best.hidden, best.l2, best.epochs)
+
+
+def _trained(
+    train: tuple[np.ndarray, np.ndarray],
+    valid: tuple[np.ndarray, np.ndarray],
+    hidden: int,
+    l2: float,
+    options: ProbeOptions,
+) -> Probe:
+    """Train one classifier, and keep its weights of the best pass."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    classifier = MLPClassifier(
+        (hidden,),
+        activation="logistic",
+        alpha=l2,
+        batch_size=min(_BATCH, len(train[0])),
+        random_state=options.seed,
+    )
+    classes = np.unique(train[1])
+    best, best_epoch, kept = -1.0, 0, None
+    for epoch in range(1, options.epochs + 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            classifier.partial_fit(*train, classes=classes)
+        accuracy = float((classifier.predict(valid[0]) == valid[1]).mean())
+        if accuracy > best:
+            best, best_epoch = accuracy, epoch
+            kept = [[each.copy() for each in part] for part in _weights(classifier)]
+        elif epoch - best_epoch >= options.patience:
+            break
+    assert kept is not None
+    classifier.coefs_, classifier.intercepts_ = kept
+    return Probe(0.0, best, hidden, l2, best_epoch, classifier)
+
+
+def _weights(classifier: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    return classifier.coefs_, classifier.intercepts_

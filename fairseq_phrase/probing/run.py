@@ -1,0 +1,114 @@
+"""Probing of several checkpoints with several tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from fairseq_phrase.attention.checkpoints import load_model
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
+from fairseq_phrase.probing.results import Results
+from fairseq_phrase.probing.sentence_vectors import EncodedLines, Layers, SentenceVectors
+from fairseq_phrase.probing.task_files import ProbingTask
+
+__all__ = ["ProbedModel", "probe_checkpoints"]
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """A checkpoint to probe.
+
+    Attributes:
+        name: its name in tables.
+        checkpoint: the file.
+        data: its data directory; None for the one that it was trained with.
+        source_parser: the parser of raw text; None for the one that made the data.
+    """
+
+    name: str
+    checkpoint: Path
+    data: Path | None = None
+    source_parser: str | None = None
+
+
+def probe_checkpoints(
+    models: Sequence[ProbedModel],
+    tasks: Sequence[ProbingTask],
+    *,
+    layers: Layers = "last",
+    options: ProbeOptions | None = None,
+    max_tokens: int = 8000,
+    device: torch.device | str = "cpu",
+    workers: int = 1,
+) -> Results:
+    """Probe all models with all tasks.
+
+    A sentence is encoded once for all layers and classifiers of a model, and it is parsed once for all
+    models that share data and parser.
+
+    Args:
+        models: the checkpoints.
+        tasks: the tasks.
+        layers: a layer's number, ``"last"`` or ``"all"``.
+        options: of the classifiers.
+        max_tokens: tokens in a batch with its padding, at most.
+        device: where the models compute.
+        workers: processes that train classifiers.
+
+    Raises:
+        UserError: a checkpoint cannot be loaded or encode raw text, or a task cannot be learned.
+    """
+    lines = EncodedLines()
+    found: dict[str, dict[int, dict[str, Probe]]] = {}
+    with tqdm(total=len(models) * len(tasks), unit="task", file=sys.stderr) as progress:
+        for one in models:
+            model, task = load_model(one.checkpoint, one.data, one.source_parser)
+            vectors = SentenceVectors(
+                model, task, layers=layers, max_tokens=max_tokens, device=device
+            )
+            of_model = found.setdefault(one.name, {layer: {} for layer in vectors.layers})
+            data = f"{task.cfg.data} {one.source_parser}"
+            for probing in tasks:
+                progress.set_description(f"{one.name}: {probing.name}")
+                for layer, result in _probe_task(
+                    probing, vectors, lines, data, options or ProbeOptions(), workers
+                ):
+                    of_model[layer][probing.name] = result
+                progress.update()
+    return Results(tasks, found)
+
+
+def _probe_task(
+    probing: ProbingTask,
+    vectors: SentenceVectors,
+    lines: EncodedLines,
+    data: str,
+    options: ProbeOptions,
+    workers: int,
+) -> list[tuple[int, Probe]]:
+    """Probe all layers with one task."""
+    try:
+        from joblib import Parallel, delayed
+    except ImportError:
+        raise UserError("probing needs scikit-learn: pip install 'fairseq-phrase[probe]'") from None
+    splits = (probing.train, probing.valid, probing.test)
+    labels = [[example.label for example in split] for split in splits]
+    texts = [example.text for split in splits for example in split]
+    by_layer = vectors(lines.encode(vectors.task, texts, data))
+    ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
+    try:
+        probes = Parallel(n_jobs=workers)(
+            delayed(probe)(
+                [found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options
+            )
+            for found in by_layer.values()
+        )
+    except UserError as error:
+        raise UserError(f"the task {probing.name}: {error}") from None
+    return list(zip(by_layer, probes, strict=True))

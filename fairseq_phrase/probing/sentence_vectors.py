@@ -1,0 +1,163 @@
+"""One vector for each sentence and layer: the mean of the encoder's states over the tokens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_phrase.batch.syntax_dataset import collate_parses, truncated
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+__all__ = ["EncodedLines", "SentenceVectors"]
+
+logger = logging.getLogger(__name__)
+Layers = int | Literal["last", "all"]
+
+
+class EncodedLines:
+    """Subwords and parses of lines, kept for further models of the same data."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, EncodedSentence] = {}
+
+    def encode(self, task: Any, lines: Sequence[str], data: str) -> list[EncodedSentence]:
+        """Cut lines into subwords, and parse them if the task's model needs trees.
+
+        Args:
+            task: the model's task.
+            lines: raw text.
+            data: what the parser and the subword model are from: other data, other subwords.
+
+        Raises:
+            UserError: the task or the data's parser cannot encode raw text.
+        """
+        if not hasattr(task, "encode_lines"):
+            raise UserError(
+                "this model's task does not read raw text: train with --task syntax_translation"
+            )
+        keys = [(data, task.needs_trees, line) for line in lines]
+        new = list(dict.fromkeys(key for key in keys if key not in self._known))
+        encoded = task.encode_lines([line for *_, line in new], trees=task.needs_trees)
+        self._known.update(zip(new, encoded, strict=True))
+        return [self._known[key] for key in keys]
+
+
+class SentenceVectors:
+    """A model's encoder as a function from sentences to vectors.
+
+    Args:
+        model: has an encoder; in evaluation mode.
+        task: its task.
+        layers: a layer from 0 (what enters the first layer) to the last one, ``"last"`` or ``"all"``.
+        max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
+        device: where the model computes.
+
+    Attributes:
+        layers: the layers' numbers.
+
+    Raises:
+        UserError: the model has no encoder, or the encoder has fewer layers.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        task: Any,
+        *,
+        layers: Layers = "last",
+        max_tokens: int = 8000,
+        device: torch.device | str = "cpu",
+    ):
+        if not hasattr(model, "encoder"):
+            raise UserError("this checkpoint's model has no encoder")
+        self.encoder = model.encoder.to(device).eval()
+        self.task, self.max_tokens, self.device = task, max_tokens, torch.device(device)
+        last = getattr(self.encoder, "num_layers", 0)
+        if not last:
+            raise UserError("this checkpoint's encoder does not say how many layers it has")
+        numbers = {"last": [last], "all": list(range(last + 1))}
+        self.layers: list[int] = numbers[layers] if isinstance(layers, str) else [layers]
+        if self.layers[0] > last:
+            raise UserError(f"--layer {layers}: this encoder has the layers 0 to {last}")
+
+    def __call__(self, sentences: Sequence[EncodedSentence]) -> dict[int, np.ndarray]:
+        """Compute the vectors of sentences, in batches of similar length.
+
+        The mean is over all tokens, the end of sentence too, since a decoder attends to it; phrases and
+        constituents do not count. The last layer's states are the encoder's output. A sentence longer
+        than the model's positions is cut.
+
+        Args:
+            sentences: from :class:`EncodedLines`.
+
+        Returns:
+            The vectors by layer. Shape: ``(sentences, width)`` each, float32.
+        """
+        limit = self._max_subwords
+        if cut := sum(len(sentence.pieces) > limit for sentence in sentences):
+            logger.warning("%d sentences are cut to the model's %d subwords", cut, limit)
+        found: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
+        order: list[int] = []
+        for batch in self._batches(sentences):
+            order += batch
+            with torch.no_grad():
+                means = self._means(self._net_input([sentences[index] for index in batch]))
+            for layer, values in means.items():
+                found[layer].append(values.float().cpu().numpy())
+        place = np.argsort(order)
+        return {layer: np.concatenate(values)[place] for layer, values in found.items()}
+
+    def _batches(self, sentences: Sequence[EncodedSentence]) -> Iterator[list[int]]:
+        """Yield batches of sentences by length, so that little is padding."""
+        lengths = [len(sentence.pieces) + 1 for sentence in sentences]
+        batch: list[int] = []
+        for index in sorted(range(len(sentences)), key=lengths.__getitem__):
+            if batch and (len(batch) + 1) * lengths[index] > self.max_tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    @property
+    def _max_subwords(self) -> int:
+        """The subwords for which the model has positions, beside the end of sentence."""
+        return int(self.encoder.max_positions()) - 1
+
+    def _net_input(self, sentences: Sequence[EncodedSentence]) -> dict[str, Tensor]:
+        dictionary = self.task.source_dictionary
+        limit = self._max_subwords
+        rows, parses = [], []
+        for sentence in sentences:
+            pieces = sentence.pieces[:limit]
+            rows.append(torch.tensor([*map(dictionary.index, pieces), dictionary.eos()]))
+            parse = {"words": sentence.words, **self.task.parse_of(sentence)}
+            parses.append(truncated(parse, limit))
+        tokens = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=dictionary.pad()
+        )
+        lengths = torch.tensor([len(row) for row in rows])
+        inputs = {"src_tokens": tokens, "src_lengths": lengths}
+        if self.task.needs_parses:
+            inputs |= collate_parses(tokens, parses, dictionary)
+        return {name: values.to(self.device) for name, values in inputs.items()}
+
+    def _means(self, inputs: dict[str, Tensor]) -> dict[int, Tensor]:
+        """Compute the means of a batch by layer. Shape: ``(batch, width)`` each."""
+        encoded = self.encoder(**inputs, return_all_hiddens=True)
+        states, last = encoded["encoder_states"], len(encoded["encoder_states"]) - 1
+        is_token = inputs["src_tokens"].ne(self.task.source_dictionary.pad())
+        means = {}
+        for layer in self.layers:
+            # Tokens are the first nodes. The output is the last layer's states, normalized.
+            nodes = encoded["encoder_out"][0] if layer == last else states[layer]
+            tokens = nodes[: is_token.size(1)].transpose(0, 1)
+            sums = tokens.masked_fill(~is_token.unsqueeze(2), 0.0).sum(1)
+            means[layer] = sums / is_token.sum(1, keepdim=True)
+        return means

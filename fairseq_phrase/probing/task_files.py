@@ -1,0 +1,202 @@
+"""Probing tasks from files: SentEval's format, and X-Probe's.
+
+Source: Conneau et al., *What you can cram into a single vector* (ACL 2018), and SentEval. SentEval has
+a file for each task, ``TASK.txt``: split (``tr``, ``va`` or ``te``), tab, label, tab, text. X-Probe has a
+file for each split, ``TASK.va.txt`` and ``TASK.te.txt``: text, tab, label.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import read_lines
+
+__all__ = ["GROUPS", "SPLITS", "Example", "ProbingTask", "find_tasks", "title"]
+
+#: The ten tasks by what they probe, and their titles in the structural paper's table 3.
+GROUPS: dict[str, dict[str, str]] = {
+    "surface": {"sentence_length": "SeLen", "word_content": "WC"},
+    "syntactic": {"tree_depth": "TrDep", "top_constituents": "ToCo", "bigram_shift": "BShif"},
+    "semantic": {
+        "past_present": "Tense",
+        "subj_number": "SubN",
+        "obj_number": "ObjN",
+        "odd_man_out": "SoMo",
+        "coordination_inversion": "CoIn",
+    },
+}
+SPLITS = ("tr", "va", "te")
+_ORDER = [name for tasks in GROUPS.values() for name in tasks]
+_NAME = re.compile(r"(?P<task>.+?)(?:\.(?P<split>tr|va|te))?\.txt(?:\.gz)?")
+_FORMAT = "expected SentEval's split, label and text, with tabs between them"
+_XPROBE_FORMAT = "expected X-Probe's text and label, with a tab between them"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence and its label."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class ProbingTask:
+    """A task.
+
+    Attributes:
+        name: its file's name, ``tree_depth``.
+        train: sentences to train the classifier with.
+        valid: sentences to choose its settings by.
+        test: sentences to measure its accuracy on.
+    """
+
+    name: str
+    train: list[Example]
+    valid: list[Example]
+    test: list[Example]
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of the most frequent label of ``train`` on ``test``."""
+        ((label, _),) = Counter(example.label for example in self.train).most_common(1)
+        return sum(example.label == label for example in self.test) / len(self.test)
+
+    def sliced(self, sentences: int, seed: int) -> ProbingTask:
+        """Keep a random part.
+
+        Args:
+            sentences: how many of ``train`` to keep, at most; of the others a quarter of this.
+            seed: same seed, same part.
+        """
+        few = max(sentences // 4, 1)
+        parts = zip((self.train, self.valid, self.test), (sentences, few, few), strict=True)
+        return ProbingTask(self.name, *(_part(examples, count, seed) for examples, count in parts))
+
+    def detokenized(self, language: str) -> ProbingTask:
+        """Join words and punctuation again, as the Moses detokenizer does.
+
+        Args:
+            language: of the texts, ``en``.
+
+        Raises:
+            UserError: sacremoses is missing.
+        """
+        try:
+            from sacremoses import MosesDetokenizer
+        except ImportError:
+            raise UserError(
+                "--detokenize needs sacremoses: pip install 'fairseq-phrase[moses]'"
+            ) from None
+        join = MosesDetokenizer(language).detokenize
+        splits = (self.train, self.valid, self.test)
+        return ProbingTask(
+            self.name,
+            *([Example(join(one.text.split()), one.label) for one in split] for split in splits),
+        )
+
+
+def title(task: str) -> str:
+    """Return a task's title in tables: that of table 3, or its name."""
+    return next((tasks[task] for tasks in GROUPS.values() if task in tasks), task)
+
+
+def find_tasks(
+    folders: Sequence[Path], names: Sequence[str] = (), *, seed: int = 1
+) -> list[ProbingTask]:
+    """Read the tasks of folders.
+
+    A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
+    sentences (8,000 of 10,000), chosen at random.
+
+    Args:
+        folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
+        names: the tasks to read; all if empty.
+        seed: of the choice.
+
+    Returns:
+        The tasks, in the order of table 3, then others by name.
+
+    Raises:
+        UserError: a folder or task is missing, a task is there twice, or a file has another format.
+    """
+    files: dict[str, dict[str, Path]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is no folder of probing tasks")
+        for path in sorted(folder.iterdir()):
+            match = _NAME.fullmatch(path.name)
+            if match is None or (names and match["task"] not in names):
+                continue
+            own = files.setdefault(match["task"], {})
+            split = match["split"] or "all"
+            if split in own or (own and "all" in {split, *own}):
+                raise UserError(
+                    f"{path} and {next(iter(own.values()))} are the same task: keep one"
+                )
+            own[split] = path
+    where = ", ".join(map(str, folders))
+    for name in names or ([] if files else ["TASK"]):
+        if name not in files:
+            raise UserError(
+                f"{where}: neither {name}.txt nor {name}.va.txt and {name}.te.txt is there"
+            )
+    order = sorted(files, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, name))
+    return [_read_task(name, files[name], seed) for name in order]
+
+
+def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
+    """Read one task.
+
+    Raises:
+        UserError: a file has another format, or a split is missing or empty.
+    """
+    if "all" in files:
+        splits = _read_senteval(files["all"])
+    else:
+        splits = {split: list(_read_xprobe(path)) for split, path in files.items()}
+    shown = next(iter(files.values()))
+    for split in ("va", "te"):
+        if not splits.get(split):
+            raise UserError(f"{shown}: the task {name} has no sentences for '{split}'")
+    valid = splits["va"]
+    if not splits.get("tr"):
+        if len(valid) < 2:
+            raise UserError(f"{shown}: one sentence is too few to train with")
+        shuffled = _part(valid, len(valid), seed)
+        cut = max(len(valid) * 4 // 5, 1)
+        splits["tr"], valid = shuffled[:cut], shuffled[cut:]
+    return ProbingTask(name, splits["tr"], valid, splits["te"])
+
+
+def _part(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
+    return random.Random(seed).sample(examples, min(count, len(examples)))
+
+
+def _read_senteval(path: Path) -> dict[str, list[Example]]:
+    splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
+    for number, line in enumerate(read_lines(path), start=1):
+        split, label, text = _columns(path, number, line, 3, _FORMAT)
+        if split not in splits:
+            raise UserError(f"{at(path, number)}: the split is '{split[:20]}': {_FORMAT}")
+        splits[split].append(Example(text, label))
+    return splits
+
+
+def _read_xprobe(path: Path) -> Iterable[Example]:
+    for number, line in enumerate(read_lines(path), start=1):
+        yield Example(*_columns(path, number, line, 2, _XPROBE_FORMAT))
+
+
+def _columns(path: Path, number: int, line: str, count: int, expected: str) -> list[str]:
+    columns = [column.strip() for column in line.split("\t")]
+    if len(columns) != count or not all(columns):
+        found = "an empty column" if len(columns) == count else f"{len(columns)} columns"
+        raise UserError(f"{at(path, number)}: {found}: {expected}")
+    return columns

@@ -1,0 +1,231 @@
+"""Vectors of sentences, classifiers of them, and their tables."""
+
+from __future__ import annotations
+
+import json
+import random
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
+from fairseq_phrase.probing.results import Results, draw, short_names
+from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
+from fairseq_phrase.probing.task_files import Example, ProbingTask
+from fairseq_phrase.syntax.encoding import EncodedSentence
+from tests.support.parsed_batches import build_model, make_dictionary, random_sentence
+
+register_all()
+FEW = ProbeOptions(hidden=(8,), l2=(1e-4,), epochs=60, patience=60)
+
+
+# Vectors
+
+
+class RawTask:
+    """A task whose lines are seeds and lengths of random sentences, such as ``3 5``."""
+
+    def __init__(self, dictionary, fields=()):
+        self.source_dictionary, self.fields = dictionary, fields
+        self.needs_parses, self.needs_trees = bool(fields), bool(fields)
+        self.encoded = []
+
+    def encode_lines(self, lines, *, trees):
+        self.encoded += lines
+        assert trees == self.needs_trees
+        return [self._sentence(line) for line in lines]
+
+    def _sentence(self, line):
+        seed, length = map(int, line.split())
+        values = random_sentence(self.source_dictionary, length, seed)
+        pieces = [self.source_dictionary[index] for index in values["src_tokens"][:-1].tolist()]
+        words, spans = values["src_words"][:-1].numpy(), values["src_spans"].numpy()
+        return EncodedSentence(pieces, words, values["src_heads"].numpy(), [], [], spans, [])
+
+    def parse_of(self, sentence):
+        return {field: getattr(sentence, field) for field in self.fields}
+
+
+LINES = ["1 6", "2 1", "3 9", "4 4", "5 2"]
+MODELS = {"transformer": [], "tree_transformer": ["words", "spans"]}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
+def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
+    dictionary = make_dictionary()
+    options = {"encoder_normalize_before": pre_norm, "max_source_positions": 1024}
+    if name == "transformer":
+        name, options = "structural_transformer", options  # without any option it is fairseq's
+        fields = []
+    else:
+        fields = MODELS[name]
+    model, task = build_model(name, dictionary, **options), RawTask(dictionary, fields)
+    sentences = EncodedLines().encode(task, LINES, "data")
+    found = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
+    assert list(found) == [0, 1, 2]
+    for row, sentence in enumerate(sentences):
+        tokens = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        inputs = {"src_tokens": torch.tensor([tokens])}
+        for field in fields:
+            values = torch.from_numpy(np.asarray(getattr(sentence, field)))
+            end = torch.tensor([-1])
+            inputs[f"src_{field}"] = (torch.cat([values, end]) if field == "words" else values)[
+                None
+            ]
+        encoded = model.encoder(**inputs, return_all_hiddens=True)
+        layers = [*encoded["encoder_states"][:-1], encoded["encoder_out"][0]]
+        for layer, states in enumerate(layers):
+            expected = sum(states[token, 0] for token in range(len(tokens))) / len(tokens)
+            np.testing.assert_allclose(found[layer][row], expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_lines_are_encoded_once_for_models_of_the_same_data():
+    task, lines = RawTask(make_dictionary()), EncodedLines()
+    lines.encode(task, LINES, "data")
+    again = lines.encode(task, [LINES[2], LINES[0], "6 3"], "data")
+    assert task.encoded == [*LINES, "6 3"]
+    assert [len(sentence.pieces) for sentence in again] == [9, 6, 3]
+    lines.encode(task, LINES[:1], "other data")
+    assert task.encoded[-1] == LINES[0]
+
+
+def test_a_layer_that_is_not_there_is_named():
+    dictionary = make_dictionary()
+    model, task = build_model("structural_transformer", dictionary), RawTask(dictionary)
+    with pytest.raises(UserError, match="--layer 3: this encoder has the layers 0 to 2"):
+        SentenceVectors(model, task, layers=3)
+    with pytest.raises(UserError, match="has no encoder"):
+        SentenceVectors(Namespace(), task)
+    with pytest.raises(UserError, match="does not read raw text"):
+        EncodedLines().encode(Namespace(), LINES, "data")
+
+
+def test_long_sentences_are_cut(caplog):
+    dictionary = make_dictionary()
+    model = build_model("structural_transformer", dictionary, max_source_positions=6)
+    task = RawTask(dictionary, ["words", "heads"])
+    sentences = EncodedLines().encode(task, ["1 9", "2 3"], "data")
+    found = SentenceVectors(model, task)(sentences)
+    assert found[2].shape == (2, 16)
+    assert "1 sentences are cut to the model's 5 subwords" in caplog.text
+
+
+# Classifiers
+
+
+def separable(count, seed):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, count)
+    vectors = 100 * np.eye(3)[labels] + generator.normal(0, 10, (count, 3))
+    return vectors.astype(np.float32), [f"label{label}" for label in labels]
+
+
+def test_separable_vectors_are_told_apart():
+    vectors, labels = zip(*(separable(count, count) for count in (300, 100, 99)), strict=True)
+    found = probe(vectors, labels, FEW)
+    assert found.accuracy > 0.95
+    assert found.valid_accuracy > 0.95
+    assert (found.hidden, found.l2) == (8, 1e-4)
+
+
+def test_settings_are_chosen_on_the_validation_split():
+    vectors, labels = zip(*(separable(count, count) for count in (300, 100, 99)), strict=True)
+    # With such a penalty all weights vanish.
+    options = ProbeOptions(hidden=(4,), l2=(1e4, 1e-4), epochs=60, patience=60)
+    assert probe(vectors, labels, options).l2 == 1e-4
+
+
+def test_labels_that_training_lacks_are_wrong():
+    vectors, labels = zip(*(separable(count, count) for count in (300, 100, 99)), strict=True)
+    unknown = [*labels[:2], ["new"] * 99]
+    assert probe(vectors, unknown, FEW).accuracy == 0.0
+
+
+def test_the_same_seed_gives_the_same_classifier():
+    vectors, labels = zip(*(separable(count, count) for count in (100, 50, 50)), strict=True)
+    assert probe(vectors, labels, FEW) == probe(vectors, labels, FEW)
+
+
+def test_one_label_is_nothing_to_learn():
+    vectors, labels = zip(*(separable(10, seed) for seed in range(3)), strict=True)
+    with pytest.raises(UserError, match="all 10 training sentences have the label 'x'"):
+        probe(vectors, [["x"] * 10, *labels[1:]], FEW)
+
+
+# Results
+
+
+def results(names=("sentence_length", "word_content", "tree_depth", "bigram_shift", "zebra")):
+    chance = random.Random(1)
+    example = [Example("a", "1")]
+    tasks = [ProbingTask(name, example, example, example) for name in names]
+    probes = {
+        model: {
+            layer: {name: Probe(chance.random(), 0.5, 50, 1e-3, 7) for name in names}
+            for layer in (0, 1)
+        }
+        for model in ("one", "two")
+    }
+    return Results(tasks, probes)
+
+
+def test_the_table_has_averages_of_the_groups_that_are_there():
+    found = results()
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in found.table().splitlines()
+    ]
+    assert lines[0] == [
+        "model", "layer", "SeLen", "WC", "surface avg", "TrDep", "BShif", "syntactic avg of 2/3",
+        "zebra",
+    ]  # fmt: skip
+    assert lines[2][:3] == ["majority", "", "100.00"]
+    assert [line[:2] for line in lines[3:]] == [
+        ["one", "0"],
+        ["one", "1"],
+        ["two", "0"],
+        ["two", "1"],
+    ]
+    row = found.probes["two"][1]
+    surface = 50 * (row["sentence_length"].accuracy + row["word_content"].accuracy)
+    assert lines[-1][4] == f"{surface:.2f}"
+
+
+def test_json_has_the_settings_of_each_classifier():
+    found = json.loads(results().as_json())
+    assert found["tasks"]["zebra"] == {"sentences": [1, 1, 1], "majority": 1.0}
+    assert len(found["results"]) == 20
+    assert found["results"][0].keys() == {
+        "model", "layer", "task", "accuracy", "valid_accuracy", "hidden", "l2", "epochs",
+    }  # fmt: skip
+
+
+def test_accuracy_by_layer_is_drawn(tmp_path):
+    draw(results(), tmp_path / "probing.svg")
+    drawn = (tmp_path / "probing.svg").read_text()
+    assert drawn.lstrip().startswith("<?xml")
+    with pytest.raises(UserError, match="its suffix must be one of"):
+        draw(results(), tmp_path / "probing.txt")
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["r/a/seed1/last.pt", "r/b/seed2/last.pt"], ["a/seed1", "b/seed2"]),
+        (["r/a.pt", "r/b.pt"], ["a.pt", "b.pt"]),
+        (["r/last.pt", "r/r/last.pt"], ["r/last.pt", "r/r/last.pt"]),
+        (["some/where/last.pt"], ["where/last.pt"]),
+    ],
+)
+def test_checkpoints_are_named_by_what_differs(paths, names):
+    assert short_names(list(map(Path, paths))) == names
+
+
+def test_a_checkpoint_is_named_once():
+    with pytest.raises(UserError, match="named twice"):
+        short_names([Path("a.pt"), Path("a.pt")])
