@@ -1,4 +1,4 @@
-"""``fairseq-phrase-preprocess``: make a fairseq data directory with parses from raw parallel text."""
+"""``fairseq-phrase-preprocess``: make a fairseq data directory with parses from raw text."""
 
 from __future__ import annotations
 
@@ -33,16 +33,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fairseq-phrase-preprocess",
         description="Make a data directory for fairseq-train from raw parallel text, with parses of the "
-        "source side.",
+        "source side, or from text of one language.",
         formatter_class=HelpFormatter,
     )
     text = parser.add_argument_group("text")
     text.add_argument(
         "-s", "--source-lang", required=True, metavar="LANG", help="the source's suffix, such as de"
     )
+    text.add_argument("-t", "--target-lang", metavar="LANG", help="the target's suffix, such as en")
     text.add_argument(
-        "-t", "--target-lang", required=True, metavar="LANG", help="the target's suffix, such as en"
-    )
+        "--only-source", action="store_true",
+        help="text of one language, for --task syntax_pretraining; blank lines are kept: they separate "
+        "documents",
+    )  # fmt: skip
     text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
     text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
@@ -136,6 +139,10 @@ def _body(argv: Sequence[str] | None) -> None:
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
+    if args.pop("only_source"):
+        _check_one_language(args)
+    elif args["target_lang"] is None:
+        raise UserError("give --target-lang, or --only-source for text of one language")
     if args["labels"] is not None:
         _check_labelling(args)
     parsing = _parsing(args)
@@ -156,6 +163,26 @@ def _body(argv: Sequence[str] | None) -> None:
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
     print(f"wrote {options.directory}")
+
+
+def _check_one_language(args: dict[str, Any]) -> None:
+    """Refuse what text of one language cannot be combined with.
+
+    Raises:
+        UserError: an option is about a second language.
+    """
+    refused = {
+        f"--target-lang {args['target_lang']}": args["target_lang"] is not None,
+        f"--labels {args['labels']}": args["labels"] is not None,
+        f"--parse {args['parse']}": args["parse"] != "source",
+        "--target-parser": args["target_parser"] is not None,
+        "--target-tokenized": args["target_tokenized"],
+        "--tgtdict": args["tgtdict"] is not None,
+        "--joined-dictionary": args["joined_dictionary"],
+    }
+    for option, given in refused.items():
+        if given:
+            raise UserError(f"{option}: with --only-source there is one language, the source")
 
 
 def _check_labelling(args: dict[str, Any]) -> None:
@@ -213,6 +240,11 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 def report(options: Options, counts: SplitCounts) -> str:
     """Summarize a split's result in one line."""
     said = [f"{counts.kept} {'sentences' if options.labels else 'sentence pairs'}"]
+    empty = counts.empty
+    if options.target_lang is None:
+        said, empty = [f"{counts.kept - empty} sentences"], 0
+        if counts.empty:
+            said.append(f"{counts.empty} blank lines between documents")
     for language in options.parsing:
         words, subwords = counts.words[language], counts.subwords[language]
         said.append(f"{words} words and {subwords} subwords of {language}")
@@ -221,13 +253,13 @@ def report(options: Options, counts: SplitCounts) -> str:
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )
     if options.labels is not None:
-        labels = counts.subwords[options.target_lang]
+        labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
         said.append(f"{labels} labels{unknown}")
     left_out = [
         f"{number} {what}"
         for number, what in (
-            (counts.empty, "empty"),
+            (empty, "empty"),
             (counts.too_long, "too long"),
             (counts.skipped, "without a parse"),
         )

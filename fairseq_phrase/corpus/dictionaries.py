@@ -27,7 +27,8 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
     Raises:
         UserError: a dictionary cannot be loaded.
     """
-    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=True))
+    # Text of one language has one dictionary.
+    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
     made = {language: load_dictionary(path) for language, path in given.items() if path is not None}
     missing = [language for language in options.languages if language not in made]
     if options.joined_dictionary and made:

@@ -19,6 +19,7 @@ class Options:
     Their ``--help`` explains each option.
 
     Attributes:
+        target_lang: the target language; None for text of one language (``--only-source``).
         directory: the data directory.
         splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
         parsing: how to parse, by language; other languages are not parsed.
@@ -42,7 +43,7 @@ class Options:
     """
 
     source_lang: str
-    target_lang: str
+    target_lang: str | None
     directory: Path
     splits: dict[str, str]
     parsing: dict[str, ParsingOptions]
@@ -64,8 +65,10 @@ class Options:
     seed: int = 1
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target language."""
+    def languages(self) -> tuple[str, ...]:
+        """Source and target language, or the source language alone."""
+        if self.target_lang is None:
+            return (self.source_lang,)
         return self.source_lang, self.target_lang
 
     @property
@@ -75,8 +78,12 @@ class Options:
 
     @property
     def pair(self) -> str:
-        """The language pair as fairseq writes it, ``de-en``."""
-        return f"{self.source_lang}-{self.target_lang}"
+        """The language pair as fairseq writes it, ``de-en``; empty for text of one language."""
+        return "-".join(self.languages) if self.target_lang is not None else ""
+
+    def split_name(self, split: str) -> str:
+        """Return a split's name with its language pair, ``train.de-en``, or ``train`` without a pair."""
+        return f"{split}.{self.pair}" if self.pair else split
 
 
 @dataclass
@@ -85,7 +92,8 @@ class SplitCounts:
 
     Attributes:
         kept: sentence pairs that were written.
-        empty: pairs left out because a side is empty.
+        empty: pairs left out because a side is empty; in text of one language the blank lines, which
+            are kept.
         too_long: pairs left out because a side has too many subwords.
         skipped: pairs left out because a line has no parse.
         unknown_labels: labels that training does not have.

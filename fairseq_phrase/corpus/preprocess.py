@@ -1,4 +1,4 @@
-"""Raw parallel text to a fairseq data directory with parses beside it."""
+"""Raw text to a fairseq data directory with parses beside it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fairseq_phrase.store.manifest import Manifest, fingerprint
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
 
-_Corpora = dict[str, tuple[Corpus, Corpus]]  # source and target, by the split's name
+_Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
 
 
 def preprocess(options: Options) -> dict[str, SplitCounts]:
@@ -53,7 +53,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     # Fails early if a parser is not installed.
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
     if options.labels is not None:
-        leave_out_fields(pipelines[options.source_lang], options.target_lang)
+        leave_out_fields(pipelines[options.source_lang], options.languages[1])
     corpora = {
         name: _find_split(options, pipelines, name, prefix)
         for name, prefix in options.splits.items()
@@ -75,7 +75,7 @@ def _refuse_to_forget(options: Options) -> None:
     for language in options.languages:
         if Manifest.path(options.directory, language).is_file():
             there = Manifest.load(options.directory, language).splits
-            lost = sorted(set(there) - {f"{name}.{options.pair}" for name in options.splits})
+            lost = sorted(set(there) - {options.split_name(name) for name in options.splits})
             if lost or language not in options.parsing:
                 raise UserError(
                     f"{options.directory} also holds {', '.join(lost or [f'parses of {language}'])}, "
@@ -100,8 +100,10 @@ def _check_early(options: Options) -> None:
     given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in given:
         load_dictionary(path)
-    if "train" not in options.splits and len(given) < (1 if options.joined_dictionary else 2):
-        raise UserError("without --trainpref, give the training data's --srcdict and --tgtdict")
+    needed = 1 if options.joined_dictionary else len(options.languages)
+    if "train" not in options.splits and len(given) < needed:
+        names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
+        raise UserError(f"without --trainpref, give the training data's {names}")
 
 
 def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
@@ -128,8 +130,8 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
 
 def _find_split(
     options: Options, pipelines: dict[str, ParsingPipeline], name: str, prefix: str
-) -> tuple[Corpus, Corpus]:
-    """Find a split's two texts and count their lines, which also checks their encoding."""
+) -> tuple[Corpus, ...]:
+    """Find a split's texts and count their lines, which also checks their encoding."""
     corpora = []
     for language in options.languages:
         path = find_text(prefix, language)
@@ -137,17 +139,18 @@ def _find_split(
         corpora.append(Corpus(f"{name}.{language}", path, lines, fingerprint(path)))
         if language in pipelines:
             require_parses(path, pipelines[language])
-    source, target = corpora
+    source, target = corpora[0], corpora[-1]
     if source.lines != target.lines:
         raise UserError(
             f"{source.path} has {source.lines} lines and {target.path} has {target.lines}: the two "
             "sides must be parallel, line by line"
         )
     if not source.lines:
-        raise UserError(f"{source.path} and {target.path} are empty")
+        are = "is" if source is target else f"and {target.path} are"
+        raise UserError(f"{source.path} {are} empty")
     if options.labels is not None:
         check_labels(source.path, target.path, options.labels)
-    return source, target
+    return tuple(corpora)
 
 
 def _make(
@@ -166,16 +169,17 @@ def _make(
                 language,
                 corpus,
                 pipelines.get(language),
-                place.files / f"{name}.{options.pair}.{language}",
+                place.files / f"{options.split_name(name)}.{language}",
                 segmenters[language],
             )
             for language, corpus in zip(options.languages, pair, strict=True)
         ]
         for name, pair in corpora.items()
     }
-    # Test sets keep every line, so that references fit.
+    # Test sets keep every line, so that references fit. Text of one language has no references.
     splits = [
-        Split(name, tuple(sides), is_whole=name.startswith("test")) for name, sides in raw.items()
+        Split(name, tuple(sides), is_whole=name.startswith("test") and len(sides) > 1)
+        for name, sides in raw.items()
     ]
     parse_and_write(options, splits, labels, place.parses)
     _binarize(options, splits, raw, place.files)
@@ -188,7 +192,25 @@ def _make(
     for name, file in with_labels(labels).items():
         labels[name].save(place.files / file)
     warn_of_unknown({name: table for name, table in labels.items() if table.is_given})
+    if options.target_lang is None:
+        _link_as_fairseq_names_them(splits, options.source_lang, place.files)
     return splits
+
+
+def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path) -> None:
+    """Give text of one language the names ``train.bin`` and ``dict.txt``, too.
+
+    fairseq's own ``masked_lm`` and ``language_modeling`` read these names. The parses need the names
+    with a language.
+    """
+    names = {f"dict.{language}.txt": "dict.txt"}
+    for split in splits:
+        names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
+    for name, other in names.items():
+        try:
+            (files / other).hardlink_to(files / name)
+        except OSError:  # a file system without links
+            shutil.copyfile(files / name, files / other)
 
 
 def _segmenters(options: Options, corpora: _Corpora, files: Path) -> dict[str, Segmenter]:
@@ -198,7 +220,7 @@ def _segmenters(options: Options, corpora: _Corpora, files: Path) -> dict[str, S
         return dict.fromkeys(options.languages, segmenter)
     if options.labels == "word":
         segmenter = EveryWord(segmenter)
-    return {options.source_lang: segmenter, options.target_lang: WholeWords()}
+    return {options.source_lang: segmenter, options.languages[1]: WholeWords()}
 
 
 def _segmenter(options: Options, corpora: _Corpora, files: Path) -> Segmenter:
@@ -228,7 +250,7 @@ def _binarize(
     for split in splits:
         if options.labels is not None:
             labels = raw[split.name][1].subwords
-            known = dictionaries[options.target_lang]
+            known = dictionaries[options.languages[1]]
             split.counts.unknown_labels = count_unknown(split.name, labels, known)
         for side in raw[split.name]:
             dictionary, workers = dictionaries[side.language], options.engine.workers

@@ -31,7 +31,8 @@ class Split:
 
     Attributes:
         name: ``train``, ``valid``, ``test``, ``test1``….
-        sides: source and target; or only the parsed language, if the text is binarized already.
+        sides: source and target; or only the parsed language, if the text is binarized already or has
+            one language.
         is_whole: whether every line is kept.
         counts: the numbers of pairs kept and left out.
     """
@@ -64,10 +65,12 @@ class Split:
                     writer.append(line)
                     self._count(side.language, line)
         counts = self.counts
-        if not counts.kept and not self.is_whole:
+        blank = counts.empty if len(self.sides) == 1 else 0
+        if counts.kept == blank and not self.is_whole:
             raise UserError(
-                f"no sentence pair of {self.sides[0].corpus.path} is left: {counts.empty} have an empty "
-                f"side, {counts.too_long} are longer than --max-length {options.max_length}, "
+                f"no sentence{'' if len(self.sides) == 1 else ' pair'} of {self.sides[0].corpus.path} is "
+                f"left: {counts.empty} {'are empty' if blank else 'have an empty side'}, "
+                f"{counts.too_long} are longer than --max-length {options.max_length}, "
                 f"{counts.skipped} have no parse"
             )
 
@@ -82,6 +85,9 @@ class Split:
         if max(lengths) > options.max_length:
             self.counts.too_long += 1
             problem = f"{max(lengths)} subwords, --max-length is {options.max_length}"
+        elif not min(lengths) and len(pair) == 1:
+            self.counts.empty += 1  # a blank line ends a document
+            return True
         elif not min(lengths):
             self.counts.empty += 1
             problem = "one side is empty"
@@ -91,10 +97,11 @@ class Split:
         else:
             return True
         if options.strict:
-            source, target = (side.corpus.path for side in self.sides)
+            source, *target = (side.corpus.path for side in self.sides)
+            both = f" (and {target[0]})" if target else ""
             raise UserError(
-                f"{at(source, number)} (and {target}): {problem}; without --strict such pairs are left "
-                "out and counted"
+                f"{at(source, number)}{both}: {problem}; without --strict such "
+                f"{'pairs' if target else 'lines'} are left out and counted"
             )
         return False
 
@@ -186,4 +193,4 @@ def finish_manifest(
     version = pipeline.parser.version
     other = "" if version == manifest.parser_version else version
     for split in splits:
-        manifest.splits[f"{split.name}.{options.pair}"] = split.record(manifest.language, other)
+        manifest.splits[options.split_name(split.name)] = split.record(manifest.language, other)
