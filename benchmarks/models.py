@@ -126,13 +126,19 @@ def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
 
 
 def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
-    """Build a model as fairseq-train does, from its flags."""
+    """Build a Transformer as fairseq-train does, from its flags, with the sizes of ``--size``."""
     width, ffn, heads, layers = SIZES[options.size]
+    sizes = []
+    for side in ("encoder", "decoder"):
+        sizes += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
+        sizes += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
+    return build_of_flags(name, [*flags, *sizes], data, options)
+
+
+def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
+    """Build any model as fairseq-train does, from its flags."""
     arguments = [data, "--task", "syntax_translation", "--source-lang", options.source_lang]
     arguments += ["--target-lang", options.target_lang, *flags, "--dropout", "0.1"]
-    for side in ("encoder", "decoder"):
-        arguments += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
-        arguments += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
     arguments += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
     arguments += ["--optimizer", "adam", "--lr", "1e-4"]
     arguments += [] if options.device.startswith("cuda") else ["--cpu"]

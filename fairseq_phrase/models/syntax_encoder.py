@@ -310,13 +310,15 @@ class SyntaxEncoder(TransformerEncoderBase):
             What fairseq's encoder returns, for the nodes that the decoder attends to: ``encoder_out``
             (shape ``(nodes, batch, width)``, time-first), ``encoder_padding_mask``
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
-            (``(batch, tokens, width)``) and so on; and :meth:`further_outputs`.
+            (``(batch, tokens, width)``), ``src_tokens`` (which fairseq leaves out) and so on; and
+            :meth:`further_outputs`.
 
         Raises:
             ValueError: the batch does not carry the parse that the method needs.
         """
         if self.is_plain(self.cfg):
-            return super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+            plain = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+            return {**plain, "src_tokens": [src_tokens]}
         structure = self.structure(src_tokens, ParseBatch.of_net_input(parse))
         states, embedding = self.first_states(src_tokens, structure, token_embeddings)
         kept = self.decoder_nodes(src_tokens, structure)
@@ -346,7 +348,7 @@ class SyntaxEncoder(TransformerEncoderBase):
             "encoder_embedding": [embedding],
             "encoder_states": [seen(each) for each in hidden],
             "fc_results": feed_forwards,
-            "src_tokens": [],
+            "src_tokens": [src_tokens],
             "src_lengths": [lengths],
             **self.further_outputs(structure),
         }

@@ -22,6 +22,7 @@ from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.tasks.coverage import with_coverage
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
 
@@ -71,6 +72,13 @@ class SyntaxTranslationConfig(TranslationConfig):
     parse_loss_layer: int = field(
         default=0,
         metadata={"help": "the encoder layer of --parse-loss, from 1; 0 is the middle layer"},
+    )
+    coverage: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
+            "of the weights before), which is added to the criterion's loss; 1 is usual"
+        },
     )
     subword_sampling: float = field(
         default=0.0,
@@ -166,12 +174,16 @@ class SyntaxTranslationTask(RawTextTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion, with the parse loss added if the options ask for it.
+        """Build the criterion, with the losses added that the options ask for.
 
         Raises:
             UserError: a data directory has no dependency trees, or λ is negative.
         """
         criterion = super().build_criterion(cfg, from_checkpoint)
+        if self.cfg.coverage < 0:
+            raise UserError(f"--coverage {self.cfg.coverage}: expected 0 or more")
+        if self.cfg.coverage:
+            criterion = with_coverage(criterion, self.cfg.coverage)
         if self.cfg.parse_loss < 0:
             raise UserError(f"--parse-loss {self.cfg.parse_loss}: expected 0 or more")
         if not self.cfg.parse_loss:

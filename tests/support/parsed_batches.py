@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -43,6 +43,25 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
         cfg: Any = methods[name].config(**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
+    return _built(name, cfg, dictionary)
+
+
+def build_recurrent(dictionary: Dictionary, **options: Any) -> Any:
+    """A small recurrent translation model, as :func:`build_model` makes others."""
+    torch.manual_seed(0)
+    config = MODEL_DATACLASS_REGISTRY["seq2seq"]
+    sizes = {f"{side}_embed_dim": 16 for side in ("encoder", "decoder")} | {
+        "encoder_ffn_embed_dim": 24,
+        "encoder_attention_heads": 2,
+        "encoder_hidden_size": 12,
+        "decoder_hidden_size": 10,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
+    return _built("seq2seq", config(**{**sizes, "dropout": 0.0, **options}), dictionary)
+
+
+def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,

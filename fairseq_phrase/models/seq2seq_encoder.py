@@ -1,0 +1,176 @@
+"""The recurrent encoder: LSTM or GRU over the source, in one direction or both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoder
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from fairseq_phrase.models.seq2seq_options import encoder_width
+from fairseq_phrase.modules.recurrent_attention.cells import (
+    CELLS,
+    CellState,
+    both_directions,
+    initialize,
+)
+from fairseq_phrase.modules.recurrent_attention.self_attention import (
+    BilinearSelfAttention,
+    PlainSelfAttention,
+)
+
+_SELF_ATTENTION = {"plain": PlainSelfAttention, "bilinear": BilinearSelfAttention}
+
+
+class Seq2SeqEncoder(FairseqEncoder):
+    """Recurrent layers, and self-attention over their states if the options ask for it.
+
+    Args:
+        cfg: fairseq's nested options with
+            :class:`~fairseq_phrase.models.seq2seq_options.Seq2SeqOptions`.
+        dictionary: the source dictionary.
+        embed_tokens: the source embeddings.
+    """
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+        super().__init__(dictionary)
+        self.embed_tokens = embed_tokens
+        self.padding_idx = dictionary.pad()
+        self.max_source_positions = cfg.max_source_positions
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.output_width = encoder_width(cfg)
+        self.layers: nn.RNNBase | None = None
+        if cfg.encoder.layers:
+            self.layers = CELLS[str(cfg.cell)](
+                cfg.encoder.embed_dim,
+                cfg.encoder_hidden_size,
+                cfg.encoder.layers,
+                dropout=cfg.dropout if cfg.encoder.layers > 1 else 0.0,
+                bidirectional=cfg.encoder_bidirectional,
+                batch_first=True,
+            )
+            initialize(self.layers)
+        self.self_attention: nn.Module | None = None
+        if cfg.self_attention != "none":
+            kind = _SELF_ATTENTION[str(cfg.self_attention)]
+            self.self_attention = kind(self.output_width, cfg.encoder.attention_heads)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        **parse: Tensor,
+    ) -> dict[str, list[Any]]:
+        """Encode a batch.
+
+        Args:
+            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_lengths: not used; the padding tells the lengths.
+            return_all_hiddens: not used: recurrent layers return the last layer's states only.
+            **parse: not used. Batches carry the parses that other models of an ensemble need.
+
+        Returns:
+            What fairseq's Transformer encoder returns, and ``last_hidden`` and ``last_cell``, the last
+            state of each layer, of shape ``(batch, layers, width)``.
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        embedding = self.dropout_module(self.embed_tokens(src_tokens))
+        states, last = embedding, None
+        if self.layers is not None:
+            states, last = self._recurrent(embedding, padding)
+            states = self.dropout_module(states)
+        if self.self_attention is not None:
+            states = self.self_attention(states, padding)
+        if last is None:
+            last = mean_state(states, padding)
+        return {
+            "encoder_out": [states.transpose(0, 1)],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": [],
+            "fc_results": [],
+            "src_tokens": [src_tokens],
+            "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
+            "last_hidden": [last.hidden.transpose(0, 1)],
+            "last_cell": [] if last.cell is None else [last.cell.transpose(0, 1)],
+        }
+
+    def _recurrent(self, embedding: Tensor, padding: Tensor) -> tuple[Tensor, CellState]:
+        """Run the layers over unpadded tokens.
+
+        Returns:
+            The last layer's states, of shape (batch, tokens, width), and every layer's last state.
+        """
+        assert self.layers is not None
+        if not bool(padding.any()):
+            states, last = self.layers(embedding)
+            return states, self._last(last)
+        on_left = bool(padding[:, 0].any())
+        inputs = _rolled(embedding, padding, 1) if on_left else embedding
+        packed = pack_padded_sequence(
+            inputs, (~padding).sum(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        packed_states: PackedSequence
+        packed_states, last = self.layers(packed)
+        states, _ = pad_packed_sequence(
+            packed_states, batch_first=True, total_length=padding.size(1)
+        )
+        return _rolled(states, padding, -1) if on_left else states, self._last(last)
+
+    def _last(self, last: Any) -> CellState:
+        state = CellState(*last) if isinstance(last, tuple) else CellState(last)
+        assert self.layers is not None
+        return both_directions(state) if self.layers.bidirectional else state
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder the output of :meth:`forward` for beam search.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+        """
+        return {
+            name: [
+                each.index_select(1 if name == "encoder_out" else 0, new_order) for each in values
+            ]
+            for name, values in encoder_out.items()
+        }
+
+    def max_positions(self) -> int:
+        """Return the length of the longest source."""
+        return self.max_source_positions
+
+
+def mean_state(states: Tensor, padding: Tensor) -> CellState:
+    """Make a last state of an encoder that is not recurrent: the mean over its tokens.
+
+    Args:
+        states: Shape: (batch, tokens, width)
+        padding: True at padding. Shape: (batch, tokens)
+
+    Returns:
+        A state without memory, of shape (1, batch, width).
+    """
+    real = (~padding).to(states.dtype).unsqueeze(-1)
+    return CellState(((states * real).sum(1) / real.sum(1)).unsqueeze(0))
+
+
+def _rolled(states: Tensor, padding: Tensor, direction: int) -> Tensor:
+    """Move padding from the left to the right (1), or back (-1).
+
+    Args:
+        states: Shape: (batch, tokens, width)
+        padding: as on the left. Shape: (batch, tokens)
+        direction: 1 or -1.
+    """
+    first = (~padding).int().argmax(1, keepdim=True)
+    columns = torch.arange(padding.size(1), device=padding.device)
+    source = (columns + direction * first) % padding.size(1)
+    return states.gather(1, source.unsqueeze(-1).expand_as(states))

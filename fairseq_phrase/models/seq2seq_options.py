@@ -1,0 +1,171 @@
+"""The options of recurrent encoders and decoders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.recurrent_attention.cells import CELLS
+from fairseq_phrase.modules.recurrent_attention.scores import SCORES
+from fairseq_phrase.modules.recurrent_attention.windows import WINDOWS
+
+#: The value of ``--encoder`` for the recurrent encoder, the only one that is not registered.
+RECURRENT = "recurrent"
+
+
+@dataclass
+class Seq2SeqOptions:
+    """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
+
+    encoder: str = field(
+        default=RECURRENT,
+        metadata={
+            "help": "the encoder: recurrent, or any registered one (transformer, phrase_transformer, …) "
+            "with its own options"
+        },
+    )
+    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
+        default="lstm", metadata={"help": "the recurrent cell of encoder and decoder"}
+    )
+    encoder_layers: int = field(default=1, metadata={"help": "num encoder layers"})
+    decoder_layers: int = field(default=1, metadata={"help": "num decoder layers"})
+    encoder_hidden_size: int = field(
+        default=512,
+        metadata={"help": "width of the recurrent encoder's states, of each direction"},
+    )
+    decoder_hidden_size: int = field(
+        default=512, metadata={"help": "width of the decoder's states"}
+    )
+    encoder_bidirectional: bool = field(
+        default=False, metadata={"help": "run the recurrent encoder in both directions"}
+    )
+    self_attention: ChoiceEnum(["none", "plain", "bilinear"]) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "self-attention over the recurrent encoder's states: without parameters (plain), or "
+            "with a full matrix for each of --encoder-attention-heads (bilinear); with --encoder-layers "
+            "0, over the embeddings"
+        },
+    )
+    attention: ChoiceEnum(["none", *SCORES]) = field(  # type: ignore[valid-type]
+        default="bilinear",
+        metadata={"help": "the score of a source state for a decoder state; none: no attention"},
+    )
+    attention_time: ChoiceEnum(["after", "before"]) = field(  # type: ignore[valid-type]
+        default="after",
+        metadata={
+            "help": "attend from the state after the cell (Luong), or from the state before it, with the "
+            "context as the cell's input (Bahdanau)"
+        },
+    )
+    input_feeding: bool = field(
+        default=False,
+        metadata={"help": "feed the attentional state to the next step's cell (Luong)"},
+    )
+    attention_window: ChoiceEnum(list(WINDOWS)) = field(  # type: ignore[valid-type]
+        default="all",
+        metadata={
+            "help": "attend to all of the source, or near the target's own position (local-m), or near a "
+            "predicted position (local-p)"
+        },
+    )
+    window_size: int = field(
+        default=10,
+        metadata={"help": "D: positions that a window reaches to each side of its centre"},
+    )
+    attention_output: ChoiceEnum(["tanh", "linear"]) = field(  # type: ignore[valid-type]
+        default="tanh",
+        metadata={
+            "help": "the output layer reads tanh(W [context; state]), of the width of the decoder's "
+            "embeddings (tanh, Luong), or [context; state] (linear)"
+        },
+    )
+
+
+def check_options(cfg: Any) -> None:
+    """Check that the options do not contradict one another.
+
+    Args:
+        cfg: fairseq's nested options with :class:`Seq2SeqOptions`.
+
+    Raises:
+        UserError: they do; the message names the option to change.
+    """
+    attends = cfg.attention != "none"
+    for name, on in {
+        "--input-feeding": cfg.input_feeding,
+        "--attention-time before": cfg.attention_time == "before",
+        f"--attention-window {cfg.attention_window}": cfg.attention_window != "all",
+    }.items():
+        if on and not attends:
+            raise UserError(f"{name} needs attention: choose --attention bilinear, or leave it out")
+    if cfg.input_feeding and cfg.attention_time == "before":
+        raise UserError(
+            "--input-feeding goes with --attention-time after: with before, the context is the cell's "
+            "input already"
+        )
+    if cfg.attention_window != "all" and cfg.window_size < 1:
+        raise UserError(
+            f"--window-size {cfg.window_size}: expected at least 1 position to each side "
+            "(--attention-window all attends to the whole source)"
+        )
+    if cfg.encoder_name != RECURRENT:
+        for name, on in {
+            "--encoder-bidirectional": cfg.encoder_bidirectional,
+            f"--self-attention {cfg.self_attention}": cfg.self_attention != "none",
+        }.items():
+            if on:
+                raise UserError(f"{name} goes with --encoder recurrent, not {cfg.encoder_name}")
+    elif cfg.encoder.layers < 1 and cfg.self_attention == "none":
+        raise UserError("--encoder-layers 0 needs --self-attention plain or bilinear")
+    if cfg.decoder.layers < 1:
+        raise UserError(f"--decoder-layers {cfg.decoder.layers}: expected at least 1")
+    if cfg.self_attention == "bilinear":
+        width, heads = encoder_width(cfg), cfg.encoder.attention_heads
+        if width % heads:
+            raise UserError(
+                f"--encoder-attention-heads {heads} does not divide the width {width} of the encoder's "
+                f"states ({_origin_of_width(cfg)})"
+            )
+    if cfg.adaptive_softmax_cutoff is not None:
+        raise UserError("--adaptive-softmax-cutoff: --arch seq2seq has one softmax over all words")
+    _check_widths(cfg)
+
+
+def encoder_width(cfg: Any) -> int:
+    """Return the width of the encoder's states."""
+    if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
+        return cfg.encoder.embed_dim
+    return cfg.encoder_hidden_size * (2 if cfg.encoder_bidirectional else 1)
+
+
+def _origin_of_width(cfg: Any) -> str:
+    """Say which options make the width of the encoder's states."""
+    if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
+        return f"--encoder-embed-dim {cfg.encoder.embed_dim}"
+    times = "2 × " if cfg.encoder_bidirectional else ""
+    return f"{times}--encoder-hidden-size {cfg.encoder_hidden_size}"
+
+
+def _check_widths(cfg: Any) -> None:
+    source, width = encoder_width(cfg), cfg.decoder_hidden_size
+    if cfg.attention == "dot" and source != width:
+        raise UserError(
+            f"--attention dot needs states of one width, but the encoder's have {source} "
+            f"({_origin_of_width(cfg)}) and the decoder's {width}: set --decoder-hidden-size {source}, "
+            "or choose --attention bilinear"
+        )
+    if not cfg.share_decoder_input_output_embed and not cfg.share_all_embeddings:
+        return
+    if cfg.attention == "none" and width != cfg.decoder.embed_dim:
+        raise UserError(
+            f"embeddings of width {cfg.decoder.embed_dim} cannot be the output layer of states of width "
+            f"{width}: set --decoder-embed-dim {width}, or leave --share-…-embed out"
+        )
+    if cfg.attention != "none" and cfg.attention_output == "linear":
+        raise UserError(
+            "--attention-output linear has an output layer of its own width: leave --share-…-embed out"
+        )

@@ -1,0 +1,1 @@
+"""What recurrent decoders attend with: scores, windows, coverage, cells. torch only."""

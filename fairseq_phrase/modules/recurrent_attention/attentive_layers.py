@@ -1,0 +1,162 @@
+"""Recurrent layers that attend to a source: after the cell, before it, or after it with input feeding.
+
+x_i is the embedding of the previous target word, h̄_i the last layer's state, c_i the context, o_i what
+the output layer reads.
+
+- none: h̄_i from x_i; o_i = h̄_i.
+- after (Luong et al., 2015): h̄_i from x_i; c_i from h̄_i. With input feeding, h̄_i from [x_i; o_{i-1}].
+- before (Bahdanau et al., 2015): c_i from h̄_{i-1}; h̄_i from [x_i; c_i].
+
+With attention, o_i = tanh(W [c_i; h̄_i]) (Luong's attentional state), or o_i = [c_i; h̄_i].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from fairseq_phrase.modules.recurrent_attention.cells import CellState, RecurrentLayers, initialize
+from fairseq_phrase.modules.recurrent_attention.source_attention import SourceAttention
+from fairseq_phrase.modules.recurrent_attention.sources import Source
+
+__all__ = ["AttentiveLayers", "DecoderState", "Readout"]
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """What the next step needs of the steps before.
+
+    Attributes:
+        cells: the layers' state.
+        fed: o_{i-1} with input feeding, else None. Shape: (batch, output width)
+        step: number of steps so far.
+    """
+
+    cells: CellState
+    fed: Tensor | None = None
+    step: int = 0
+
+
+class Readout(nn.Module):
+    """o_i from c_i and h̄_i.
+
+    Args:
+        source_width: of c_i.
+        width: of h̄_i.
+        output_width: of o_i for Luong's tanh(W [c_i; h̄_i]); None for [c_i; h̄_i].
+    """
+
+    def __init__(self, source_width: int, width: int, output_width: int | None):
+        super().__init__()
+        joined = source_width + width
+        self.output_width = output_width or joined
+        self.projection = nn.Linear(joined, output_width, bias=False) if output_width else None
+        initialize(self)
+
+    def forward(self, context: Tensor, states: Tensor) -> Tensor:
+        """Return o_i. Shape: (..., output width)."""
+        joined = torch.cat([context, states], -1)
+        return joined if self.projection is None else self.projection(joined).tanh()
+
+
+class AttentiveLayers(nn.Module):
+    """Recurrent layers of a decoder, with attention or without.
+
+    Args:
+        cell: ``lstm`` or ``gru``.
+        input_width: of x_i.
+        width: of h̄_i.
+        num_layers: number of recurrent layers.
+        attention: None for a decoder without attention.
+        readout: makes o_i; None without attention.
+        before: attend before the cell.
+        input_feeding: feed o_{i-1}.
+        dropout: between the layers, and on o_i.
+        source_width: of h_j.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        input_width: int,
+        width: int,
+        num_layers: int,
+        attention: SourceAttention | None = None,
+        readout: Readout | None = None,
+        *,
+        before: bool = False,
+        input_feeding: bool = False,
+        dropout: float = 0.0,
+        source_width: int = 0,
+    ):
+        super().__init__()
+        self.attention, self.readout = attention, readout
+        self.before, self.input_feeding, self.dropout = before, input_feeding, dropout
+        self.output_width = width if readout is None else readout.output_width
+        fed_width = self.output_width if input_feeding else source_width if before else 0
+        self.layers = RecurrentLayers(cell, input_width + fed_width, width, num_layers, dropout)
+
+    def forward(
+        self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, DecoderState]:
+        """Run over a sequence of any length.
+
+        Args:
+            inputs: x. Shape: (batch, steps, input width)
+            source: the source sentences.
+            state: before the first of these steps.
+            keys: of the attention's score, if they are known already.
+
+        Returns:
+            o, of shape (batch, steps, output width); α, of shape (batch, steps, source), or None without
+            attention; and the state after the last step.
+        """
+        if self.attention is not None and keys is None:
+            keys = self.attention.score.keys(source.states)
+        if keys is not None and (self.before or self.input_feeding):
+            return self._stepwise(inputs, source, state, keys)
+        states, cells = self.layers(inputs, state.cells)
+        weights = None
+        if keys is not None:
+            # Nothing of the attention enters a cell, so all steps attend at once.
+            context, weights = self.attention(states, source, keys, state.step)  # type: ignore[misc]
+            states = self.readout(context, states)  # type: ignore[misc]
+        after = DecoderState(cells, None, state.step + inputs.size(1))
+        return dropout(states, self.dropout, self.training), weights, after
+
+    def _stepwise(
+        self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor
+    ) -> tuple[Tensor, Tensor, DecoderState]:
+        """Run step by step, because a step's attention enters a cell."""
+        cells, fed = self.layers.unbind(state.cells), state.fed
+        if self.input_feeding and fed is None:
+            fed = inputs.new_zeros(len(inputs), self.output_width)
+        outputs, weights = [], []
+        for step, own in enumerate(inputs.unbind(1), start=state.step):
+            take = self._before if self.before else self._fed
+            output, own_weights, cells = take(own, fed, cells, source, keys, step)
+            fed = dropout(output, self.dropout, self.training)
+            outputs.append(fed)
+            weights.append(own_weights)
+        after = DecoderState(
+            self.layers.stack(cells),
+            fed if self.input_feeding else None,
+            state.step + len(outputs),
+        )
+        return torch.stack(outputs, 1), torch.cat(weights, 1), after
+
+    def _fed(self, own, fed, cells, source, keys, step) -> tuple:
+        """Take one step with input feeding."""
+        hidden, cells = self.layers.step(torch.cat([own, fed], -1), cells)
+        context, weights = self.attention(hidden[:, None], source, keys, step)  # type: ignore[misc]
+        return self.readout(context[:, 0], hidden), weights, cells  # type: ignore[misc]
+
+    def _before(self, own, fed, cells, source, keys, step) -> tuple:
+        """Take one step with attention before the cell."""
+        query = cells[-1][0][:, None]
+        context, weights = self.attention(query, source, keys, step)  # type: ignore[misc]
+        hidden, cells = self.layers.step(torch.cat([own, context[:, 0]], -1), cells)
+        return self.readout(context[:, 0], hidden), weights, cells  # type: ignore[misc]
