@@ -1,0 +1,241 @@
+"""Copying source words: the scores of words of a vocabulary, joined with scores of source positions.
+
+One idea serves all forms of copying. Let a word w have the score l_w, and a source position j with the
+word x_j the score s_j. The joined score of w is
+
+    o_w = log(exp(l_w) + Σ_{j: x_j = w} exp(s_j))
+
+so softmax(o) is the softmax over all words *and* all positions, summed for each word. Whoever takes a
+softmax of a decoder's scores (a criterion, beam search, an ensemble, the scorer of references) thus
+copies without knowing it. The forms of copying differ in s and l only:
+
+- joint (Jia and Liang, 2016): s_j = h_jᵀ V h̄_i;
+- gate (See et al., 2017): p P_vocabulary(w) + (1 - p) Σ_{j: x_j = w} α_ij, by
+  s_j = log α_ij + log((1 - p) / p) + log Σ_w exp(l_w);
+- pointer (Vinyals et al., 2015): s = log softmax(h_jᵀ V h̄_i), and l_w has a constant near -∞.
+
+Time and memory are linear in batch × target × (vocabulary + source).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from fairseq_phrase.modules.precision import upcast
+
+__all__ = ["COPIES", "CopyScores", "GateCopy", "JointCopy", "PointerCopy", "join_scores"]
+
+#: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
+#: losses finite: e^-100 is less than the smallest normal number of single precision.
+OUTSIDE = -100.0
+
+
+def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tensor) -> Tensor:
+    """Compute o_w = log(exp(l_w) + Σ_{j: x_j = w} exp(s_j)).
+
+    Args:
+        words: l. Shape: (batch, target, vocabulary)
+        positions: s. Shape: (batch, target, source)
+        source: x, indices of the vocabulary. Shape: (batch, source), int64
+        padding: True at positions that are not there. Shape: (batch, source)
+
+    Returns:
+        o, of the type of l. Shape: (batch, target, vocabulary)
+
+    Example:
+        >>> import torch
+        >>> words = torch.zeros(1, 1, 3)
+        >>> source = torch.tensor([[2, 2]])
+        >>> joined = join_scores(words, torch.zeros(1, 1, 2), source, source < 0)
+        >>> joined.softmax(-1).tolist()[0][0]  # word 2 is in the vocabulary and twice in the source
+        [0.20000000298023224, 0.20000000298023224, 0.6000000238418579]
+    """
+    return _JoinScores.apply(words, positions, source, padding)
+
+
+class _JoinScores(torch.autograd.Function):
+    """:func:`join_scores` with a gradient that needs no second tensor of all words' scores.
+
+    Only the scores of source words change. So everything but one copy has the shape (batch, target,
+    source). Positions with the same word are a group; the group's first position has its sum.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, words: Tensor, positions: Tensor, source: Tensor, padding: Tensor
+    ) -> Tensor:
+        group, first = _groups(source, padding, words.size(-1))
+        # (batch, source) -> (batch, target, source)
+        word = source.unsqueeze(1).expand_as(positions)
+        own = upcast(words.gather(-1, word))
+        scores = upcast(positions).masked_fill(padding.unsqueeze(1), -math.inf)
+        group = group.unsqueeze(1).expand_as(scores)
+        # The largest score of each group, so that no exponential overflows or vanishes.
+        largest = scores.new_full(scores.shape, -math.inf)
+        largest = largest.scatter_reduce(-1, group, scores, "amax").gather(-1, group)
+        largest = largest.maximum(own)
+        sums = torch.zeros_like(scores).scatter_add(-1, group, (scores - largest).exp())
+        joined = largest + (sums.gather(-1, group) + (own - largest).exp()).log()
+        ctx.save_for_backward(word, first, (own - joined).exp(), (scores - joined).exp())
+        ctx.types = words.dtype, positions.dtype
+        # Positions that are not the first of their group write to no word: they add 0.
+        change = (joined - own).masked_fill(~first.unsqueeze(1), 0.0)
+        return words.scatter_add(-1, word, change.to(words.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        word, first, share_of_word, share_of_position = ctx.saved_tensors
+        at_source = gradient.gather(-1, word)
+        of_positions = (at_source * share_of_position).to(ctx.types[1])
+        # l_w gets its share of the gradient of o_w, once for each group.
+        change = at_source * (share_of_word - 1)
+        change = change.masked_fill(~first.unsqueeze(1), 0.0)
+        of_words = gradient.scatter_add(-1, word, change.to(gradient.dtype))
+        return of_words, of_positions, None, None
+
+
+def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Group the positions with the same word.
+
+    Args:
+        source: Shape: (batch, source), int64
+        padding: Shape: (batch, source)
+        vocabulary: number of words.
+
+    Returns:
+        For each position the first position with its word, of shape (batch, source), int64; and whether
+        it is this position itself, and not padding.
+    """
+    columns = torch.arange(source.size(1), device=source.device).expand_as(source)
+    # Padding comes last, so that it is first of a group only if the group is all padding.
+    order = columns + padding * source.size(1)
+    first = source.new_full((len(source), vocabulary), 2 * source.size(1))
+    first = first.scatter_reduce(1, source, order, "amin").gather(1, source)
+    return first % source.size(1), (first == columns) & ~padding
+
+
+class CopyScores(nn.Module):
+    """Joins the scores of words with scores of source positions.
+
+    Args:
+        width: of decoder states.
+        source_width: of source states.
+    """
+
+    #: Whether the scores need the decoder's attention weights.
+    needs_attention = False
+
+    def __init__(self, width: int, source_width: int):
+        super().__init__()
+
+    @abstractmethod
+    def forward(
+        self,
+        words: Tensor,
+        states: Tensor,
+        source_states: Tensor,
+        source: Tensor,
+        padding: Tensor,
+        attention: Tensor | None,
+    ) -> Tensor:
+        """Join.
+
+        Args:
+            words: l, the decoder's scores. Shape: (batch, target, vocabulary)
+            states: h̄_i. Shape: (batch, target, width)
+            source_states: h_j. Shape: (batch, source, source width)
+            source: x, indices of the target's vocabulary. Shape: (batch, source), int64
+            padding: True at padding. Shape: (batch, source)
+            attention: α, if ``needs_attention``. Shape: (batch, target, source)
+
+        Returns:
+            o. Shape: (batch, target, vocabulary)
+        """
+
+
+class JointCopy(CopyScores):
+    """One softmax over words and positions, with s_j = h_jᵀ V h̄_i."""
+
+    def __init__(self, width: int, source_width: int):
+        super().__init__(width, source_width)
+        # First scores have the size of a vocabulary's first scores, about 1.
+        deviation = 1 / math.sqrt(width * source_width)
+        self.weight = nn.Parameter(torch.empty(source_width, width).normal_(std=deviation))
+
+    def scores(self, states: Tensor, source_states: Tensor) -> Tensor:
+        """Return s. Shape: (batch, target, source)."""
+        return states @ (source_states @ self.weight).transpose(1, 2)
+
+    def forward(
+        self,
+        words: Tensor,
+        states: Tensor,
+        source_states: Tensor,
+        source: Tensor,
+        padding: Tensor,
+        attention: Tensor | None,
+    ) -> Tensor:
+        """Join; for arguments and shapes see :class:`CopyScores`."""
+        return join_scores(words, self.scores(states, source_states), source, padding)
+
+
+class PointerCopy(JointCopy):
+    """Positions only: softmax(h_jᵀ V h̄_i) over the source, and :data:`OUTSIDE` for other words."""
+
+    def forward(
+        self,
+        words: Tensor,
+        states: Tensor,
+        source_states: Tensor,
+        source: Tensor,
+        padding: Tensor,
+        attention: Tensor | None,
+    ) -> Tensor:
+        """Join; for arguments and shapes see :class:`CopyScores`. Values of ``words`` are not used."""
+        scores = upcast(self.scores(states, source_states))
+        scores = scores.masked_fill(padding.unsqueeze(1), -math.inf).log_softmax(-1)
+        return join_scores(torch.full_like(words, OUTSIDE), scores, source, padding)
+
+
+class GateCopy(CopyScores):
+    """Pointer-generator: p P_vocabulary + (1 - p) α, with p = sigmoid(w · [c_i; h̄_i] + b)."""
+
+    needs_attention = True
+
+    def __init__(self, width: int, source_width: int):
+        super().__init__(width, source_width)
+        self.gate = nn.Linear(source_width + width, 1)
+
+    def forward(
+        self,
+        words: Tensor,
+        states: Tensor,
+        source_states: Tensor,
+        source: Tensor,
+        padding: Tensor,
+        attention: Tensor | None,
+    ) -> Tensor:
+        """Join; for arguments and shapes see :class:`CopyScores`."""
+        assert attention is not None
+        gate = upcast(self.gate(torch.cat([attention @ source_states, states], -1)))
+        weights = upcast(attention)
+        # Weights of a window do not sum to 1, and none may be 0: its logarithm has no gradient.
+        least = torch.finfo(weights.dtype).tiny
+        weights = weights / weights.sum(-1, keepdim=True).clamp(min=least)
+        total = upcast(words).logsumexp(-1, keepdim=True)
+        odds = logsigmoid(-gate) - logsigmoid(gate)
+        return join_scores(words, weights.clamp(min=least).log() + odds + total, source, padding)
+
+
+#: The forms of copying by name.
+COPIES: dict[str, type[CopyScores]] = {
+    "joint": JointCopy,
+    "gate": GateCopy,
+    "pointer": PointerCopy,
+}
