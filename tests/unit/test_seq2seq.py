@@ -10,9 +10,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import build_recurrent, make_batch, random_sentence
 
 register_all()
