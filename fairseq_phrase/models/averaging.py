@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 # Importing these registers the models, whose options are compared.
+import fairseq_phrase.models.labeller
 import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer  # noqa: F401

@@ -35,7 +35,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     if not hasattr(task, "require_parses"):
         raise UserError(
             f"this model needs the source's {' and '.join(needed)}: use --task "
-            "syntax_translation, on data made by fairseq-phrase-preprocess or -attach"
+            "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
         )
     task.require_parses(needed)
 

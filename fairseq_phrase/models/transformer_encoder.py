@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.modules.parse_batch import ParseBatch
 
 
 # fairseq has the translation architecture of this name.
@@ -23,3 +26,7 @@ class TransformerEncoder(SyntaxEncoder):
     def is_plain(cls, cfg: TransformerConfig) -> bool:
         """Tell that fairseq's own layers and ``forward`` run."""
         return True
+
+    def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> None:
+        """Return None: it reads no tree."""
+        return

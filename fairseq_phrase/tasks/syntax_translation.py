@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
+from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
@@ -230,6 +230,7 @@ class SyntaxTranslationTask(RawTextTask):
             UserError: the parses are missing or belong to another text.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
+        self.datasets[split] = self._pairs(self.datasets[split])
         fields = self._fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
         paths = utils.split_paths(self.cfg.data)
@@ -251,6 +252,10 @@ class SyntaxTranslationTask(RawTextTask):
             inputs=frozenset(self._fields),
             sampling=sampling,
         )
+
+    def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
+        """Return the sentence pairs as models of this task get them."""
+        return pairs
 
     def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
         """Make what cuts the words of a directory's training sentences.

@@ -1,0 +1,259 @@
+"""``--arch labeller --encoder NAME``: labels of words or of sentences, with any registered encoder."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.named_encoder import (
+    NamedEncoderModel,
+    build_named_encoder,
+    register_named_model,
+)
+from fairseq_phrase.models.pretrained import load_pretrained
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.pooling import (
+    first_of_words,
+    mean_of_tokens,
+    mean_of_words,
+    with_first_token,
+)
+from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
+
+__all__ = ["POOLINGS", "LabellerModel"]
+
+#: The values of ``--pooling``, by what is labelled. The first is the default.
+POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}
+
+
+@dataclass
+class LabellerOptions:
+    """Options of labelling."""
+
+    pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = field(  # type: ignore[valid-type]
+        default="default",
+        metadata={
+            "help": "state from which a label is predicted. Words: their first subword (first, the "
+            "default) or the mean of their subwords. Sentences: the mean of their tokens (the default), "
+            "a first token of its own as in BERT (cls), a sum weighted by attention (attention), or the "
+            "tree's root (root)"
+        },
+    )
+    head_layers: int = field(
+        default=1,
+        metadata={"help": "linear layers from state to label; 2: with a tanh layer between"},
+    )
+    pretrained: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "start from the encoder of this checkpoint (translation, labelling, pre-training)"
+        },
+    )
+    freeze_encoder: bool = field(
+        default=False,
+        metadata={"help": "train the head alone; the encoder is used without dropout"},
+    )
+
+
+class LabelHead(nn.Sequential):
+    """Dropout and a linear layer, or two with a tanh between them.
+
+    Args:
+        width: of the states.
+        num_labels: size of the label dictionary.
+        layers: 1 or 2.
+        dropout: before each linear layer.
+    """
+
+    def __init__(self, width: int, num_labels: int, layers: int, dropout: float):
+        def linear(size: int) -> list[nn.Module]:
+            made = nn.Linear(width, size)
+            nn.init.xavier_uniform_(made.weight)
+            nn.init.zeros_(made.bias)
+            return [FairseqDropout(dropout, module_name="LabelHead"), made]
+
+        hidden = [*linear(width), nn.Tanh()] if layers == 2 else []
+        super().__init__(*hidden, *linear(num_labels))
+
+
+@register_named_model("labeller", options=LabellerOptions)
+class LabellerModel(NamedEncoderModel):
+    """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
+
+    It returns logits, and stock criteria train it.
+
+    Args:
+        encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
+        head: from states to logits.
+        labelled: ``word`` or ``sentence``.
+        pooling: one of :data:`POOLINGS`.
+        whole_words: whether every token except the last is a word.
+        frozen: whether the encoder is not trained.
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        head: nn.Module,
+        *,
+        width: int,
+        labelled: str,
+        pooling: str,
+        whole_words: bool = False,
+        frozen: bool = False,
+    ):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+        self.labelled, self.pooling = labelled, pooling
+        self.whole_words, self.frozen = whole_words, frozen
+        self.dictionary = encoder.dictionary
+        self.attention = AttentionSum(width) if pooling == "attention" else None
+        if frozen:
+            encoder.requires_grad_(False)
+            encoder.eval()
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> LabellerModel:
+        """Build the model for a task with labels.
+
+        Raises:
+            UserError: the task has no labels, the pooling does not fit them, or the encoder cannot be
+                built (:func:`~fairseq_phrase.models.named_encoder.build_named_encoder`).
+        """
+        cfg = nested_config(cfg)
+        labelled = getattr(task, "labelled", None)
+        if labelled is None:
+            raise UserError("--arch labeller: use --task syntax_labelling")
+        pooling = POOLINGS[labelled][0] if cfg.pooling == "default" else str(cfg.pooling)
+        if pooling not in POOLINGS[labelled]:
+            raise UserError(
+                f"--pooling {pooling}: these data have labels of {labelled}s, for which the poolings are "
+                f"{', '.join(POOLINGS[labelled])}"
+            )
+        if cfg.head_layers not in (1, 2):
+            raise UserError(f"--head-layers {cfg.head_layers}: expected 1 or 2")
+        if pooling == "cls":
+            # The token is one more than the text has.
+            cfg.max_source_positions += 1
+        encoder = build_named_encoder(cfg, task, task.source_dictionary)
+        if labelled == "word" and not task.whole_words:
+            task.require_parses(["words"])
+        width = cfg.encoder.embed_dim
+        head = LabelHead(width, len(task.target_dictionary), cfg.head_layers, cfg.dropout)
+        model = cls(
+            encoder,
+            head,
+            width=width,
+            labelled=labelled,
+            pooling=pooling,
+            whole_words=labelled == "word" and task.whole_words,
+            frozen=cfg.freeze_encoder,
+        )
+        model.pretrained = cfg.pretrained
+        return model
+
+    #: The checkpoint that the encoder starts from.
+    pretrained: str | None = None
+
+    def load_pretrained(self, task: Any) -> None:
+        """Start from the encoder of ``--pretrained``, if one is given.
+
+        Raises:
+            UserError: see :func:`~fairseq_phrase.models.pretrained.load_pretrained`.
+        """
+        if self.pretrained:
+            load_pretrained(self.encoder, Path(self.pretrained), task)
+
+    def train(self, mode: bool = True) -> LabellerModel:
+        """Switch dropout on or off; that of a frozen encoder stays off."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
+
+    def max_positions(self) -> tuple[int, int]:
+        """Return the largest numbers of tokens and of labels."""
+        tokens = self.encoder.max_positions() - (self.pooling == "cls")
+        return tokens, tokens
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor
+    ) -> Tensor:
+        """Predict labels.
+
+        Args:
+            src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
+            src_lengths: source lengths. Shape: ``(batch,)``.
+            **parse: the batch's parse, ``src_words``, ``src_heads``, ….
+
+        Returns:
+            Logits over the label dictionary. Shape: ``(batch, words, labels)`` for words, any values at
+            padding, and ``(batch, 1, labels)`` for sentences.
+
+        Raises:
+            UserError: the encoder has no root, which ``--pooling root`` needs.
+        """
+        words = parse.get("src_words")
+        if self.pooling == "cls":
+            src_tokens, words = with_first_token(src_tokens, words, self.dictionary.bos())
+            parse = parse if words is None else {**parse, "src_words": words}
+            src_lengths = None if src_lengths is None else src_lengths + 1
+        with torch.no_grad() if self.frozen else nullcontext():
+            encoded = self.encoder(src_tokens, src_lengths=src_lengths, **parse)
+        # (nodes, batch, width) -> (batch, nodes, width)
+        states = encoded["encoder_out"][0].transpose(0, 1)
+        if self.labelled == "word":
+            return self.head(self._word_states(states, src_tokens, words))
+        return self.head(self._sentence_state(states, src_tokens, encoded, parse).unsqueeze(1))
+
+    def _word_states(self, states: Tensor, src_tokens: Tensor, words: Tensor | None) -> Tensor:
+        """Shape: ``(batch, words, width)``."""
+        if self.whole_words:
+            # All tokens, without the end of sentence of the longest sentence.
+            return states[:, : src_tokens.size(1) - 1]
+        assert words is not None
+        pool = {"first": first_of_words, "mean": mean_of_words}[self.pooling]
+        return pool(states, words, int(words.max()) + 1)
+
+    def _sentence_state(
+        self, states: Tensor, src_tokens: Tensor, encoded: dict[str, Any], parse: dict[str, Tensor]
+    ) -> Tensor:
+        """Shape: ``(batch, width)``."""
+        if self.pooling == "cls":
+            return states[:, 0]
+        if self.pooling == "root":
+            return states[
+                torch.arange(len(states), device=states.device), self._roots(encoded, parse)
+            ]
+        states = states[:, : src_tokens.size(1)]
+        is_unit = src_tokens.ne(self.dictionary.pad()) & src_tokens.ne(self.dictionary.eos())
+        if self.attention is not None:
+            return self.attention(states, ~is_unit)
+        return mean_of_tokens(states, is_unit)
+
+    def _roots(self, encoded: dict[str, Any], parse: dict[str, Tensor]) -> Tensor:
+        find = getattr(self.encoder, "root_nodes", None)
+        roots = None if find is None else find(encoded, ParseBatch.of_net_input(parse))
+        if roots is None:
+            raise UserError(
+                f"--pooling root: {type(self.encoder).__name__} has no root node, as it reads no tree: "
+                "choose mean, cls or attention, or an encoder of trees"
+            )
+        return roots
+
+    def get_targets(self, sample: dict[str, Any], net_output: Tensor) -> Tensor:
+        """Return the labels, as wide as the logits. Shape: ``(batch, words)`` or ``(batch, 1)``."""
+        target = sample["target"]
+        # Source and labels may be padded to multiples of another number.
+        width = net_output.size(1) - target.size(1)
+        return pad(target, (0, width), value=self.dictionary.pad()) if width else target

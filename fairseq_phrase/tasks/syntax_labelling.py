@@ -1,0 +1,152 @@
+"""Labels of words or of sentences, with the parses of the source: ``--task syntax_labelling``."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq import utils
+from fairseq.data import LanguagePairDataset, StripTokenDataset
+from fairseq.tasks import register_task
+
+from fairseq_phrase.corpus.labelled import warn_of_unknown
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SyntaxLabellingConfig(SyntaxTranslationConfig):
+    """Options of data and parses, as those of translation."""
+
+
+@register_task("syntax_labelling", dataclass=SyntaxLabellingConfig)
+class SyntaxLabellingTask(SyntaxTranslationTask):
+    """The source is text with parses, the target is labels; data of ``--labels``.
+
+    Attributes:
+        labelled: what has a label, ``word`` or ``sentence``.
+        whole_words: whether every token is a word.
+    """
+
+    def __init__(self, cfg: SyntaxLabellingConfig, src_dict: Any, tgt_dict: Any):
+        super().__init__(cfg, src_dict, tgt_dict)
+        manifests = {
+            directory: Manifest.load(directory, cfg.source_lang)
+            for directory in utils.split_paths(cfg.data)
+        }
+        for directory, each in manifests.items():
+            if not each.labelling:
+                raise UserError(
+                    f"{directory} has a translation and no labels: make data for --task syntax_labelling "
+                    "with fairseq-phrase-preprocess --labels word or sentence"
+                )
+        self._manifest, *others = manifests.values()
+        self.labelled = self._manifest.labelling
+        self.whole_words = self._manifest.bpe == "none"
+        for other in others:
+            if (other.labelling, other.bpe) != (self.labelled, self._manifest.bpe):
+                raise UserError(
+                    f"{cfg.data}: one directory has labels of {self.labelled}s and --bpe "
+                    f"{self._manifest.bpe}, another of {other.labelling}s and --bpe {other.bpe}"
+                )
+        if cfg.left_pad_source:
+            raise UserError("--left-pad-source: --task syntax_labelling pads on the right")
+        if cfg.truncate_source and self.labelled == "word":
+            raise UserError("--truncate-source: every word has a label, so no word can be cut off")
+        if cfg.subword_sampling:
+            raise UserError(
+                "--subword-sampling is for translation: labels are not cut into subwords"
+            )
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a model; a new one may start from another encoder (``--pretrained``).
+
+        Raises:
+            UserError: see the base class and :mod:`fairseq_phrase.models.pretrained`.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint and hasattr(model, "load_pretrained"):
+            model.load_pretrained(self)
+        return model
+
+    def check_labels(self, trained: Mapping[str, str]) -> None:
+        """Check that another model was trained with the same numbers of the parses' labels.
+
+        Args:
+            trained: fingerprints by field, as its checkpoint keeps them.
+
+        Raises:
+            UserError: the data number labels differently.
+        """
+        self._labels.check({name: trained[name] for name in self._labels_asked_for & set(trained)})
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """Load a split, and warn if it has labels that training does not have.
+
+        Raises:
+            UserError: see the base class.
+        """
+        super().load_dataset(split, epoch, combine, **kwargs)
+        record = self._manifest.splits.get(f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}")
+        if record is not None and record.unknown_labels:
+            total = record.words if self.labelled == "word" else record.sentences
+            warn_of_unknown(split, record.unknown_labels, total)
+
+    def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
+        """Remove the end of sentence from the labels, and the input of a decoder."""
+        labels = sizes = None
+        if pairs.tgt is not None:
+            labels = StripTokenDataset(pairs.tgt, self.target_dictionary.eos())
+            sizes = pairs.tgt_sizes - 1
+        return LanguagePairDataset(
+            pairs.src,
+            pairs.src_sizes,
+            pairs.src_dict,
+            labels,
+            sizes,
+            pairs.tgt_dict,
+            left_pad_source=False,
+            left_pad_target=False,
+            shuffle=pairs.shuffle,
+            input_feeding=False,
+            pad_to_multiple=pairs.pad_to_multiple,
+        )
+
+    def filter_indices_by_size(
+        self,
+        indices: Any,
+        dataset: Any,
+        max_positions: Any = None,
+        ignore_invalid_inputs: bool = False,
+    ) -> Any:
+        """Leave texts out that are too long for the model, in training; elsewhere they are an error.
+
+        Raises:
+            UserError: a text is too long.
+        """
+        _, long = dataset.filter_indices_by_size(indices, max_positions)
+        if len(long) and not ignore_invalid_inputs:
+            longest = max(long, key=lambda index: dataset.src_sizes[index])
+            cut = "" if self.labelled == "word" else "; --truncate-source cuts texts to what fits"
+            raise UserError(
+                f"{len(long)} texts have more tokens than the model has positions ({max_positions[0]}); "
+                f"the longest, number {longest} (from 0), has {dataset.src_sizes[longest]}: train with a "
+                f"larger --max-source-positions and --max-target-positions{cut}; "
+                "--skip-invalid-size-inputs-valid-test leaves them out"
+            )
+        return super().filter_indices_by_size(
+            indices, dataset, max_positions, ignore_invalid_inputs
+        )
+
+    def build_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to generate text.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("labels are predicted by fairseq-phrase-label, not by fairseq-generate")

@@ -1,0 +1,214 @@
+"""Labelling by fairseq's commands: train, validate, resume, average, hydra, low precision."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from fairseq_cli import train as train_command
+from fairseq_cli import validate as validate_command
+
+from fairseq_phrase.attention.checkpoints import register_all
+from fairseq_phrase.cli.average import main as average
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
+from tests.support.commands import run
+from tests.support.labelled_corpora import make_data, write_corpus
+from tests.support.repository import REPOSITORY
+
+register_all()
+#: Each encoder of this package with its first row: its paper's form.
+FIRST_ROWS = {
+    name: next(iter(method.rows))
+    for name, method in ENCODERS.items()
+    if method.encoder.__module__.startswith("fairseq_phrase.")
+}
+TREES = ["--parser", "conllu", "--constituents", "from-dependencies"]
+USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_labelling"]
+MODEL = [
+    *USER, "--arch", "labeller",
+    "--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32",
+    "--encoder-attention-heads", "2",
+]  # fmt: skip
+TRAINING = [
+    "--optimizer", "adam", "--lr", "0.01", "--seed", "1", "--num-workers", "0", "--max-tokens", "400",
+    "--no-progress-bar", "--log-format", "simple", "--log-interval", "1", "--cpu",
+]  # fmt: skip
+ACCURACY = [
+    "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--report-accuracy",
+    "--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("labelled") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def words(corpus, tmp_path_factory):
+    """Labels of whole words, with gold trees."""
+    return make_data(
+        corpus, tmp_path_factory.mktemp("words") / "data", "word", "--bpe", "none", *TREES
+    )
+
+
+@pytest.fixture(scope="module")
+def sentences(corpus, tmp_path_factory):
+    """Labels of sentences of subwords, with gold trees."""
+    out = tmp_path_factory.mktemp("sentences") / "data"
+    return make_data(corpus, out, "sentence", "--vocab-size", "36", *TREES)
+
+
+def train(command, data, save, updates, *arguments, criterion=("--criterion", "cross_entropy")):
+    return command(
+        train_command, data, *MODEL, *TRAINING, *criterion, "--save-dir", save,
+        "--max-update", updates, *arguments,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", ["words", "sentences"])
+@pytest.mark.parametrize("name", list(FIRST_ROWS))
+def test_every_encoder_is_trained(request, tmp_path, command, name, labels):
+    data = request.getfixturevalue(labels)
+    flags = ENCODERS[name].option_flags(FIRST_ROWS[name])
+    log = train(
+        command, data, tmp_path, 1, "--encoder", name, *flags, "--no-save", "--disable-validation"
+    )
+    assert "num_updates" in log
+    assert re.search(r"loss=[\d.]+|loss [\d.]+", log)
+
+
+@pytest.fixture(scope="module")
+def tagger(words, tmp_path_factory):
+    """A tagger's checkpoints, and what training printed."""
+    save = tmp_path_factory.mktemp("tagger")
+    log = run(
+        "fairseq-train", words, *MODEL, *TRAINING, *ACCURACY, "--save-dir", save,
+        "--max-epoch", "8", "--encoder", "structural_transformer", "--structural-absolute",
+    )  # fmt: skip
+    return save, log
+
+
+def test_a_tagger_learns_its_labels_and_is_validated(words, tagger, command):
+    save, log = tagger
+    assert float(re.findall(r"valid on 'valid' subset.* accuracy ([\d.]+)", log)[-1]) > 95
+    printed = command(
+        validate_command, words, *USER, "--path",
+        save / "checkpoint_best.pt", "--valid-subset", "test", "--max-tokens", "400", "--cpu",
+    )  # fmt: skip
+    assert re.search(r"test.*loss [\d.]+", printed)
+
+
+def test_checkpoints_are_averaged(words, tagger, tmp_path, command):
+    save, _ = tagger
+    average([str(save), "--last", "3", "--out", str(tmp_path / "average.pt")])
+    printed = command(
+        validate_command, words, *USER, "--path", tmp_path / "average.pt",
+        "--valid-subset", "valid", "--max-tokens", "400", "--cpu",
+    )  # fmt: skip
+    assert re.search(r"valid.*loss [\d.]+", printed)
+
+
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does(sentences, tmp_path, command):
+    def go(folder, updates):
+        return train(command, sentences, tmp_path / folder, updates, "--pooling", "attention",
+                     "--encoder", "tree_transformer", "--disable-validation")  # fmt: skip
+
+    go("once", 4)
+    go("twice", 2)
+    assert "Loaded checkpoint" in go("twice", 4)
+    once, twice = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)["model"]
+        for folder in ("once", "twice")
+    )
+    assert not any(name.startswith("decoder") for name in once)
+    for parameter, value in once.items():
+        torch.testing.assert_close(twice[parameter], value, rtol=1e-5, atol=1e-7, msg=parameter)
+
+
+def test_hydra_trains_from_a_file(words, tmp_path):
+    config = yaml.safe_load((REPOSITORY / "configs" / "labelling.yaml").read_text())
+    config["common"]["user_dir"] = str(REPOSITORY / "fairseq_phrase")
+    config["common"]["cpu"] = True
+    config["task"]["data"] = str(words)
+    config["task"]["target_lang"] = "tag"
+    config["model"] |= {
+        "encoder": "relation_transformer", "relation_bias": "both", "encoder_layers": 1,
+        "encoder_embed_dim": 12, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2,
+    }  # fmt: skip
+    config["optimization"]["max_update"] = 1
+    config["checkpoint"]["save_dir"] = str(tmp_path / "out")
+    (tmp_path / "mine.yaml").write_text(f"# @package _group_\n{yaml.safe_dump(config)}")
+    run(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mine",
+        f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
+    assert saved["cfg"]["model"]["encoder"] == "relation_transformer"
+    assert saved["cfg"]["model"]["relation_bias"] == "both"
+
+
+def test_pretrained_encoders_are_loaded_and_frozen(sentences, tmp_path, command):
+    train(command, sentences, tmp_path / "first", 1, "--disable-validation")
+    path = tmp_path / "first" / "checkpoint_last.pt"
+    log = train(command, sentences, tmp_path / "second", 2, "--disable-validation",
+                "--pretrained", path, "--freeze-encoder")  # fmt: skip
+    assert f"--pretrained {path}: loaded" in log
+    first, second = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)["model"]
+        for folder in ("first", "second")
+    )
+    for name in first:
+        assert torch.equal(first[name], second[name]) == name.startswith("encoder."), name
+
+
+# What cannot be used.
+
+
+def test_an_encoder_of_trees_needs_data_with_trees(corpus, tmp_path, command):
+    data = make_data(corpus, tmp_path / "data", "word", "--bpe", "none")
+    with pytest.raises(
+        UserError, match=r"--parser none and has no spans for 'en', which this model"
+    ):
+        train(command, data, tmp_path / "out", 1, "--encoder", "tree_transformer")
+
+
+def test_data_of_a_translation_are_refused(data_directory, tmp_path, command):
+    with pytest.raises(UserError, match="has a translation and no labels: make data"):
+        train(command, data_directory, tmp_path, 1)
+
+
+def test_a_text_longer_than_the_positions_is_named(sentences, tmp_path, command):
+    # Training leaves them out with fairseq's warning.
+    with pytest.raises(
+        UserError, match=r"texts have more tokens than the model has positions \(9\)"
+    ):
+        train(command, sentences, tmp_path, 1, "--max-source-positions", "9")
+
+
+def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
+    changed = shutil.copytree(corpus, tmp_path / "corpus")
+    (changed / "valid.class").write_text("many\n" * 24)
+    data = make_data(changed, tmp_path / "data", "sentence", "--bpe", "none")
+    log = train(command, data, tmp_path / "out", 1, "--no-save", criterion=ACCURACY)
+    assert "24 of the 24 labels of valid are unknown in training" in log
+    assert re.search(r"valid on 'valid' subset.* accuracy 0\b", log)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--left-pad-source"], "pads on the right"),
+        (["--truncate-source"], "every word has a label"),
+        (["--subword-sampling", "0.1"], "labels are not cut into subwords"),
+        (["--head-layers", "3"], "--head-layers 3: expected 1 or 2"),
+        (["--encoder", "gru"], "--encoder gru: expected one of"),
+    ],
+)
+def test_options_without_meaning_are_refused(words, tmp_path, command, option, message):
+    with pytest.raises(UserError, match=message):
+        train(command, words, tmp_path, 1, *option)

@@ -1,0 +1,282 @@
+"""Labels of words and sentences with every registered encoder: ``--arch labeller``."""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+from fairseq_phrase.attention.checkpoints import register_all
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS
+from tests.support.parsed_batches import (
+    SIZES,
+    build_model,
+    label_dictionary,
+    make_batch,
+    make_dictionary,
+    random_sentence,
+)
+
+register_all()
+ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
+every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+both = pytest.mark.parametrize("labelled", ["word", "sentence"])
+LENGTHS = [7, 1, 4, 5]
+
+
+def make_task(labelled, whole_words=False):
+    labels = Dictionary()
+    for number in range(5):
+        labels.add_symbol(f"label{number}")
+    return Namespace(
+        source_dictionary=make_dictionary(),
+        target_dictionary=labels,
+        label_dictionary=label_dictionary,
+        require_parses=lambda fields: None,
+        labelled=labelled,
+        whole_words=whole_words,
+    )
+
+
+def build(labelled, name="transformer", task=None, **options):
+    torch.manual_seed(0)
+    sizes = {f"encoder_{key}": value for key, value in SIZES.items()}
+    cfg = MODEL_DATACLASS_REGISTRY["labeller"](
+        **{"encoder": name, "dropout": 0.0, **sizes, **options}
+    )
+    model = ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task or make_task(labelled))
+    for parameter in model.parameters():
+        # What starts at zero would hide what it multiplies.
+        if not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model.double().eval()
+
+
+def alone(dictionary, index):
+    sentence = random_sentence(dictionary, LENGTHS[index], seed=7 + index)
+    return {key: values.unsqueeze(0) for key, values in sentence.items()}
+
+
+@both
+@every_row
+def test_a_padded_batch_has_the_logits_of_single_sentences(name, row, labelled):
+    model = build(labelled, name, **ENCODERS[name].rows[row])
+    inputs = make_batch(model.dictionary, LENGTHS, extra=2)
+    together = model(**inputs)
+    words = int(inputs["src_words"].max()) + 1
+    assert together.shape == (4, words if labelled == "word" else 1, 9)
+    for index in range(len(LENGTHS)):
+        single = model(**alone(model.dictionary, index))[0]
+        found = together[index, : len(single)]
+        torch.testing.assert_close(found, single, rtol=1e-9, atol=1e-9)
+
+
+@both
+@every_row
+def test_permuting_the_batch_permutes_the_logits(name, row, labelled):
+    model = build(labelled, name, **ENCODERS[name].rows[row])
+    inputs = make_batch(model.dictionary, LENGTHS)
+    order = torch.tensor([2, 0, 3, 1])
+    permuted = model(**{key: value[order] for key, value in inputs.items()})
+    expected = model(**inputs)[order]
+    torch.testing.assert_close(permuted, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@every_row
+def test_half_precision_keeps_to_the_result(name, row, dtype):
+    model = build("sentence", name, **ENCODERS[name].rows[row])
+    inputs = make_batch(model.dictionary, LENGTHS)
+    exact = model(**inputs)
+    half = model.to(dtype)(**inputs)
+    assert half.dtype == dtype
+    assert (half.double() - exact).abs().mean() / exact.abs().mean() < 0.06
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "attention"])
+def test_poolings_of_sentences_ignore_padding(pooling):
+    model = build("sentence", pooling=pooling)
+    inputs = make_batch(model.dictionary, LENGTHS, extra=3)
+    together = model(**inputs)
+    for index in range(len(LENGTHS)):
+        single = model(**alone(model.dictionary, index))
+        torch.testing.assert_close(together[index : index + 1], single, rtol=1e-9, atol=1e-9)
+
+
+def test_the_mean_is_that_of_the_tokens_without_the_end():
+    model = build("sentence", pooling="mean")
+    inputs = make_batch(model.dictionary, [5, 2])
+    states = model.encoder(**inputs)["encoder_out"][0]
+    expected = torch.stack([states[:5, 0].mean(0), states[:2, 1].mean(0)])
+    torch.testing.assert_close(model(**inputs)[:, 0], model.head(expected))
+
+
+@pytest.mark.parametrize("name", ["structural_transformer", "tree_transformer", "tree_lstm"])
+def test_cls_is_a_token_of_no_word_before_the_sentence(name):
+    options = {"structural_absolute": True} if name == "structural_transformer" else {}
+    model = build("sentence", name, pooling="cls", **options)
+    inputs = make_batch(model.dictionary, [5, 2], extra=1)
+    longer = dict(inputs)
+    longer["src_tokens"] = torch.nn.functional.pad(
+        inputs["src_tokens"], (1, 0), value=model.dictionary.bos()
+    )
+    longer["src_words"] = torch.nn.functional.pad(inputs["src_words"], (1, 0), value=-1)
+    first = model.encoder(**longer)["encoder_out"][0][0]
+    torch.testing.assert_close(model(**inputs)[:, 0], model.head(first))
+    # Texts may be as long as without this token.
+    assert model.max_positions() == (1024, 1024)
+    assert model.encoder.max_positions() == 1025
+
+
+@pytest.mark.parametrize("name", ["tree_transformer", "relation_transformer", "han"])
+def test_the_root_is_the_encoders(name):
+    model = build("sentence", name, pooling="root")
+    inputs = make_batch(model.dictionary, [5, 2], extra=1)
+    logits = model(**inputs)
+    assert logits.shape == (2, 1, 9)
+    torch.testing.assert_close(logits[:1], model(**alone_of(inputs, 5)), rtol=1e-9, atol=1e-9)
+
+
+def alone_of(inputs, length):
+    dictionary = make_dictionary()
+    sentence = random_sentence(dictionary, length, seed=7)
+    return {key: values.unsqueeze(0) for key, values in sentence.items()}
+
+
+def test_an_encoder_without_trees_has_no_root():
+    model = build("sentence", pooling="root")
+    with pytest.raises(UserError, match="--pooling root: TransformerEncoder has no root node"):
+        model(**make_batch(model.dictionary, [3]))
+
+
+def test_first_and_mean_are_those_of_a_words_subwords():
+    inputs = make_batch(make_dictionary(), [7, 4])
+    words = inputs["src_words"]
+    for pooling in ("first", "mean"):
+        model = build("word", pooling=pooling)
+        states = model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
+        logits = model(**inputs)
+        for row in range(2):
+            for word in range(int(words[row].max()) + 1):
+                own = states[row][words[row] == word]
+                expected = own[0] if pooling == "first" else own.mean(0)
+                torch.testing.assert_close(logits[row, word], model.head(expected))
+
+
+def test_whole_words_need_no_parse():
+    task = make_task("word", whole_words=True)
+    task.require_parses = None
+    model = build("word", task=task)
+    tokens = make_batch(model.dictionary, [5, 2])["src_tokens"]
+    states = model.encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    torch.testing.assert_close(model(src_tokens=tokens), model.head(states[:, :-1]))
+
+
+def test_targets_are_as_wide_as_the_logits():
+    model = build("word")
+    target = torch.tensor([[5, 6, 7, 1], [5, 1, 1, 1]])
+    narrow = model.get_targets({"target": target}, torch.zeros(2, 3, 9))
+    assert torch.equal(narrow, target[:, :3])
+    wide = model.get_targets({"target": target}, torch.zeros(2, 5, 9))
+    assert torch.equal(wide[:, :4], target)
+    assert (wide[:, 4] == 1).all()
+
+
+def test_the_head_has_one_or_two_layers():
+    inputs = make_batch(make_dictionary(), [4])
+    one, two = (build("sentence", head_layers=layers) for layers in (1, 2))
+    assert sum(p.numel() for p in two.head.parameters()) > sum(
+        p.numel() for p in one.head.parameters()
+    )
+    assert one(**inputs).shape == two(**inputs).shape
+
+
+def test_a_frozen_encoder_gets_no_gradient_and_no_dropout():
+    model = build("sentence", freeze_encoder=True, dropout=0.5).train()
+    inputs = make_batch(model.dictionary, [6, 3])
+    assert not model.encoder.training
+    assert model.head.training
+    model(**inputs).sum().backward()
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+
+
+@pytest.mark.parametrize(
+    ("labelled", "pooling", "others"),
+    [("word", "cls", "first, mean"), ("sentence", "first", "mean, cls, attention, root")],
+)
+def test_a_pooling_for_other_labels_is_refused(labelled, pooling, others):
+    with pytest.raises(UserError, match=f"--pooling {pooling}: .* of {labelled}s, .* are {others}"):
+        build(labelled, pooling=pooling)
+
+
+def test_a_task_without_labels_is_refused():
+    task = make_task(None)
+    with pytest.raises(UserError, match="--arch labeller: use --task syntax_labelling"):
+        build("word", task=task)
+
+
+# --pretrained
+
+
+def saved(path, model, **task):
+    state = {"model": model.state_dict(), "cfg": {"model": {}, "task": task}}
+    torch.save(state, path)
+    return path
+
+
+def test_the_encoder_of_a_translation_is_taken_over(tmp_path, caplog):
+    task = make_task("sentence")
+    task.source_dictionary.save(str(tmp_path / "dict.de.txt"))
+    translation = build_model("structural_transformer", task.source_dictionary)
+    path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
+    model = build("sentence", "structural_transformer", task, pretrained=str(path))
+    before = {name: value.clone() for name, value in model.head.state_dict().items()}
+    with caplog.at_level(logging.INFO):
+        model.load_pretrained(task)
+    for name, value in model.encoder.state_dict().items():
+        assert torch.equal(value, translation.encoder.state_dict()[name]), name
+    assert all(torch.equal(before[name], v) for name, v in model.head.state_dict().items())
+    assert f"--pretrained {path}: loaded" in caplog.text
+    assert "are new" not in caplog.text
+
+
+def test_what_is_not_loaded_is_said(tmp_path, caplog):
+    task = make_task("sentence")
+    translation = build_model("structural_transformer", task.source_dictionary)
+    path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
+    options = {"structural_absolute": True, "pretrained": str(path)}
+    model = build("sentence", "structural_transformer", task, **options)
+    model.load_pretrained(task)
+    assert (
+        "tensors are new, because the checkpoint does not have them: depth_encoding" in caplog.text
+    )
+    assert "dict.de.txt) is not there, so it cannot be compared" in caplog.text
+
+
+def test_other_sizes_and_dictionaries_are_refused(tmp_path):
+    task = make_task("sentence")
+    other = make_dictionary(20)
+    other.save(str(tmp_path / "dict.de.txt"))
+    translation = build_model("structural_transformer", task.source_dictionary)
+    path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
+    model = build("sentence", task=task, pretrained=str(path))
+    with pytest.raises(UserError, match=r"differs from this one from entry 24 on \(24 and 34"):
+        model.load_pretrained(task)
+    (tmp_path / "dict.de.txt").unlink()
+    model = build("sentence", task=task, pretrained=str(path), encoder_ffn_embed_dim=12)
+    with pytest.raises(UserError, match=r"has the shape \(24,\), and here \(12,\)"):
+        model.load_pretrained(task)
+
+
+def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
+    task = make_task("sentence")
+    path = saved(tmp_path / "x.pt", torch.nn.Linear(2, 2), data=str(tmp_path), source_lang="de")
+    model = build("sentence", task=task, pretrained=str(path))
+    with pytest.raises(UserError, match=r"x.pt has no parameter of this encoder"):
+        model.load_pretrained(task)
