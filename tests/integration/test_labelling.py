@@ -11,10 +11,10 @@ import yaml
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.cli.average import main as average
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY

@@ -10,9 +10,9 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.attention.checkpoints import register_all
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import (
     SIZES,
     build_model,
