@@ -47,6 +47,6 @@ if [ -z "$DATA_ONLY" ] && [[ ,$ROWS, == *,phrase_k2,* ]]; then
     echo
     echo "attention of the first test sentence:"
     run fairseq-phrase-plot attention "$OUT/data-bin" --path "$OUT/rows/phrase_k2/seed${SEEDS%%,*}/average.pt" \
-        --index 0 --out "$OUT/attention.png"
+        --line 1 --out "$OUT/attention.png"
 fi
 exit "$STATUS"

@@ -44,7 +44,7 @@ def raw_sentence(task: Any, line: str) -> SourceSentence:
         UserError: the task or the data's parser cannot parse raw text.
     """
     if not hasattr(task, "encode_lines"):
-        raise UserError("this model's task does not parse raw text: name a sentence by its --index")
+        raise UserError("this model's task does not parse raw text: name a sentence by its --line")
     return SourceSentence.of_raw(task.encode_lines([line])[0], task)
 
 
@@ -64,7 +64,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
         task.require_parses(["words"])  # for the labels of nodes; the model may not need them
     dataset = _loaded(task, subset)
     if not 0 <= index < len(dataset):
-        raise UserError(f"{subset} has sentences 0 to {len(dataset) - 1}, not {index}")
+        raise UserError(f"{subset} has lines 1 to {len(dataset)}, not {index + 1}")
     return SourceSentence.of_batch(dataset.collater([dataset[index]])["net_input"], task)
 
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
 from fairseq_phrase.corpus.segmented_text import CutLine
 from fairseq_phrase.corpus.segmenters import (
-    WHOLE_WORDS,
     EveryWord,
     Segmenter,
     WholeWords,

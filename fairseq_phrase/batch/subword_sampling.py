@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_phrase.corpus.segmenters import WHOLE_WORDS, load_segmenter
+from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.labels import as_entry

@@ -18,7 +18,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_phrase.batch.raw_lines import SourceEncoder, segmenter_of
 from fairseq_phrase.batch.raw_tokens import CutText, line_of
-from fairseq_phrase.corpus.segmenters import WHOLE_WORDS
+from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
 

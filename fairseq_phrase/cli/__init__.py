@@ -9,7 +9,9 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import fairseq_phrase
 from fairseq_phrase.errors import UserError
 
 
@@ -20,6 +22,22 @@ class HelpFormatter(argparse.HelpFormatter):
         text = action.help or ""
         without = not action.option_strings or action.default in (None, False, argparse.SUPPRESS)
         return text if without or "default" in text else f"{text} (default: %(default)s)"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command's arguments: defaults are in the help, and ``--version`` works."""
+
+    def __init__(self, **options: Any):
+        super().__init__(formatter_class=HelpFormatter, **options)
+        version = f"fairseq-phrase {fairseq_phrase.__version__}"
+        self.add_argument(
+            "--version", action="version", version=version, help="print the version and exit"
+        )
+
+
+def add_hidden(group: Any, *names: str, **options: Any) -> None:
+    """Add an option's earlier name, which the help does not show."""
+    group.add_argument(*names, help=argparse.SUPPRESS, **options)
 
 
 def run(

@@ -6,28 +6,31 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import positive
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-analyze",
         description="Analyze a model over a whole data set.",
     )
     commands = parser.add_subparsers(dest="table", required=True)
     attention = commands.add_parser(
         "attention",
-        formatter_class=HelpFormatter,
         help="the tree Transformer's attention on constituents, against their share of the nodes",
         description="Measure the share of attention that constituents get, in each layer's cross- and "
         "self-attention, against their share of the nodes that may be attended to.",
     )
-    attention.add_argument("data", type=Path, help="data directory")
-    attention.add_argument("--path", type=Path, required=True, help="checkpoint")
-    attention.add_argument("--subset", default="test", help="the test set's name in fairseq")
+    attention.add_argument("data", type=Path, metavar="DATA", help="data directory")
     attention.add_argument(
-        "--max-tokens", type=int, default=4000, help="tokens in a batch, at most"
+        "--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint"
+    )
+    attention.add_argument(
+        "--subset", default="test", metavar="SUBSET", help="the test set's name in fairseq"
+    )
+    attention.add_argument(
+        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
     )
     attention.add_argument("--out", type=Path, help="also write the table here")
     return parser

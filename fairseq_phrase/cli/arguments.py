@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli.numbers import positive
-from fairseq_phrase.corpus.engines import ENGINES, EngineOptions
+from fairseq_phrase.choices import CONSTITUENTS, ENGINES
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.pipeline import CONSTITUENTS
+
+if TYPE_CHECKING:
+    from fairseq_phrase.corpus.engines import EngineOptions
 
 #: The message of a command that parses after Ctrl-C.
 KEPT = "what is parsed so far is kept, and the next run goes on from there"
+
+
+def positive(text: str) -> int:
+    """Read a number of 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
+    return number
 
 
 def add_parser(group: Any) -> None:
@@ -51,6 +61,8 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     Raises:
         UserError: the options contradict one another.
     """
+    from fairseq_phrase.corpus.engines import EngineOptions
+
     options = EngineOptions(args.pop("engine"), args.pop("workers"), args.pop("ray_address"))
     if options.ray_address is not None and options.name != "ray":
         raise UserError("--ray-address goes with --engine ray")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.choices import ON_ERROR, SUBWORD_MODELS
+from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import (
     KEPT,
     add_engine,
@@ -17,10 +18,7 @@ from fairseq_phrase.cli.arguments import (
     engine_of,
     model_of,
 )
-from fairseq_phrase.corpus.parsing import ON_ERROR
-from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 if TYPE_CHECKING:
     from fairseq_phrase.corpus.options import SplitCounts
@@ -30,11 +28,10 @@ _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fairseq-phrase-attach",
         description="Add parses to a data directory that fairseq-preprocess made. The input is the "
         "subword text that was binarized. Existing files are not changed.",
-        formatter_class=HelpFormatter,
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     text = parser.add_argument_group("text")
@@ -53,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
-        "--bpe", choices=list(SEGMENTERS), required=True,
+        "--bpe", choices=SUBWORD_MODELS, required=True,
         help="what cut the text into subwords: subword-nmt or fastBPE (words at white space, @@ between "
         "their subwords); or SentencePiece (whole lines with ▁ for spaces)",
     )  # fmt: skip
@@ -89,6 +86,7 @@ def _body(argv: Sequence[str] | None) -> None:
     # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.corpus.attach import attach
     from fairseq_phrase.corpus.options import Options, splits_of
+    from fairseq_phrase.parsers.pipeline import ParsingOptions
 
     parser, constituents = args.pop("parser"), args.pop("constituents")
     tokenized = args["bpe"] == "subword_nmt"

@@ -9,12 +9,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, run
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-average",
         description="Average the parameters of checkpoints.",
     )

@@ -6,12 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, run
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-export",
         description="Write one folder with what translation needs: weights as safetensors, "
         "dictionaries, the subword model, the parser's name and the configuration. No file in it can "

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
-from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.cli.numbers import positive
+from fairseq_phrase.cli import CommandParser, add_hidden, run
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from fairseq_phrase.store.manifest import Manifest
 
 
 def _natural(text: str) -> int:
@@ -25,20 +26,20 @@ def _natural(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
         "are those of the binarized text, from 1.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
-    parser.add_argument("data", type=Path, help="data directory")
+    parser.add_argument("data", type=Path, metavar="DATA", help="data directory")
     parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
     parser.add_argument(
-        "--split", action="append", metavar="SPLIT", dest="splits",
+        "--subset", action="append", metavar="SUBSET", dest="splits",
         help="a split, as train or train.de-en; may be repeated (default: all)",
     )  # fmt: skip
+    add_hidden(parser, "--split", action="append", dest="splits")
     parser.add_argument(
         "--check", action="store_true",
         help="verify every record against its text, and all files against their fingerprints; stop "
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     drawn.add_argument(
         "--line", type=positive, action="append", metavar="K", dest="lines",
-        help="draw this line of --split (default: of the first split), without statistics; may be "
+        help="draw this line of --subset (default: of the first split), without statistics; may be "
         "repeated",
     )  # fmt: skip
     drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences")
@@ -101,6 +102,8 @@ def _body(argv: Sequence[str] | None) -> None:
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:
     """Load the manifest of one language, or of all that are parsed."""
+    from fairseq_phrase.store.manifest import Manifest
+
     if language is not None:
         return [Manifest.load(directory, language)]
     if not directory.is_dir():
@@ -115,6 +118,8 @@ def _manifests(directory: Path, language: str | None) -> list[Manifest]:
 
 
 def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> list[str]:
+    from fairseq_phrase.store.manifest import Manifest
+
     if not wanted:
         return list(manifest.splits)
     chosen = []
@@ -130,6 +135,8 @@ def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> li
 
 
 def _progress(what: str, manifest: Manifest, splits: list[str]) -> tqdm:
+    from tqdm import tqdm
+
     total = sum(manifest.splits[split].sentences for split in splits)
     title = f"{what} {manifest.language}"
     return tqdm(desc=title, total=total, unit="sentence", unit_scale=True, leave=False)
@@ -158,6 +165,7 @@ def _overview(
 ) -> str:
     from fairseq_phrase.inspection.corpus_statistics import split_statistics
     from fairseq_phrase.inspection.summary import manifest_text, statistics_text
+    from fairseq_phrase.store.reader import ParseStore
 
     for split in splits:
         ParseStore(directory, split, manifest.language, set())  # compares the fingerprints

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, add_hidden, run
+from fairseq_phrase.cli.arguments import positive
 
 
 def _choice(text: str) -> Any:
@@ -20,15 +21,13 @@ def _choice(text: str) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-plot",
         description="Draw pictures of a model's attention.",
     )
     commands = parser.add_subparsers(dest="picture", required=True)
     attention = commands.add_parser(
         "attention",
-        formatter_class=HelpFormatter,
         help="an encoder's attention matrices for a sentence",
         description="Draw a sentence's attention in the encoder, with words as labels: over all nodes "
         "and within phrases for a PhraseTransformer, beside the relative positions for a "
@@ -40,7 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     tree = commands.add_parser(
         "tree",
-        formatter_class=HelpFormatter,
         help="a sentence's tree with the attention that the tree Transformer gives each node",
         description="Draw a sentence's constituents with the attention on each, from all words of the "
         "model's translation or from one word.",
@@ -62,17 +60,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_sentence(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="data directory")
-    parser.add_argument("--path", type=Path, required=True, help="checkpoint")
+    parser.add_argument("data", type=Path, metavar="DATA", help="data directory")
+    parser.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint")
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
-    sentence.add_argument("--index", type=int, help="a sentence of --subset, from 0")
-    parser.add_argument("--subset", default="test", help="the split of --index: test, valid, …")
+    sentence.add_argument("--line", type=positive, metavar="K", help="a line of --subset, from 1")
+    add_hidden(sentence, "--index", type=int)  # from 0
+    parser.add_argument(
+        "--subset", default="test", metavar="SUBSET", help="the split of --line: test, valid, …"
+    )
     parser.add_argument(
         "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
     )
     parser.add_argument(
         "--source-parser",
+        metavar="PARSER",
         help="parse --sentence with this parser instead of the one that made the data",
     )
 
@@ -86,7 +88,8 @@ def _body(argv: Sequence[str] | None) -> None:
     if args.sentence is not None:
         sentence = raw_sentence(task, args.sentence)
     else:
-        sentence = dataset_sentence(task, args.subset, args.index)
+        index = args.index if args.line is None else args.line - 1
+        sentence = dataset_sentence(task, args.subset, index)
     if args.picture == "attention":
         from fairseq_phrase.attention.encoder_maps import attention_picture
         from fairseq_phrase.attention.heat_maps import plot_attention

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.choices import LABELLED, ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
+from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import (
     KEPT,
     add_engine,
@@ -16,25 +17,20 @@ from fairseq_phrase.cli.arguments import (
     add_parser,
     engine_of,
     model_of,
+    positive,
 )
-from fairseq_phrase.cli.numbers import positive
-from fairseq_phrase.corpus.parsing import ON_ERROR
-from fairseq_phrase.corpus.segmenters import SEGMENTERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import load_parser
-from fairseq_phrase.parsers.pipeline import ParsingOptions
-from fairseq_phrase.store.manifest import LABELLED
 
 if TYPE_CHECKING:
     from fairseq_phrase.corpus.options import Options, SplitCounts
+    from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fairseq-phrase-preprocess",
         description="Make a data directory for fairseq-train from raw parallel text, with parses of the "
         "source side, or from text of one language.",
-        formatter_class=HelpFormatter,
     )
     text = parser.add_argument_group("text")
     text.add_argument(
@@ -95,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe",
-        choices=[*SEGMENTERS, WHOLE_WORDS],
+        choices=[*SUBWORD_MODELS, WHOLE_WORDS],
         default="sentencepiece",
         help="the kind of subword model; none: words stay whole",
     )
@@ -212,6 +208,9 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
     Raises:
         UserError: an option has no effect, or a side has no parser for its language.
     """
+    from fairseq_phrase.parsers import load_parser
+    from fairseq_phrase.parsers.pipeline import ParsingOptions
+
     sides, constituents = args.pop("parse"), args.pop("constituents")
     parsers = {"source": args.pop("parser"), "target": args.pop("target_parser")}
     tokenized = {side: args.pop(f"{side}_tokenized") for side in ("source", "target")}

@@ -6,12 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, run
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-score",
         description="Score translations by sacrebleu, detokenized against raw references: "
         "fairseq-phrase-report's table without files, tests and pictures. A run is a folder with "
@@ -28,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         "--reference test1=FILE, by fairseq's names of them",
     )  # fmt: skip
     parser.add_argument(
-        "--subset", default="test",
+        "--subset", default="test", metavar="SUBSET",
         help="the test set's name in fairseq, if --reference does not have it",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, help="also write the table here")

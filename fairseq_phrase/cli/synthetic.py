@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.synthetic.corpus import LANGUAGES, MAX_WORDS
-from fairseq_phrase.synthetic.writer import write_corpus
+from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES
+from fairseq_phrase.cli import CommandParser, run
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="fairseq-phrase-synthetic",
         description="Write a German-English corpus made by a small grammar, with gold dependency "
         "(CoNLL-U) and constituency (bracketed) trees of both sides.",
-        formatter_class=HelpFormatter,
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
@@ -25,7 +23,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
     for side, language in (("source", "de"), ("target", "en")):
         parser.add_argument(
-            f"--{side}-lang", choices=list(LANGUAGES), default=language, help=f"the {side} language"
+            f"-{side[0]}",
+            f"--{side}-lang",
+            choices=SYNTHETIC_LANGUAGES,
+            default=language,
+            metavar="LANG",
+            help=f"the {side} language, de or en",
         )
     parser.add_argument(
         "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
@@ -50,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
+    from fairseq_phrase.synthetic.writer import write_corpus
+
     # The held-out splits come first, so that they do not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
     write_corpus(

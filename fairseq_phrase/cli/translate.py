@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.cli.numbers import positive
+from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(CommandParser):
     """Accepts files after options: ``DATA --path CHECKPOINT FILE``."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -23,7 +23,6 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        formatter_class=HelpFormatter,
         prog="fairseq-phrase-translate",
         usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
         "       %(prog)s BUNDLE [FILE ...] [options]",

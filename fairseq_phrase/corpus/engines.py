@@ -22,7 +22,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
-ENGINES = ("processes", "ray")
 _JOBS_PER_WORKER = 2  # running or queued
 _DEATHS = 2  # workers that may die over one job
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
@@ -64,7 +63,7 @@ class EngineOptions:
     """Which engine to use.
 
     Attributes:
-        name: one of :data:`ENGINES`.
+        name: one of :data:`fairseq_phrase.choices.ENGINES`.
         workers: number of processes or actors; one process is this one.
         ray_address: the cluster's address; None starts Ray on this machine.
     """

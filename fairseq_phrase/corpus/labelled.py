@@ -31,7 +31,7 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
     Args:
         text: the text; words are separated by white space.
         labels: the labels.
-        per: one of :data:`fairseq_phrase.store.manifest.LABELLED`.
+        per: one of :data:`fairseq_phrase.choices.LABELLED`.
 
     Raises:
         UserError: a line has no words, has more or fewer labels than needed, or has a label that fairseq

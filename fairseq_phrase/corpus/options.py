@@ -25,13 +25,13 @@ class Options:
         parsing: how to parse, by language; other languages are not parsed.
         is_cut: whether the text is cut into subwords already, and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
-        labels: what the target side labels, one of :data:`fairseq_phrase.store.manifest.LABELLED`; None
+        labels: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; None
             for a translation.
         bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`, or ``none``:
             words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
-        on_error: one of :data:`fairseq_phrase.corpus.parsing.ON_ERROR`.
+        on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
         min_count: words or subwords that occur less often in training are ``<unk>``.
         vocab_size: number of pieces to train; None for the default number, or the largest number that
             the text allows.

@@ -28,8 +28,6 @@ from fairseq_phrase.text import find_text
 SHARD_LINES = 1000
 #: A worker takes seconds to load its parser, so few lines are not worth another.
 LINES_PER_WORKER = 2000
-#: What to do with a line that has no parse, ``--on-error``.
-ON_ERROR = ("stop", "skip", "flat")
 Item = TypeVar("Item")
 
 
@@ -71,8 +69,8 @@ def parse_corpus(
         pipeline: the parser, or the reader of the files beside the text.
         folder: the shards go into a folder in it.
         engine: the engine.
-        on_error: one of :data:`ON_ERROR`; ``stop`` ends at the first shard in which a line has no
-            parse.
+        on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
+            which a line has no parse.
 
     Returns:
         Each line's parse, in order.

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
@@ -14,7 +15,6 @@ from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, require_parses
 from fairseq_phrase.corpus.segmenters import (
     MODEL_NAMES,
-    WHOLE_WORDS,
     EveryWord,
     Segmenter,
     WholeWords,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import sentencepiece
 
+from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
@@ -151,8 +152,6 @@ def _unmistakable(pieces: list[str]) -> list[str]:
     return cut
 
 
-#: ``--bpe none``: words stay whole.
-WHOLE_WORDS = "none"
 #: What cuts words into subwords, by ``--bpe``.
 SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,

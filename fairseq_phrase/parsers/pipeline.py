@@ -16,8 +16,6 @@ from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
-#: The sources of constituents, for ``--constituents``.
-CONSTITUENTS = ("parser", "from-dependencies", "none")
 Parse = ParsedSentence | Unparsed
 
 
@@ -27,8 +25,8 @@ class ParsingOptions:
 
     Attributes:
         parser: as ``--parser`` names it.
-        constituents: one of :data:`CONSTITUENTS`: those of the parser, if it makes any; made from its
-            dependency trees; or none.
+        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`: those of the parser, if it makes
+            any; made from its dependency trees; or none.
         tokenized: whether the text is already cut into words at white space, with or without Moses'
             escapes. These words are kept; the parser gets them unescaped.
     """
@@ -70,7 +68,7 @@ class ParsingPipeline:
 
     @property
     def constituents(self) -> str:
-        """The source of the constituents, one of :data:`CONSTITUENTS`."""
+        """The source of the constituents, one of :data:`fairseq_phrase.choices.CONSTITUENTS`."""
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:

@@ -23,8 +23,6 @@ from fairseq_phrase.store.remedy import PREPROCESS, rerun
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
-#: What has a label, ``--labels``.
-LABELLED = ("word", "sentence")
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
 
@@ -96,7 +94,8 @@ class Manifest:
         labels: fingerprints of the label dictionaries, by field
             (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty if an earlier version wrote
             the manifest.
-        labelling: what the target side labels, one of :data:`LABELLED`; empty for a translation.
+        labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
+            a translation.
         splits: the splits, by names such as ``train.de-en``.
         made_by: the command that made the parses.
         format: the version of this format.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fairseq_phrase.choices import MAX_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic import english, german
 from fairseq_phrase.synthetic.ambiguity import other_readings
@@ -14,7 +15,6 @@ from fairseq_phrase.synthetic.meaning import Utterance
 from fairseq_phrase.synthetic.tree import Sentence, read_off
 
 LANGUAGES = {"de": german.sentence, "en": english.sentence}
-MAX_WORDS = 30
 # The grammar is called exhausted when so many draws in a row, among those short enough, repeat a
 # text, or when so many are too long.
 MAX_REPEATS = 200

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_phrase.choices import MAX_WORDS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.synthetic.corpus import MAX_WORDS, distinct_groups, take
+from fairseq_phrase.synthetic.corpus import distinct_groups, take
 from fairseq_phrase.synthetic.tree import Sentence
 
 

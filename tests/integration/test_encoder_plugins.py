@@ -64,7 +64,7 @@ def test_the_example_trains_generates_and_is_plotted(data_directory, tmp_path, w
     assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
     picture = tmp_path / "attention.png"
     run(
-        "fairseq-phrase-plot", "attention", data_directory, "--path", checkpoint, "--index", "0",
+        "fairseq-phrase-plot", "attention", data_directory, "--path", checkpoint, "--line", "1",
         "--out", picture, **with_plugin,
     )  # fmt: skip
     assert picture.read_bytes().startswith(b"\x89PNG")

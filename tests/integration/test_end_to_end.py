@@ -247,7 +247,7 @@ def test_the_plot_command_draws_a_test_sentence(trained, data_directory, tmp_pat
     picture = tmp_path / "attention.png"
     run(
         "fairseq-phrase-plot", "attention", data_directory, "--path",
-        trained[0] / "checkpoint_last.pt", "--index", "3", "--layer", "1", "--head", "2", "--out",
+        trained[0] / "checkpoint_last.pt", "--line", "4", "--layer", "1", "--head", "2", "--out",
         picture,
     )  # fmt: skip
     assert picture.read_bytes().startswith(b"\x89PNG")

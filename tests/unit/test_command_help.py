@@ -8,12 +8,13 @@ import pkgutil
 
 import pytest
 
-from fairseq_phrase import cli
+import fairseq_phrase
+from fairseq_phrase import choices, cli
+from fairseq_phrase.corpus.segmenters import SEGMENTERS
+from fairseq_phrase.synthetic.corpus import LANGUAGES
 
 COMMANDS = [
-    module.name
-    for module in pkgutil.iter_modules(cli.__path__)
-    if module.name not in ("arguments", "numbers")
+    module.name for module in pkgutil.iter_modules(cli.__path__) if module.name != "arguments"
 ]
 
 
@@ -39,3 +40,39 @@ def test_every_option_is_explained_and_its_default_shown(command):
                 assert "default" in parser._get_formatter()._get_help_string(action)
         assert "default: None" not in shown
         assert "default: False" not in shown
+
+
+def test_the_same_thing_has_the_same_name_in_every_command():
+    """Options of one name take the same kind of value, and names of the same thing are not mixed."""
+    metavars: dict[str, set] = {}
+    for command in COMMANDS:
+        for parser in parsers_of(command):
+            for action in parser._actions:
+                if action.help != argparse.SUPPRESS:
+                    for name in action.option_strings:
+                        metavars.setdefault(name, set()).add(action.metavar)
+    # --out writes a file or a folder. --test is a size of the corpus, or a test of significance.
+    assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
+    for other in ("--split", "--index", "--checkpoint", "--output", "--model", "--data"):
+        assert other not in metavars, other
+
+
+def test_earlier_names_of_options_are_understood():
+    arguments = importlib.import_module("fairseq_phrase.cli.inspect_data")._parser()
+    assert arguments.parse_args(["data", "--split", "valid"]).splits == ["valid"]
+    arguments = importlib.import_module("fairseq_phrase.cli.plot")._parser()
+    assert arguments.parse_args(["tree", "data", "--path", "a.pt", "--index", "0"]).index == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_prints_its_version(command, capsys):
+    for parser in parsers_of(command):
+        with pytest.raises(SystemExit) as ended:
+            parser.parse_args(["--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
+
+
+def test_choices_are_what_the_package_has():
+    assert set(choices.SUBWORD_MODELS) == set(SEGMENTERS)
+    assert set(choices.SYNTHETIC_LANGUAGES) == set(LANGUAGES)

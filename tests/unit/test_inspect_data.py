@@ -93,11 +93,11 @@ def headings(out):
 def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
     drawn = []
     for seed in (1, 1, 2):
-        inspect(data_directory, "--sentences", 5, "--seed", seed, "--split", "test")
+        inspect(data_directory, "--sentences", 5, "--seed", seed, "--subset", "test")
         drawn.append(headings(capsys.readouterr().out))
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(set(places)) == 5 for places in drawn)
-    inspect(data_directory, "--sentences", 500, "--split", "valid", "--split", "test.de-en")
+    inspect(data_directory, "--sentences", 500, "--subset", "valid", "--subset", "test.de-en")
     expected = [
         f"{name}.de-en.de, line {line}" for name in ("valid", "test") for line in range(1, 101)
     ]
@@ -183,7 +183,7 @@ def test_every_byte_of_every_file_is_looked_at(directory, capsys):
     ("arguments", "expected"),
     [
         (["--lang", "fr"], r"syntax\.fr\.json is missing"),
-        (["--split", "trian"], r"has no split trian, only valid\.de-en"),
+        (["--subset", "trian"], r"has no split trian, only valid\.de-en"),
         (["--line", "101"], "has lines 1 to 100, not 101"),
         (["--line", "1", "--out", "trees.png"], r"must be \.svg or \.html"),
         (["--check", "--line", "1"], "--check draws nothing"),

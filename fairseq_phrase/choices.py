@@ -1,0 +1,20 @@
+"""What options accept, without the libraries that implement it: ``--help`` does not wait for them."""
+
+from __future__ import annotations
+
+#: Where parsing runs, ``--engine``.
+ENGINES = ("processes", "ray")
+#: The source of constituents, ``--constituents``.
+CONSTITUENTS = ("parser", "from-dependencies", "none")
+#: What happens to a line without a parse, ``--on-error``.
+ON_ERROR = ("stop", "skip", "flat")
+#: What cuts words into subwords, ``--bpe``.
+SUBWORD_MODELS = ("sentencepiece", "subword_nmt")
+#: ``--bpe``, if words are not cut.
+WHOLE_WORDS = "none"
+#: What the labels of a data directory belong to, ``--labels``.
+LABELLED = ("word", "sentence")
+#: The languages of the synthetic corpus.
+SYNTHETIC_LANGUAGES = ("de", "en")
+#: The longest sentence of the synthetic corpus, in words.
+MAX_WORDS = 30
