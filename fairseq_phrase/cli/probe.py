@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli import CommandParser, add_hidden, run
 from fairseq_phrase.cli.arguments import add_parser, positive
 from fairseq_phrase.errors import UserError
 
@@ -22,8 +22,7 @@ def _layer(text: str) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-probe",
         description="Probe encoders: average a layer's states over the tokens of a sentence, and train "
         "a classifier of this vector for each task (Conneau et al. 2018). Print the accuracies. With "
@@ -65,7 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-tokens", type=positive, default=8000, metavar="N", help="tokens in a batch, at most"
     )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument(
+        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
+    )
+    add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
         help="also write probing.md, probing.json, and probing.png if there are several layers; with "
@@ -177,7 +179,7 @@ def _probe(args: argparse.Namespace) -> None:
         layers=args.layer,
         options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),
         max_tokens=args.max_tokens,
-        device="cuda" if torch.cuda.is_available() and not args.cpu else "cpu",
+        device=args.device or ("cuda" if torch.cuda.is_available() else "cpu"),
         workers=args.workers,
     )
     table = results.table()

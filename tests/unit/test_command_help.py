@@ -53,7 +53,7 @@ def test_the_same_thing_has_the_same_name_in_every_command():
                         metavars.setdefault(name, set()).add(action.metavar)
     # --out writes a file or a folder. --test is a size of the corpus, or a test of significance.
     assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
-    for other in ("--split", "--index", "--checkpoint", "--output", "--model", "--data"):
+    for other in ("--split", "--index", "--checkpoint", "--output", "--model", "--cpu"):
         assert other not in metavars, other
 
 
