@@ -120,6 +120,13 @@ def test_later_roots_begin_sentences():
     assert found.tolist() == [[0, 0, 0, 1, 1, 1, -1]]
 
 
+def test_a_token_before_the_words_is_in_the_first_sentence():
+    words = torch.tensor([[-1, 0, 1, 2, -1]])
+    heads, relations = torch.tensor([[0, 0, 0]]), torch.tensor([[ROOT, OTHER, ROOT]])
+    found = by_dependencies(words, heads, relations, torch.zeros(1, 5, dtype=torch.bool))
+    assert found.tolist() == [[0, 0, 0, 1, 1]]
+
+
 def test_a_dependent_of_the_root_begins_no_sentence():
     heads, relations = torch.tensor([[0, 0, 3, 0]]), torch.tensor([[ROOT, OTHER, OTHER, OTHER]])
     assert by_dependencies(WORDS, heads, relations, PADDING).tolist() == [[0] * 6 + [-1]]

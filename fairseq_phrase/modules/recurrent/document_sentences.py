@@ -29,8 +29,8 @@ def by_dependencies(
         padding_mask: True at padding. Shape: (batch, tokens), bool
 
     Returns:
-        The sentence of each token in its line, from 0; a token of no word (the end of sentence) belongs
-        to the last sentence; -1 at padding.
+        The sentence of each token in its line, from 0; a token of no word belongs to the sentence of the
+        word before it (the end of sentence to the last one); -1 at padding.
         Shape: (batch, tokens), int64
     """
     check_tensor("words", words, torch.int64, *padding_mask.shape)
@@ -66,12 +66,14 @@ def by_constituents(words: Tensor, spans: Tensor, root: int, padding_mask: Tenso
 
 
 def _of_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
-    """Give tokens the sentences of their words."""
+    """Give tokens the sentences of their words; one of no word has that of the word before it, or 0."""
     of_token = words.cpu().numpy()
     found = np.full(of_token.shape, 0)
     for row, (own, of_word) in enumerate(zip(of_token, numbers, strict=True)):
         if len(of_word):
-            found[row] = np.where(own >= 0, of_word[own.clip(0)], of_word[-1])
+            found[row] = np.where(own >= 0, of_word[own.clip(0)], 0)
+    # Sentences are in order, so the largest number so far is that of the last word so far.
+    found = np.maximum.accumulate(found, 1)
     return torch.from_numpy(found).to(words.device).masked_fill(padding_mask, -1)
 
 
