@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.biased_attention import masked_keys
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
     ParentScaledAttention,

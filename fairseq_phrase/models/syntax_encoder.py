@@ -22,6 +22,7 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.modules.masks import padding_of
 from fairseq_phrase.modules.parse_batch import ParseBatch
 
 __all__ = ["SourceStructure", "SyntaxEncoder", "SyntaxEncoderLayer", "TokenAttention", "wrap_layer"]
@@ -271,7 +272,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
     def padding(self, src_tokens: Tensor) -> Tensor:
         """Return True at padding. Shape: ``(batch, tokens)``."""
-        return src_tokens.eq(self.padding_idx)
+        return padding_of(src_tokens, self.padding_idx)
 
     def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
         """Return True at padding, or None without padding, because attention is then faster."""

@@ -9,10 +9,28 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["additive"]
+__all__ = ["additive", "masked_keys", "padding_of"]
 
-# Holds a mask's forms only as long as the mask itself.
+# Holds what is made of a tensor only as long as the tensor itself.
 _made = WeakTensorKeyDictionary()
+
+
+def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
+    """Tell which tokens are padding; computed once for a batch's tensor.
+
+    Args:
+        tokens: Shape: (batch, tokens)
+        padding_index: the token index of padding.
+
+    Returns:
+        True at padding. Shape: (batch, tokens)
+    """
+    # The version counts changes in place. Tensors of inference mode have none.
+    version = 0 if tokens.is_inference() else tokens._version
+    made = _made.setdefault(tokens, {})
+    if (padding_index, version) not in made:
+        made[padding_index, version] = tokens.eq(padding_index)
+    return made[padding_index, version]
 
 
 @overload
@@ -42,3 +60,14 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if dtype not in made:
         made[dtype] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
     return made[dtype]
+
+
+def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
+    """Return the keys that get no weight; None if every key gets some.
+
+    A sentence that is all padding attends to itself, so that no NaN reaches the gradients.
+
+    Args:
+        padding_mask: True at padding; None without padding. Shape: (batch, tokens)
+    """
+    return None if padding_mask is None else padding_mask & ~padding_mask.all(1, keepdim=True)

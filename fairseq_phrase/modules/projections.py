@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-__all__ = ["initialize_projections", "project", "project_heads"]
+__all__ = ["initialize_projections", "project", "project_heads", "split_heads"]
 
 
 def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor]:
@@ -26,9 +26,16 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
         Each projection's output, views of one tensor.
         Shape of each: (..., output width)
     """
+    return _joined_product(states, projections).split(
+        [projection.out_features for projection in projections], -1
+    )
+
+
+def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
+    """Compute the outputs of :func:`project` beside one another. Shape: (..., sum of widths)."""
     if any(projection._forward_pre_hooks for projection in projections):
         # Quantization noise is a hook on each projection, so each must be called.
-        return [projection(states) for projection in projections]
+        return torch.cat([projection(states) for projection in projections], -1)
     # Concatenate whole projections: their gradients are then contiguous and need no copy.
     weight = torch.cat([projection.weight for projection in projections])
     biases = [projection.bias for projection in projections]
@@ -40,8 +47,7 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
                 for each, projection in zip(biases, projections, strict=True)
             ]
         )
-    sizes = [projection.out_features for projection in projections]
-    return linear(states, weight, bias).split(sizes, -1)
+    return linear(states, weight, bias)
 
 
 def project_heads(
@@ -65,6 +71,28 @@ def project_heads(
         [torch.Size([2, 5, 3, 2]), torch.Size([2, 5, 3, 2])]
     """
     return tuple(each.unflatten(-1, (num_heads, -1)) for each in project(states, projections))
+
+
+def split_heads(
+    states: Tensor, projections: Sequence[nn.Linear], num_heads: int
+) -> tuple[Tensor, ...]:
+    """Apply several projections as one product (:func:`project`), and bring each head together.
+
+    One copy makes all results contiguous, so that products over heads copy nothing.
+
+    Args:
+        states: time-first. Shape: (tokens, batch, width)
+        projections: such as those of queries, keys and values, of equal width.
+        num_heads: number of heads h.
+
+    Returns:
+        For each projection its heads.
+        Shape of each: (batch, heads, tokens, head width), contiguous
+    """
+    projected = _joined_product(states, projections)
+    # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)
+    heads = projected.unflatten(-1, (len(projections), num_heads, -1)).permute(2, 1, 3, 0, 4)
+    return heads.contiguous().unbind()
 
 
 def initialize_projections(inputs: Iterable[nn.Linear], output: nn.Linear) -> None:

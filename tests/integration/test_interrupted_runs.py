@@ -87,12 +87,18 @@ def finished(out):
     return sum(1 for _ in (out / ".partial" / "parses").rglob("*.jsonl"))
 
 
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory, trained_pipeline):
+    """The files of a run that nobody stops, with one worker: two give the same."""
+    out = tmp_path_factory.mktemp("whole")
+    let_end(start(text, out, trained_pipeline, workers=1))
+    return files(out)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
-    text, tmp_path, trained_pipeline, workers
+    text, tmp_path, trained_pipeline, whole, workers
 ):
-    whole = tmp_path / "whole"
-    let_end(start(text, whole, trained_pipeline, workers))
     out, moments = tmp_path / "out", random.Random(workers)
     shards_at_kill = []
     for _ in range(4):
@@ -109,7 +115,7 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     assert shards_at_kill == sorted(shards_at_kill)
     assert shards_at_kill[0] > 0
     let_end(start(text, out, trained_pipeline, workers))
-    assert files(out) == files(whole)
+    assert files(out) == whole
     assert not (out / ".partial").exists()
 
 

@@ -9,7 +9,7 @@ import torch
 
 import fairseq_phrase.models.parent_scaled_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.positions.biased_attention import masked_keys
+from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
     ParentScaledAttention,

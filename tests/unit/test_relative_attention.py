@@ -19,6 +19,8 @@ from fairseq_phrase.modules.positions.relative_attention import (
 from fairseq_phrase.modules.positions.relative_positions import (
     RelativePositions,
     collect,
+    relative_scores,
+    relative_values,
     sequential_positions,
     spread,
 )
@@ -143,10 +145,19 @@ def test_spreading_and_collecting_are_transposes_of_one_another():
     forth = (spread(per_row, positions) * pairs).sum()
     back = (collect(pairs, positions) * per_row).sum()
     assert_same(forth, back)
-    for function, argument in ((spread, per_row), (collect, pairs)):
-        small = argument[:, :1].clone().requires_grad_()
-        assert torch.autograd.gradcheck(function, (small, positions))
-        assert torch.autograd.gradgradcheck(function, (small, positions))
+
+
+@pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
+def test_the_gradients_that_are_written_out_are_the_numerical_ones(clips):
+    positions = make_positions(2, 4, padded=False, clips=clips)
+    query, key, value = (torch.randn(2, 2, 4, 3, dtype=torch.double) for _ in range(3))
+    table = torch.randn(positions.num_rows, 3, dtype=torch.double)
+    weights = torch.rand(2, 2, 4, 4, dtype=torch.double)
+    for tensor in (query, key, value, table, weights):
+        tensor.requires_grad_()
+    for keys in (key, None):
+        assert torch.autograd.gradcheck(relative_scores, (query, keys, table, positions, 0.3))
+    assert torch.autograd.gradcheck(relative_values, (weights, value, table, positions))
 
 
 def test_positions_beyond_the_clip_share_the_last_row():
@@ -186,7 +197,7 @@ def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
 
     def remembered(weights, probability):
         kept = torch.nn.functional.dropout(torch.ones_like(weights), probability)
-        factors.append(kept.unflatten(0, (2, 2)))
+        factors.append(kept)
         return weights * kept
 
     monkeypatch.setattr(module, "dropout", remembered)

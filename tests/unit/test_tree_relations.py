@@ -12,7 +12,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 import fairseq_phrase.models.relation_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.modules.positions.biased_attention import masked_keys, pair_bias
+from fairseq_phrase.modules.masks import masked_keys
+from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import RelationAttention
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.positions.tree_relations import (
@@ -133,7 +134,7 @@ def test_buckets_are_those_of_t5():
 def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum():
     table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
     index = torch.randint(0, 5, (2, 4, 4))
-    found = pair_bias(table, index)
+    found = pair_bias((table, index))
     for head in range(3):
         assert torch.equal(found[:, head], table[head][index])
     direction = torch.randn_like(found)

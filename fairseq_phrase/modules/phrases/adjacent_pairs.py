@@ -48,6 +48,19 @@ class AdjacentPairs(Protocol):
         """Return A of eq. 6. Shape: (batch, nodes, nodes), bool."""
         ...
 
+    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """List the tokens of each phrase; a slot without a phrase may have any tokens.
+
+        Args:
+            padding_mask: of the nodes.
+            num_tokens: number of token positions; the other nodes are slots for phrases.
+
+        Returns:
+            Flat indices: ``b * slots + s`` is slot ``s`` of sentence ``b``, ``b * tokens + t`` its
+            token ``t``. Shape of each: (memberships,)
+        """
+        ...
+
     def max_edges(self, padding_mask: Tensor) -> int:
         """Return the number of pairs, or an upper bound that is cheap to compute."""
         ...
@@ -81,6 +94,16 @@ class ListedPairs:
         adjacency[query, key % num_nodes] = True
         # (batch * nodes, nodes) -> (batch, nodes, nodes)
         return adjacency.view(batch, num_nodes, num_nodes)
+
+    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """Take the pairs of a phrase and a token out of the list."""
+        num_nodes = padding_mask.size(1)
+        query, key = self.listed
+        is_pair = (query % num_nodes >= num_tokens) & (key % num_nodes < num_tokens)
+        query, key = query[is_pair], key[is_pair]
+        slot = query % num_nodes - num_tokens
+        phrase = query // num_nodes * (num_nodes - num_tokens) + slot
+        return phrase, key // num_nodes * num_tokens + key % num_nodes
 
     def max_edges(self, padding_mask: Tensor) -> int:
         """Return the list's length."""
@@ -144,6 +167,21 @@ class NgramPairs:
         pattern = _within_span(starts, sizes).to(padding_mask.device)
         itself = torch.eye(len(sizes), dtype=torch.bool, device=padding_mask.device)
         return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
+
+    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """List the tokens of all slots, as if nothing were padding: their number is known then."""
+        batch, device = padding_mask.size(0), padding_mask.device
+        slots, tokens = [], []
+        for size, offset, length in self.levels[1:]:
+            # Shape: (length, size)
+            first = torch.arange(length, device=device)[:, None].expand(-1, size)
+            slots.append((first + (offset - num_tokens)).flatten())
+            tokens.append((first + torch.arange(size, device=device)).flatten())
+        sentence = torch.arange(batch, device=device)[:, None]
+        none = sentence.new_empty(0)
+        slot, token = torch.cat([none, *slots]), torch.cat([none, *tokens])
+        num_slots = padding_mask.size(1) - num_tokens
+        return (sentence * num_slots + slot).flatten(), (sentence * num_tokens + token).flatten()
 
     def max_edges(self, padding_mask: Tensor) -> int:
         """Count the pairs as if nothing were padding."""

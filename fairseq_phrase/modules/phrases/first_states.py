@@ -25,7 +25,8 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
             Shape: (batch, tokens, width)
         phrases: the nodes.
         init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
-            that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`.
+            that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`. They are 0 at slots
+            without a phrase.
 
     Returns:
         Shape: (batch, nodes, width)
@@ -40,20 +41,28 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
             f"sentences of {phrases.num_tokens} tokens"
         )
     num_phrases = phrases.num_nodes - num_tokens
-    if isinstance(init, nn.Module):
-        first = init(states, phrases).view(batch, num_phrases, width)
-        return torch.cat([states, first.to(states.dtype)], dim=1)
     if init == "zero":
         return pad(states, (0, 0, 0, num_phrases))
-    if init != "mean":
+    if isinstance(init, nn.Module):
+        first = init(states, phrases)
+    elif init == "mean":
+        first = _means(states, phrases)
+    else:
         raise ValueError(f"unknown initial phrase state {init!r}, expected 'zero' or 'mean'")
+    # (batch * phrases, width) -> (batch, phrases, width)
+    first = first.view(batch, num_phrases, width).to(states.dtype)
+    is_padding = phrases.padding_mask[:, num_tokens:, None]
+    return torch.cat([states, first.masked_fill(is_padding, 0.0)], dim=1)
+
+
+def _means(states: Tensor, phrases: PhraseBatch) -> Tensor:
+    """Return the mean of each phrase's tokens. Shape: (batch * phrases, width)."""
     phrase, token = phrases.memberships
+    slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
     # (batch, tokens, width) -> (memberships, width)
-    tokens = upcast(states.reshape(-1, width).index_select(0, token))
-    sums = tokens.new_zeros(batch * num_phrases, width).index_add(0, phrase, tokens)
-    sizes = count(phrase, batch * num_phrases).clamp(min=1)
-    means = (sums / sizes[:, None]).view(batch, num_phrases, width)
-    return torch.cat([states, means.to(states.dtype)], dim=1)
+    tokens = upcast(states.flatten(0, 1).index_select(0, token))
+    sums = tokens.new_zeros(slots, tokens.size(1)).index_add(0, phrase, tokens)
+    return sums / count(phrase, slots).clamp(min=1)[:, None]
 
 
 class PooledPhrases(nn.Module):
@@ -114,5 +123,4 @@ class EndsOfPhrases(nn.Module):
         last = empty.scatter_reduce(0, phrase, token, "amax", include_self=False)
         rows = states.flatten(0, 1)
         ends = torch.cat([rows.index_select(0, first), rows.index_select(0, last)], dim=1)
-        is_phrase = count(phrase, slots) > 0
-        return self.projection(ends) * is_phrase[:, None]
+        return self.projection(ends)

@@ -124,22 +124,16 @@ class PhraseBatch:
 
     @cached_property
     def memberships(self) -> tuple[Tensor, Tensor]:
-        """The tokens of each phrase, as flat indices.
+        """The tokens of each phrase, as flat indices; a slot without a phrase may have any tokens.
 
         Index ``b * slots + s`` is slot ``s`` of sentence ``b``, ``b * tokens + t`` its token ``t``.
         Shape of each: (memberships,)
         """
-        query, key = self.edges
-        num_nodes, num_tokens = self.num_nodes, self.num_tokens
-        keep = (query % num_nodes >= num_tokens) & (key % num_nodes < num_tokens)
-        query, key = query[keep], key[keep]
-        slot = query % num_nodes - num_tokens
-        phrase = query // num_nodes * (num_nodes - num_tokens) + slot
-        return phrase, key // num_nodes * num_tokens + key % num_nodes
+        return self.pairs.memberships(self.padding_mask, self.num_tokens)
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor]:
-        """The first token of each node, and how many it has; 0 and 0 at slots without a phrase.
+        """The first token of each node, and how many it has; undefined at slots without a phrase.
 
         Shape of each: (batch, nodes), int64
         """
@@ -199,5 +193,6 @@ class PhraseBatch:
         phrases, contained = self.memberships
         for phrase, token in zip(phrases.tolist(), contained.tolist(), strict=True):
             sentence, slot = divmod(phrase, num_phrases)
-            tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
+            if is_node[sentence][self.num_tokens + slot]:
+                tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
         return [[tuple(sorted(node)) for node in row] for row in tokens]

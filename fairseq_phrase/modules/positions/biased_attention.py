@@ -6,62 +6,67 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.precision import upcast
-from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.projections import initialize_projections, split_heads
 
-__all__ = ["HeadsAttention", "biased_attention", "masked_keys", "pair_bias"]
-
-
-def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
-    """Return the keys that get no weight; None if every key gets some.
-
-    A sentence that is all padding attends to itself, so that no NaN reaches the gradients.
-
-    Args:
-        padding_mask: True at padding; None without padding. Shape: (batch, tokens)
-    """
-    return None if padding_mask is None else padding_mask & ~padding_mask.all(1, keepdim=True)
+__all__ = ["HeadsAttention", "biased_attention", "pair_bias"]
 
 
 class _PairBias(torch.autograd.Function):
-    """Look up a number for every pair; the gradient is summed without a vector for each pair."""
+    """Look up numbers for every pair; the gradients are summed without a vector for each pair."""
 
     @staticmethod
-    def forward(ctx, table: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.shape = table.shape
-        batch, *pairs = index.shape
-        heads, rows = table.shape
-        # (batch, queries, keys) -> (batch, heads, queries * keys)
-        wide = index.reshape(batch, 1, -1).expand(-1, heads, -1)
-        return table.expand(batch, heads, rows).gather(2, wide).view(batch, heads, *pairs)
+    def forward(ctx, masked: Tensor | None, *tables_and_indices: Tensor) -> Tensor:
+        tables, indices = tables_and_indices[::2], tables_and_indices[1::2]
+        ctx.save_for_backward(*indices)
+        ctx.widths = [table.size(1) for table in tables]
+        batch = max(map(len, indices))
+        # (kinds of pairs) -> (batch, heads, queries * keys)
+        first, *others = (
+            table.expand(batch, -1, -1).gather(2, _of_heads(index, batch, len(table)))
+            for table, index in zip(tables, indices, strict=True)
+        )
+        for other in others:
+            first += other
+        bias = first.unflatten(2, indices[0].shape[1:])
+        return bias if masked is None else bias.masked_fill(masked[:, None, None], -math.inf)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        (index,) = ctx.saved_tensors
-        batch, (heads, rows) = len(index), ctx.shape
-        exact = upcast(gradient)
-        sums = exact.new_zeros(batch, heads, rows)
-        wide = index.reshape(batch, 1, -1).expand(-1, heads, -1)
-        sums.scatter_add_(2, wide, exact.reshape(batch, heads, -1))
-        return sums.sum(0).to(gradient.dtype), None
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        # The gradient at masked keys is 0, because the softmax gave them no weight.
+        exact = upcast(gradient).flatten(2)
+        batch, heads, _ = exact.shape
+        sums = exact.new_zeros(batch, heads, sum(ctx.widths)).split(ctx.widths, 2)
+        of_inputs: list[Tensor | None] = [None]
+        for of_table, index in zip(sums, ctx.saved_tensors, strict=True):
+            of_table.scatter_add_(2, _of_heads(index, batch, heads), exact)
+            of_inputs += [of_table.sum(0).to(gradient.dtype), None]
+        return tuple(of_inputs)
 
 
-def pair_bias(table: Tensor, index: Tensor) -> Tensor:
-    """Look up the number of each pair's kind, in every head.
+def _of_heads(index: Tensor, batch: int, heads: int) -> Tensor:
+    """View indices of pairs as those of all sentences and heads. Shape: (batch, heads, pairs)."""
+    return index.flatten(1)[:, None].expand(batch, heads, -1)
+
+
+def pair_bias(*lookups: tuple[Tensor, Tensor], masked: Tensor | None = None) -> Tensor:
+    """Look up the number of each pair's kind, in every head, in one or more tables, and add them.
 
     Args:
-        table: a number for each head and kind of pair.
-            Shape: (heads, kinds)
-        index: the kind of each pair.
-            Shape: (batch, queries, keys), int64
+        *lookups: a table and an index. The table has a number for each head and kind of pair, the index
+            the kind of each pair.
+            Shape of a table: (heads, kinds). Shape of an index: (batch or 1, queries, keys), int64
+        masked: True at keys whose pairs get -inf. The bias is then for a softmax, which gives them no
+            gradient. Shape: (batch, keys)
 
     Returns:
         Shape: (batch, heads, queries, keys)
     """
-    return _PairBias.apply(table, index)
+    return _PairBias.apply(masked, *(tensor for lookup in lookups for tensor in lookup))
 
 
 def biased_attention(
@@ -87,11 +92,13 @@ def biased_attention(
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
         dropout, in single precision or better, of shape (batch, heads, tokens, tokens), or None.
     """
-    if not need_weights:
+    # The CPU has no fused attention with a gradient for the bias. torch's replacement is slower.
+    if not need_weights and (bias.is_cuda or not bias.requires_grad):
         return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
     scores = upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
     weights = (scores + bias).softmax(-1)
-    return dropout(weights, dropout_p).to(value.dtype) @ value, weights
+    attended = dropout(weights, dropout_p).to(value.dtype) @ value
+    return attended, weights if need_weights else None
 
 
 class HeadsAttention(nn.Module):
@@ -141,11 +148,8 @@ class HeadsAttention(nn.Module):
         Returns:
             Shape of each: (batch, heads, tokens, head width)
         """
-        query, key, value = (
-            # (tokens, batch, width) -> (batch, heads, tokens, head width)
-            projection(states).unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        projections = self.q_proj, self.k_proj, self.v_proj
+        query, key, value = split_heads(states, projections, self.num_heads)
         return query, key, value
 
     def join(self, heads: Tensor) -> Tensor:

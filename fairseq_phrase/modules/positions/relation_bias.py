@@ -5,8 +5,6 @@ Source: ``docs/tree_relations.md``: ``S_ij += b[l, h, r(i, j)]``.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +20,7 @@ __all__ = ["BIASES", "RelationAttention"]
 #: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
+assert _PARENT + 1 == _CHILD  # as the labels' biases are
 
 
 class RelationAttention(HeadsAttention):
@@ -72,34 +71,33 @@ class RelationAttention(HeadsAttention):
         """Show the options in ``print(module)``."""
         return f"num_heads={self.num_heads}, kind={self.kind}, num_labels={self.num_labels}"
 
-    def bias(self, tree: Tensor | None, buckets: Tensor | None) -> Tensor:
+    def bias(
+        self, tree: Tensor | None, buckets: Tensor | None, masked: Tensor | None = None
+    ) -> Tensor:
         """Look up the biases of all pairs.
 
         Args:
             tree: relations in the tree. Shape: (batch, tokens, tokens), int64
             buckets: distances in the sentence. Shape: (1, tokens, tokens), int64
+            masked: True at keys that get no weight, and -inf as their bias. Shape: (batch, tokens)
 
         Returns:
             Shape: (batch or 1, heads, tokens, tokens)
         """
-        bias = None
+        lookups = []
         if self.tree_bias is not None:
             assert tree is not None
             table: Tensor = self.tree_bias
             if self.label_bias is not None:
-                # A labelled parent has two biases: that of parents and that of its label.
-                of_parents, of_children = self.label_bias.chunk(2, dim=1)
-                labelled = [
-                    table[:, _PARENT, None] + of_parents, table[:, _CHILD, None] + of_children
-                ]  # fmt: skip
-                table = torch.cat([table, *labelled], dim=1)
-            bias = pair_bias(table, tree)
+                # A labelled parent has two biases: that of parents and that of its label; children too.
+                of_labels = self.label_bias.unflatten(1, (2, -1))
+                labelled = table[:, _PARENT : _CHILD + 1, None] + of_labels
+                table = torch.cat([table, labelled.flatten(1)], dim=1)
+            lookups.append((table, tree))
         if self.sequence_bias is not None:
             assert buckets is not None
-            in_sentence = pair_bias(self.sequence_bias, buckets)
-            bias = in_sentence if bias is None else bias + in_sentence
-        assert bias is not None
-        return bias
+            lookups.append((self.sequence_bias, buckets))
+        return pair_bias(*lookups, masked=masked)
 
     def forward(
         self,
@@ -124,9 +122,7 @@ class RelationAttention(HeadsAttention):
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of
             shape (batch, heads, tokens, tokens), or None.
         """
-        bias = self.bias(tree, buckets)
-        if masked is not None:
-            bias = bias.masked_fill(masked[:, None, None], -math.inf)
+        bias = self.bias(tree, buckets, masked)
         attended, weights = biased_attention(
             *self.split(states), bias, self.dropout_p, need_weights
         )

@@ -19,10 +19,14 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, linear, scaled_dot_product_attention
+from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.positions.relative_positions import RelativePositions, collect, spread
-from fairseq_phrase.modules.projections import initialize_projections, project_heads
+from fairseq_phrase.modules.positions.relative_positions import (
+    RelativePositions,
+    relative_scores,
+    relative_values,
+)
+from fairseq_phrase.modules.projections import initialize_projections, split_heads
 
 __all__ = ["RelativeAttention", "relative_attention"]
 
@@ -40,8 +44,7 @@ def relative_attention(
     """Attend with relative positions (Shaw et al., eq. 3-4).
 
     Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention
-    without positions, and one more for a short time. It is fastest if batch and heads are next to each
-    other in memory, as in views of a time-first tensor.
+    without positions, and one more for a short time. Inputs that are not contiguous are copied.
 
     Args:
         query: Shape: (batch, heads, tokens, head width)
@@ -60,26 +63,19 @@ def relative_attention(
         The attended values, of shape (batch, heads, tokens, head width), finite at padding; and the
         weights before dropout, of shape (batch, heads, tokens, tokens), or None.
     """
-    batch, heads, _, width = query.shape
-    # Scaled first, for the range of float16.
-    query = query / math.sqrt(width)
-    # (tokens, batch, heads, R) for a short time: a time-first query is not copied.
-    per_row = linear(query.permute(2, 0, 1, 3), keys).permute(1, 2, 0, 3)
-    # (batch * heads, tokens, tokens), not a view: the product is added in place.
-    bias = spread(per_row, positions, masked=True, flat=True)
+    # No copies if they are already contiguous, as RelativeAttention makes them.
+    query, key, value = (states.contiguous() for states in (query, key, value))
+    scale = 1 / math.sqrt(query.size(-1))
     if values is None and not need_weights:
-        bias = bias.unflatten(0, (batch, heads))
-        return scaled_dot_product_attention(query, key, value, bias, dropout_p, scale=1.0), None
-    # (batch, heads, ...) -> (batch * heads, ...)
-    query, key, value = (states.flatten(0, 1) for states in (query, key, value))
-    weights = bias.baddbmm_(query, key.transpose(1, 2)).softmax(-1)
-    kept = dropout(weights, dropout_p)
-    attended = kept.to(value.dtype) @ value
-    if values is not None:
-        sums = collect(kept.unflatten(0, (batch, heads)), positions).to(values.dtype)
-        attended = torch.addmm(attended.view(-1, width), sums.view(-1, len(values)), values)
-    attended = attended.view(batch, heads, -1, width)
-    return attended, weights.unflatten(0, (batch, heads)) if need_weights else None
+        bias = relative_scores(query, None, keys, positions, scale)
+        return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
+    weights = relative_scores(query, key, keys, positions, scale).softmax(-1)
+    kept = dropout(weights, dropout_p).to(value.dtype)
+    if values is None:
+        attended = kept @ value
+    else:
+        attended = relative_values(kept, value, values, positions)
+    return attended, weights if need_weights else None
 
 
 class RelativeAttention(nn.Module):
@@ -168,12 +164,8 @@ class RelativeAttention(nn.Module):
                 f"positions of {positions.num_rows} table rows do not fit tables of {len(keys)}, "
                 f"for clips {self.clips}"
             )
-        query, key, value = (
-            # (tokens, batch, heads, head width) -> (batch, heads, tokens, head width)
-            heads.permute(1, 2, 0, 3)
-            for heads in project_heads(
-                states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
-            )
+        query, key, value = split_heads(
+            states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
         )
         dropout_p = self.dropout if self.training else 0.0
         attended, weights = relative_attention(

@@ -3,7 +3,7 @@
 A kind of relative position (sequential, structural) has a table of 2·clip + 1 rows. The tables of all
 kinds are concatenated to one table of R rows. Every pair has one row of each kind.
 :func:`spread` maps (n, R) to (n, n), and :func:`collect` maps (n, n) to (n, R). They are transposes of
-one another, so each is the other's gradient.
+one another, so each is the other's gradient in :func:`relative_scores` and :func:`relative_values`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["RelativePositions", "collect", "sequential_positions", "spread"]
+__all__ = [
+    "RelativePositions",
+    "collect",
+    "relative_scores",
+    "relative_values",
+    "sequential_positions",
+    "spread",
+]
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -69,8 +78,8 @@ class RelativePositions:
                 Shape of each: (batch or 1, tokens, tokens), int64
             clips: by kind, the largest size c of a relative position: the table has 2c + 1 rows, the
                 first for -c. Its order is that of the tables.
-            padding_mask: True at padded tokens. A sentence that is all padding attends to itself, so
-                that no NaN reaches the gradients.
+            padding_mask: True at padded tokens; None without padding. A sentence that is all padding
+                attends to itself, so that no NaN reaches the gradients.
                 Shape: (batch, tokens)
 
         Raises:
@@ -96,8 +105,7 @@ class RelativePositions:
                     "padding_mask must be a boolean tensor of shape (batch, tokens), "
                     f"got {padding_mask.dtype} of shape {tuple(padding_mask.shape)}"
                 )
-            if bool(padding_mask.any()):
-                masked = padding_mask & ~padding_mask.all(1, keepdim=True)
+            masked = masked_keys(padding_mask)
         return cls(tuple(rows), first, masked, dict(clips))
 
     def by_kind(self) -> dict[str, Tensor]:
@@ -118,67 +126,31 @@ class RelativePositions:
         return [rows[:, None].expand(batch, heads, -1, -1) for rows in self.rows]
 
 
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, per_row: Tensor, positions: RelativePositions, masked: bool, flat: bool
-    ) -> Tensor:
-        ctx.positions, ctx.heads = positions, per_row.shape[:2]
-        first, *others = positions.of_heads(per_row)
-        # The result must not be a view: callers add to it in place.
-        joined = per_row.new_empty(
-            (first.size(0) * first.size(1), *first.shape[2:]) if flat else first.shape
-        )
-        pairs = joined.view(first.shape)
-        torch.gather(per_row, -1, first, out=pairs)
-        for index in others:
-            pairs += per_row.gather(-1, index)
-        if masked and positions.masked_keys is not None:
-            pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
-        return joined
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
-        # The gradient at masked keys is 0, because the softmax gave them no weight.
-        pairs = gradients[0].view(*ctx.heads, *gradients[0].shape[-2:])
-        return collect(pairs, ctx.positions), None, None, None
-
-
-class _Collect(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pairs: Tensor, positions: RelativePositions) -> Tensor:
-        ctx.positions = positions
-        exact = upcast(pairs)
-        sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
-        for index in positions.of_heads(pairs):
-            sums.scatter_add_(-1, index, exact)
-        return sums.to(pairs.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return spread(gradients[0], ctx.positions), None
-
-
-def spread(
-    per_row: Tensor, positions: RelativePositions, *, masked: bool = False, flat: bool = False
-) -> Tensor:
-    """Sum, for every pair, the values of its table rows.
+def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
+    """Sum, for every pair, the values of its table rows. No gradient is recorded.
 
     Args:
         per_row: a value for each query and table row.
             Shape: (batch, heads, queries, R)
         positions: the pairs' rows.
         masked: set masked keys to -inf, for use as a bias before a softmax.
-        flat: join batch and heads.
 
     Returns:
-        Shape: (batch, heads, queries, keys), or (batch * heads, queries, keys)
+        Shape: (batch, heads, queries, keys)
     """
-    return _Spread.apply(per_row, positions, masked, flat)
+    first, *others = positions.of_heads(per_row)
+    pairs = per_row.gather(-1, first)
+    for index in others:
+        pairs += per_row.gather(-1, index)
+    if masked and positions.masked_keys is not None:
+        pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
+    return pairs
 
 
 def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     """Sum the pairs' values over the keys of each table row; the transpose of :func:`spread`.
+
+    No gradient is recorded.
 
     Args:
         pairs: a value for each pair. Half precision is summed in single precision.
@@ -188,4 +160,124 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     Returns:
         Shape: (batch, heads, queries, R)
     """
-    return _Collect.apply(pairs, positions)
+    exact = upcast(pairs)
+    sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
+    for index in positions.of_heads(pairs):
+        sums.scatter_add_(-1, index, exact)
+    return sums.to(pairs.dtype)
+
+
+class _Scores(torch.autograd.Function):
+    """The gradients are written out: they then need fewer kernels than autograd launches."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor | None,
+        table: Tensor,
+        positions: RelativePositions,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, table)
+        ctx.positions, ctx.scale = positions, scale
+        # (batch, heads, queries, width) -> (batch * heads * queries, R)
+        per_row = _scaled_product(query.flatten(0, 2), table.t(), scale)
+        pairs = spread(per_row.view(*query.shape[:3], -1), positions, masked=True)
+        if key is not None:
+            pairs.flatten(0, 1).baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
+        return pairs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, table = ctx.saved_tensors
+        # The gradient at masked keys is 0, because the softmax gave them no weight.
+        pairs, scale = gradients[0].contiguous(), ctx.scale
+        per_row = collect(pairs, ctx.positions).flatten(0, 2)
+        of_table = _scaled_product(per_row.t(), query.flatten(0, 2), scale)
+        of_query = _scaled_product(per_row, table, scale).view_as(query)
+        of_key = None
+        if key is not None:
+            # (batch, heads, ...) -> (batch * heads, ...)
+            pairs = pairs.flatten(0, 1)
+            of_query.flatten(0, 1).baddbmm_(pairs, key.flatten(0, 1), alpha=scale)
+            of_key = torch.baddbmm(
+                pairs.new_empty(1), pairs.mT, query.flatten(0, 1), beta=0, alpha=scale
+            ).view_as(key)
+        return of_query, of_key, of_table, None, None
+
+
+class _Values(torch.autograd.Function):
+    """The gradients are written out, as in :class:`_Scores`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, value: Tensor, table: Tensor, positions: RelativePositions
+    ) -> Tensor:
+        # (batch, heads, queries, keys) -> (batch * heads * queries, R)
+        sums = collect(weights, positions).flatten(0, 2)
+        ctx.save_for_backward(weights, value, table, sums)
+        ctx.positions = positions
+        attended = (sums @ table).view_as(value)
+        attended.flatten(0, 1).baddbmm_(weights.flatten(0, 1), value.flatten(0, 1))
+        return attended
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weights, value, table, sums = ctx.saved_tensors
+        attended = gradients[0].contiguous()
+        per_row = (attended.flatten(0, 2) @ table.t()).view(*weights.shape[:3], -1)
+        of_table = sums.t() @ attended.flatten(0, 2)
+        # (batch, heads, ...) -> (batch * heads, ...)
+        of_weights, attended = spread(per_row, ctx.positions), attended.flatten(0, 1)
+        of_weights.flatten(0, 1).baddbmm_(attended, value.flatten(0, 1).mT)
+        of_value = (weights.flatten(0, 1).mT @ attended).view_as(value)
+        return of_weights, of_value, of_table, None
+
+
+def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    """Multiply two matrices and a number. The number is applied before rounding to half precision."""
+    # With beta=0 the first argument is not read.
+    return torch.addmm(left.new_empty(1), left, right, beta=0, alpha=scale)
+
+
+def relative_scores(
+    query: Tensor,
+    key: Tensor | None,
+    table: Tensor,
+    positions: RelativePositions,
+    scale: float,
+) -> Tensor:
+    """Compute ``scale * q_i · (k_j + Σ a_ij)`` for all pairs; -inf at masked keys.
+
+    Args:
+        query: Shape: (batch, heads, tokens, head width), contiguous
+        key: without it, only the terms of the table are computed.
+            Shape: (batch, heads, tokens, head width), contiguous
+        table: rows a. Shape: (R, head width)
+        positions: the pairs' rows.
+        scale: a factor.
+
+    Returns:
+        Shape: (batch, heads, queries, keys)
+    """
+    return _Scores.apply(query, key, table.to(query.dtype), positions, scale)
+
+
+def relative_values(
+    weights: Tensor, value: Tensor, table: Tensor, positions: RelativePositions
+) -> Tensor:
+    """Compute ``Σ_j α_ij (v_j + Σ a_ij)`` for all queries.
+
+    Args:
+        weights: α. Shape: (batch, heads, queries, keys), contiguous
+        value: Shape: (batch, heads, tokens, head width), contiguous
+        table: rows a. Shape: (R, head width)
+        positions: the pairs' rows.
+
+    Returns:
+        Shape: (batch, heads, queries, head width)
+    """
+    return _Values.apply(weights, value, table.to(value.dtype), positions)

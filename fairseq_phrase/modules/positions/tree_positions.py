@@ -64,7 +64,7 @@ class TreePositions:
         self.word = words.clamp(min=0)
         own_index = torch.arange(heads.size(1), device=heads.device)
         is_root = heads == own_index
-        first_root = is_root.long().argmax(1, keepdim=True)
+        first_root = is_root.view(torch.uint8).argmax(1, keepdim=True)
         # Padding is its own head, so that it does not affect any word.
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if not heads.is_cuda:
@@ -150,23 +150,22 @@ class TreePositions:
         return rows.gather(2, self.word[:, None, :].expand(-1, rows.size(1), -1))
 
     def word_distances(self) -> Tensor:
-        """Count the edges between every two words. Shape: (batch, words, words), int64.
+        """Count the edges between every two words; undefined at padding.
 
-        It works level by level, as :meth:`fairseq_phrase.syntax.dependency.DependencyTree.distances`
-        does, for all trees at once.
+        Two words have as many ancestors in common, with themselves, as their lowest common ancestor has.
+        So matrix products count the edges from any two words up to it, without a loop over levels.
+
+        Returns:
+            Shape: (batch, words, words), int64
         """
         batch, num_words = self.heads.shape
-        depths = self.word_depths.view(-1)
-        distances = torch.zeros(
-            batch, num_words, num_words, dtype=torch.int64, device=depths.device
-        )
-        by_depth = depths.argsort(stable=True)
-        # The only transfer from the device: the number of words of each level.
-        counts = depths.bincount().tolist()
-        for level in by_depth.split(counts)[1:]:
-            sentence, word = level // num_words, level % num_words
-            head = self.heads.view(-1)[level]
-            distances[sentence, :, word] = distances[sentence, head] + 1
-            distances[sentence, word] = distances[sentence, head] + 1
-            distances[sentence, word, word] = 0
-        return distances
+        # Whether word j is word i or above it, by doubling. Autocast leaves float64 as it is.
+        above = torch.eye(num_words, dtype=torch.float64, device=self.heads.device)
+        above, ancestor = above.expand(batch, -1, -1), self.heads
+        for doubling in range((num_words - 1).bit_length()):
+            ancestor = ancestor.gather(1, ancestor) if doubling else ancestor
+            above = above.maximum(above.gather(1, ancestor[:, :, None].expand_as(above)))
+        common = (above @ above.mT).long()
+        # Each of the two paths to the root has one word more than edges.
+        words = self.word_depths + 1
+        return (words[:, :, None] + words[:, None]).sub_(common, alpha=2)

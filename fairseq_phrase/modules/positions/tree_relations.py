@@ -6,6 +6,7 @@ biases of T5 (Raffel et al. 2020).
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -29,9 +30,9 @@ TREE_RELATIONS = (
 )
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
 # For two words one of which is above the other: by the query's depth minus the key's, -4 to 4.
-_IN_LINE = [9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6]
+_IN_LINE = (9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6)
 # For two other words: by their distance, up to 9. It is at least 2, and at 2 they are siblings.
-_APART = [0, 0, TREE_RELATIONS.index("sibling"), *range(10, 17)]
+_APART = (0, 0, TREE_RELATIONS.index("sibling"), *range(10, 17))
 _NO_WORD = TREE_RELATIONS.index("no word")
 
 NUM_BUCKETS, _MAX_DISTANCE = 32, 128
@@ -60,8 +61,8 @@ def tree_relations(
     device, depths = tree.words.device, tree.word_depths
     distances = tree.word_distances()
     above = depths[:, :, None] - depths[:, None, :]
-    in_line = torch.tensor(_IN_LINE, device=device)[above.clamp(-4, 4) + 4]
-    apart = torch.tensor(_APART, device=device)[distances.clamp(max=9)]
+    in_line = _constant(_IN_LINE, device)[above.clamp(-4, 4) + 4]
+    apart = _constant(_APART, device)[distances.clamp(max=9)]
     relations = torch.where(distances == above.abs(), in_line, apart)
     if labels is not None:
         if labels.shape != tree.heads.shape:
@@ -69,7 +70,6 @@ def tree_relations(
                 f"labels of shape {tuple(labels.shape)} for heads of {tuple(tree.heads.shape)}"
             )
         first = len(TREE_RELATIONS)
-        labels = labels.clamp(min=0)
         by_parent = (first + labels)[:, :, None]
         by_child = (first + num_labels + labels)[:, None, :]
         relations = torch.where(relations == _PARENT, by_parent, relations)
@@ -78,6 +78,12 @@ def tree_relations(
     both_words = tree.is_word[:, :, None] & tree.is_word[:, None, :]
     itself = torch.eye(relations.size(1), dtype=torch.bool, device=device)
     return relations.where(both_words, _NO_WORD).masked_fill_(itself, 0)
+
+
+@functools.cache
+def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    """Copy numbers to a device, once: a copy waits for the device."""
+    return torch.tensor(numbers, device=device)
 
 
 def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -100,4 +106,4 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
     sizes = offsets.abs()
     growth = (sizes.clamp(min=1) / exact).log() / math.log(_MAX_DISTANCE / exact)
     far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
-    return (torch.where(sizes < exact, sizes, far) + half * (offsets > 0))[None]
+    return torch.where(sizes < exact, sizes, far).add(offsets > 0, alpha=half)[None]

@@ -75,7 +75,7 @@ def token_ngrams(
     num_tokens = is_unit.size(1)
     reach = num_tokens - int(ends_with_eos)
     # Only checked where the check does not wait for the device.
-    if ends_with_eos and not is_unit.is_cuda and bool(is_unit[:, reach:].any()):
+    if ends_with_eos and not is_unit.is_cuda and is_unit[:, reach:].numpy().any():
         raise ValueError("ends_with_eos was promised, but the last column holds a unit")
     levels = [NgramLevel(1, 0, num_tokens)]
     is_padding = [padding_mask]
