@@ -32,6 +32,12 @@ from tqdm import tqdm
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
 # What fairseq-train logs: updates of an epoch, loss; and updates so far, at the end of an epoch, too.
 _PROGRESS = re.compile(r"/ (\d+) loss=([\d.]+)")
+# glibc keeps large blocks instead of returning them: a training step on a CPU is about 15% faster.
+_KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+    "MALLOC_TRIM_THRESHOLD_": "8000000000",
+    "MALLOC_TOP_PAD_": "200000000",
+}
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
@@ -67,7 +73,12 @@ class Runner:
     def _in_slot(self, run: Run) -> None:
         number, gpus = slot = self._slots.get()
         cores = max(1, (os.cpu_count() or 1) // self._jobs)
-        environment = {"OMP_NUM_THREADS": str(cores), **os.environ, "CUDA_VISIBLE_DEVICES": gpus}
+        environment = {
+            "OMP_NUM_THREADS": str(cores),
+            **({} if gpus else _KEEP_MEMORY),
+            **os.environ,
+        }
+        environment["CUDA_VISIBLE_DEVICES"] = gpus
         try:
             with tqdm(position=number, unit="update", dynamic_ncols=True, desc=str(run)) as bar:
                 self.do(run, bar, environment)
