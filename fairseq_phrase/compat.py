@@ -132,26 +132,27 @@ def use_idle_cores() -> None:
         torch.set_num_threads(idle)
 
 
-def quieten_batching() -> None:
-    """Suppress fairseq's messages for each batch of raw lines, four lines for one sentence."""
-    if "LOGLEVEL" not in os.environ:
-        logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
-
-
 def quieten() -> None:
-    """Suppress messages of hydra and fairseq at the start that are meant for developers.
+    """Suppress messages of hydra, fairseq and torch that are meant for developers.
 
-    ``PYTHONWARNINGS`` or ``python -W`` restore the warnings, and ``LOGLEVEL`` the configuration.
+    ``PYTHONWARNINGS`` or ``python -W`` restore the warnings. ``LOGLEVEL`` restores the configuration and
+    fairseq's four lines for each epoch, or for each batch of raw lines.
     """
     if not sys.warnoptions:
         for module in (r"hydra\.", r"torch\.utils\.data\.dataloader"):
             warnings.filterwarnings("ignore", category=UserWarning, module=module)
         warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
+        warnings.filterwarnings("ignore", message=r"Support for mismatched key_padding_mask")
+        warnings.filterwarnings(
+            "ignore", message=r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated"
+        )
     if "LOGLEVEL" not in os.environ:
         logging.getLogger("hydra").setLevel(logging.INFO)
-        logging.getLogger("fairseq_cli.interactive").addFilter(
-            lambda record: not isinstance(record.msg, dictconfig.DictConfig)
-        )
+        logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
+        for command in ("interactive", "generate"):
+            logging.getLogger(f"fairseq_cli.{command}").addFilter(
+                lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
+            )
 
 
 def leave_out_unknown_inputs(module: torch.nn.Module) -> None:

@@ -12,7 +12,7 @@ from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
 from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
 from fairseq_phrase.batch.syntax_dataset import Parse, collate_parses
-from fairseq_phrase.compat import quieten_batching, use_idle_cores
+from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
@@ -85,7 +85,6 @@ class RawTextTask(TranslationTask):
         """
         if not self._raw_input.lines_read:
             use_idle_cores()
-            quieten_batching()
         lines = self._raw_input.cleaned(lines)
         if not self._fields:
             tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)

@@ -33,6 +33,11 @@ def test_training_brings_the_loss_down(trained):
     assert after[max(after)] < 0.8 * after[1]
 
 
+def test_a_training_prints_no_warnings_of_other_libraries(trained):
+    assert "Warning" not in trained[1]
+    assert "deprecated" not in trained[1]
+
+
 def test_the_checkpoint_loads_with_weights_only(trained):
     import fairseq_phrase.tasks  # noqa: F401 - registers the safe classes
 
