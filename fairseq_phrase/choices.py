@@ -18,3 +18,7 @@ LABELLED = ("word", "sentence")
 SYNTHETIC_LANGUAGES = ("de", "en")
 #: The longest sentence of the synthetic corpus, in words.
 MAX_WORDS = 30
+#: The toy tasks of ``--kind``: letters to copy, and letters to leave out.
+TOY_TASKS = ("copy", "subsample")
+#: The longest training sequence of the toy tasks, in letters.
+TOY_WORDS = 10

@@ -1,11 +1,11 @@
-"""``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees."""
+"""``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees, or a toy task."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES
+from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
 from fairseq_phrase.cli import CommandParser, run
 
 
@@ -13,8 +13,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-synthetic",
         description="Write a German-English corpus made by a small grammar, with gold dependency "
-        "(CoNLL-U) and constituency (bracketed) trees of both sides.",
+        "(CoNLL-U) and constituency (bracketed) trees of both sides; or a toy task of letters.",
     )
+    parser.add_argument(
+        "--kind", choices=["translation", *TOY_TASKS], default="translation",
+        help="the grammar's corpus; or letters to copy, in test sequences longer than those of training; "
+        "or letters of which every second of the alphabet is left out",
+    )  # fmt: skip
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
         parser.add_argument(
@@ -31,8 +36,10 @@ def _parser() -> argparse.ArgumentParser:
             help=f"the {side} language, de or en",
         )
     parser.add_argument(
-        "--max-words", type=_count, default=MAX_WORDS, metavar="N", help="longest sentence"
-    )
+        "--max-words", type=_count, metavar="N",
+        help=f"longest sentence, {MAX_WORDS} by default; of a toy task longest training sequence, "
+        f"{TOY_WORDS} by default",
+    )  # fmt: skip
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an existing corpus in DIR"
     )
@@ -53,19 +60,31 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
+    from fairseq_phrase.synthetic.toy_tasks import write_toy_task
     from fairseq_phrase.synthetic.writer import write_corpus
 
     # The held-out splits come first, so that they do not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
-    write_corpus(
-        args.out,
-        sizes,
-        args.seed,
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-        max_words=args.max_words,
-        overwrite=args.overwrite,
-    )
+    if args.kind == "translation":
+        write_corpus(
+            args.out,
+            sizes,
+            args.seed,
+            source_lang=args.source_lang,
+            target_lang=args.target_lang,
+            max_words=MAX_WORDS if args.max_words is None else args.max_words,
+            overwrite=args.overwrite,
+        )
+    else:
+        write_toy_task(
+            args.out,
+            args.kind,
+            sizes,
+            args.seed,
+            languages=(args.source_lang, args.target_lang),
+            max_words=TOY_WORDS if args.max_words is None else args.max_words,
+            overwrite=args.overwrite,
+        )
     for split, size in sizes.items():
         print(
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"

@@ -94,7 +94,7 @@ class RecurrentEncoder(FairseqEncoder):
                 pad(each, (0, 0, 0, nodes - each.size(1))).transpose(0, 1) for each in hidden
             ],
             "fc_results": [],
-            "src_tokens": [],
+            "src_tokens": [src_tokens],
             "src_lengths": [(~padding_mask).sum(1, keepdim=True, dtype=torch.int32)],
             **further,
         }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -17,7 +18,12 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.models.seq2seq_decoder import Seq2SeqDecoder
 from fairseq_phrase.models.seq2seq_encoder import Seq2SeqEncoder
-from fairseq_phrase.models.seq2seq_options import RECURRENT, Seq2SeqOptions, check_options
+from fairseq_phrase.models.seq2seq_options import (
+    RECURRENT,
+    Seq2SeqOptions,
+    check_options,
+    encoder_width,
+)
 
 
 def _sizes(width: int, **options: Any) -> dict[str, Any]:
@@ -65,7 +71,11 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
             encoder = Seq2SeqEncoder(cfg, task.source_dictionary, source_embedding)
         else:
             encoder = build_named_encoder(cfg, task, task.source_dictionary, source_embedding)
-        decoder = Seq2SeqDecoder(cfg, task.target_dictionary, target_embedding)
+        target = task.target_dictionary
+        if not copies(cfg):
+            return cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
+        decoder = copying_class(Seq2SeqDecoder)(cfg, target, target_embedding)
+        decoder.start_copying(str(cfg.copy), encoder_width(cfg), task.source_dictionary, target)
         return cls(cfg, encoder, decoder)
 
     def forward(  # type: ignore[override]

@@ -8,6 +8,7 @@ from typing import Any
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.copying import CopyOptions
 from fairseq_phrase.modules.recurrent_attention.cells import CELLS
 from fairseq_phrase.modules.recurrent_attention.scores import SCORES
 from fairseq_phrase.modules.recurrent_attention.windows import WINDOWS
@@ -17,7 +18,7 @@ RECURRENT = "recurrent"
 
 
 @dataclass
-class Seq2SeqOptions:
+class Seq2SeqOptions(CopyOptions):
     """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
 
     encoder: str = field(

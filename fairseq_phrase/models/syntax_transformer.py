@@ -6,11 +6,16 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerModelBase,
+)
 from torch import nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
 
 
@@ -66,7 +71,13 @@ class SyntaxTransformerModel(TransformerModelBase):
         """
         cfg = nested_config(cfg)
         require_parses(cls.method, cfg, task)
-        return super().build_model(cfg, task)
+        copying = copies(cfg)
+        model = super().build_model(cfg, task)
+        if copying:
+            model.decoder.start_copying(
+                str(cfg.copy), cfg.encoder.embed_dim, task.source_dictionary, task.target_dictionary
+            )
+        return model
 
     @classmethod
     def build_encoder(
@@ -80,11 +91,10 @@ class SyntaxTransformerModel(TransformerModelBase):
         cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> Any:
         """Build the method's own decoder, or fairseq's."""
-        if cls.method.decoder is None:
-            return super().build_decoder(cfg, tgt_dict, embed_tokens)
-        return cls.method.decoder(
-            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
-        )
+        decoder = cls.method.decoder or TransformerDecoderBase
+        if copies(cfg):
+            decoder = copying_class(decoder)
+        return decoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def forward(
         self,

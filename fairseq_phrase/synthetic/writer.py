@@ -49,11 +49,11 @@ def write_corpus(
         GrammarExhaustedError: the grammar does not yield so many distinct sentences.
     """
     directory = Path(out)
-    _check_directory(directory, sizes, (source_lang, target_lang), overwrite)
+    check_directory(directory, sizes, (source_lang, target_lang), overwrite)
     directory.mkdir(parents=True, exist_ok=True)
     groups = distinct_groups(seed, source_lang, target_lang, max_words)
     with ExitStack() as stack:
-        files = _PendingFiles(directory, stack)
+        files = PendingFiles(directory, stack)
         for split, size in sizes.items():
             pairs = take(groups, size)
             for number, pair in enumerate(tqdm(pairs, split, size, unit=" sentences"), start=1):
@@ -65,7 +65,7 @@ def write_corpus(
         return files.commit()
 
 
-def _check_directory(
+def check_directory(
     directory: Path, sizes: Mapping[str, int], languages: tuple[str, str], overwrite: bool
 ) -> None:
     """Refuse to write nothing, or to mix two corpora.
@@ -99,8 +99,13 @@ def _names(split: str, languages: tuple[str, str]) -> list[str]:
     return [f"{split}.{language}{end}" for language in languages for end in ("", ".conllu", ".ptb")]
 
 
-class _PendingFiles:
-    """Files under temporary names, which get their own names together or are removed."""
+class PendingFiles:
+    """Files under temporary names, which get their own names together or are removed.
+
+    Args:
+        directory: where the files are.
+        stack: what closes and removes them if it unwinds before :meth:`commit`.
+    """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
@@ -109,6 +114,7 @@ class _PendingFiles:
         self._open: dict = {}
 
     def write(self, name: str, text: str) -> None:
+        """Append to a file."""
         if name not in self._open:
             temporary = self._directory / f".{name}.{os.getpid()}.tmp"
             # Unwinding closes a file before it removes it; after the commit there is nothing left
@@ -120,6 +126,7 @@ class _PendingFiles:
         self._open[name].write(text)
 
     def commit(self) -> list[Path]:
+        """Give all files their names, and return these."""
         for stream in self._open.values():
             stream.close()
         for name, temporary in self._pending.items():

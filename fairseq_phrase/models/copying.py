@@ -1,0 +1,161 @@
+"""``--copy``: decoders that copy source words, for recurrent decoders and the Transformer's, any encoder.
+
+A copying decoder returns the scores of words joined with the scores of source positions
+(:mod:`fairseq_phrase.modules.copying`). Criteria, beam search, ensembles and the scorer of references
+take a softmax of these scores, as of any other decoder's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import FairseqIncrementalDecoder
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.copying import COPIES, CopyScores
+
+__all__ = ["CopyOptions", "CopyingDecoder", "copies", "copying_class", "source_words"]
+
+
+@dataclass
+class CopyOptions:
+    """The option that chooses how source words are copied."""
+
+    copy: ChoiceEnum(["none", *COPIES]) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "copy source words: one softmax over words and source positions (joint), a gate "
+            "between the words' probabilities and the attention (gate, pointer-generator), or source "
+            "positions only (pointer); see --copy-words of fairseq-phrase-preprocess for unknown words"
+        },
+    )
+
+
+def copies(cfg: Any) -> bool:
+    """Tell whether a model copies.
+
+    Args:
+        cfg: fairseq's nested options with :class:`CopyOptions`.
+
+    Raises:
+        UserError: other options do not go with copying.
+    """
+    if cfg.copy == "none":
+        return False
+    if cfg.adaptive_softmax_cutoff is not None:
+        raise UserError(
+            f"--copy {cfg.copy} needs the scores of all words: leave --adaptive-softmax-cutoff out"
+        )
+    attends = not cfg.no_cross_attention and getattr(cfg, "attention", "") != "none"
+    if COPIES[str(cfg.copy)].needs_attention and not attends:
+        raise UserError(
+            f"--copy {cfg.copy} copies what the decoder attends to, but it does not attend: choose "
+            "another --attention than none, or --copy joint"
+        )
+    return True
+
+
+def source_words(source: Dictionary, target: Dictionary) -> Tensor:
+    """Find the words of one dictionary in another.
+
+    Returns:
+        For each word of the source dictionary, its index in the target dictionary, where words that this
+        lacks are its unknown word. Shape: ``(source words,)``, int64.
+    """
+    return torch.tensor([target.index(word) for word in source.symbols])
+
+
+class CopyingDecoder(FairseqIncrementalDecoder):
+    """What makes a decoder copy; :func:`copying_class` joins it with a decoder."""
+
+    copy_scores: CopyScores
+    source_words: Tensor
+
+    def start_copying(
+        self, kind: str, source_width: int, source: Dictionary, target: Dictionary
+    ) -> None:
+        """Add the parameters of copying.
+
+        Args:
+            kind: a name in :data:`COPIES`.
+            source_width: width of the encoder's states.
+            source: the source dictionary.
+            target: the target dictionary.
+        """
+        width: Any = self.output_embed_dim
+        self.copy_scores = COPIES[kind](width, source_width)
+        self.source_padding = source.pad()
+        # It is a function of the dictionaries, so checkpoints do not need it.
+        self.register_buffer("source_words", source_words(source, target), persistent=False)
+
+    def forward(  # type: ignore[override]
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Any]],
+        incremental_state: Any = None,
+        features_only: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, list[Any]]]:
+        """Decode; for arguments and results see the decoder's own function."""
+        features, extra = super().forward(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            incremental_state=incremental_state,
+            features_only=True,
+            **kwargs,
+        )
+        if features_only:
+            return features, extra
+        words = self.output_layer(features)
+        return self._joined(words, features, encoder_out, extra["attn"][0]), extra
+
+    def _joined(
+        self,
+        words: Tensor,
+        features: Tensor,
+        encoder_out: dict[str, list[Any]],
+        attention: Tensor | None,
+    ) -> Tensor:
+        """Join the scores of words and positions. Shape: ``(rows, target tokens, words)``."""
+        (tokens,) = encoder_out["src_tokens"]
+        # The first nodes are the tokens. (nodes, sentences, width) -> (sentences, tokens, width)
+        states = encoder_out["encoder_out"][0].transpose(0, 1)[:, : tokens.size(1)]
+        shape = words.shape
+        # Some encoders keep a sentence once for its beam; its rows are adjacent.
+        words, features = (
+            each.reshape(len(tokens), -1, each.size(-1)) for each in (words, features)
+        )
+        if not self.copy_scores.needs_attention:
+            attention = None
+        elif attention is not None:
+            attention = attention.reshape(len(tokens), -1, attention.size(-1)).to(features)
+        joined = self.copy_scores(
+            words,
+            features,
+            states,
+            self.source_words[tokens],
+            tokens.eq(self.source_padding),
+            attention,
+        )
+        return joined.view(shape)
+
+
+@cache
+def copying_class(decoder: type) -> Any:
+    """Make a decoder's class copy.
+
+    Args:
+        decoder: a class of fairseq's decoders.
+
+    Returns:
+        Its subclass. :meth:`CopyingDecoder.start_copying` must be called on each object.
+    """
+    return type(
+        f"Copying{decoder.__name__}", (CopyingDecoder, decoder), {"__doc__": decoder.__doc__}
+    )

@@ -1,0 +1,100 @@
+"""Two tasks that attention is made for: copying a sequence, and leaving some of its words out.
+
+A source is a sequence of distinct letters. The target of ``copy`` is the source. The target of
+``subsample`` is the source without every second letter of the alphabet (b, d, f, ...). Test sequences of
+``copy`` are longer than all training sequences.
+
+>>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
+>>> all(letter in rows[0][0].split() for letter in rows[0][1].split())
+True
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.synthetic.writer import PendingFiles, check_directory
+
+__all__ = ["toy_pairs", "write_toy_task"]
+
+LETTERS = string.ascii_lowercase
+#: The letters that subsampling keeps: every second one.
+KEPT = frozenset(LETTERS[::2])
+#: By the task, the letters that stay.
+STAY = {"copy": frozenset(LETTERS), "subsample": KEPT}
+#: Test sequences of copying have one to so many letters more than the longest training sequence.
+LONGER = 2
+
+
+def toy_pairs(
+    kind: str, count: int, seed: int | str, shortest: int, longest: int
+) -> Iterator[tuple[str, str]]:
+    """Draw sources and targets.
+
+    Args:
+        kind: ``copy`` or ``subsample``.
+        count: how many.
+        seed: same seed, same pairs.
+        shortest: letters of the shortest source.
+        longest: letters of the longest source, at most 26.
+
+    Yields:
+        Source and target, letters between spaces. No target is empty.
+    """
+    dice = random.Random(f"{kind} {seed}")
+    drawn = 0
+    while drawn < count:
+        letters = dice.sample(LETTERS, dice.randint(shortest, longest))
+        kept = [letter for letter in letters if letter in STAY[kind]]
+        if kept:
+            drawn += 1
+            yield " ".join(letters), " ".join(kept)
+
+
+def write_toy_task(
+    out: str | Path,
+    kind: str,
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    languages: tuple[str, str],
+    max_words: int,
+    overwrite: bool = False,
+) -> None:
+    """Write ``{split}.{language}``.
+
+    Args:
+        out: the directory; made if missing.
+        kind: ``copy`` or ``subsample``.
+        sizes: number of pairs by split.
+        seed: same seed, same bytes.
+        languages: the names of source and target.
+        max_words: letters of the longest source in training and validation.
+        overwrite: replace the corpus that is in the directory; otherwise it is refused.
+
+    Raises:
+        UserError: sequences would be longer than the alphabet, or the directory holds a corpus.
+    """
+    if not 1 <= max_words <= len(LETTERS) - LONGER:
+        raise UserError(
+            f"--max-words {max_words}: sequences of distinct letters have 1 to "
+            f"{len(LETTERS) - LONGER}, because those of the test set are up to {LONGER} longer"
+        )
+    directory = Path(out)
+    check_directory(directory, sizes, languages, overwrite)
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        files = PendingFiles(directory, stack)
+        for split, size in sizes.items():
+            shortest, longest = 1, max_words
+            if kind == "copy" and split == "test":
+                shortest, longest = max_words + 1, max_words + LONGER
+            for pair in toy_pairs(kind, size, f"{split} {seed}", shortest, longest):
+                for language, text in zip(languages, pair, strict=True):
+                    files.write(f"{split}.{language}", text + "\n")
+        files.commit()

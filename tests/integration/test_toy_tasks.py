@@ -1,0 +1,46 @@
+"""Recurrent models learn to copy sequences longer than those of training, and to subsample."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.commands import run
+
+MODEL = [
+    "--user-dir", "fairseq_phrase", "--arch", "seq2seq", "--attention", "dot", "--cell", "gru",
+    "--share-all-embeddings", "--dropout", "0.1",
+    *(f"--{side}-{size}=64" for side in ("encoder", "decoder") for size in ("embed-dim", "hidden-size")),
+]  # fmt: skip
+TRAINING = [
+    "--optimizer", "adam", "--lr", "0.01", "--clip-norm", "1", "--lr-scheduler", "polynomial_decay",
+    "--warmup-updates", "50", "--criterion", "cross_entropy", "--batch-size", "64", "--seed", "1",
+    "--num-workers", "0", "--no-progress-bar", "--cpu", "--disable-validation", "--save-interval", "99",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "updates", "least"), [("copy", 500, 1.0), ("subsample", 500, 0.99)]
+)
+def test_dot_attention_learns_it(tmp_path, kind, updates, least):
+    text, data = tmp_path / "text", tmp_path / "data"
+    run("fairseq-phrase-synthetic", "--kind", kind, "--out", text, "--test", 500)
+    run(
+        "fairseq-preprocess", "--source-lang", "de", "--target-lang", "en", "--joined-dictionary",
+        "--trainpref", text / "train", "--testpref", text / "test", "--destdir", data,
+    )  # fmt: skip
+    run(
+        "fairseq-train", data, *MODEL, *TRAINING, "--save-dir", tmp_path,
+        "--max-update", updates, "--total-num-update", updates,
+    )  # fmt: skip
+    output = run(
+        "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--cpu", "--beam", 1,
+        "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 100,
+        "--required-batch-size-multiple", 1,  # or fairseq drops sentences
+    )  # fmt: skip
+    found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+    wanted = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
+    assert len(found) == 500
+    right = sum(found[number] == target for number, target in wanted.items()) / len(wanted)
+    assert right >= least, f"{right:.3f} of the sequences"
