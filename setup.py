@@ -11,6 +11,7 @@ VERSION = re.search(
 ).group(1)
 BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
+DEMO = ["fastapi>=0.110", "uvicorn>=0.29"]
 LABEL = ["scikit-learn>=1.5", "seqeval>=1.2.2"]  # F1 of spans, scores of single labels
 PLOT = ["matplotlib>=3.8"]
 PROBE = ["scikit-learn>=1.5"]
@@ -19,6 +20,9 @@ RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
 TEST = [
+    *DEMO,
+    "httpx>=0.27",  # FastAPI's test client
+    "selenium>=4.20",  # a real browser, if the machine has chromium
     *LABEL,
     *MOSES,
     *PLOT,
@@ -35,6 +39,7 @@ COMMANDS = (
     "analyze",
     "attach",
     "average",
+    "demo",
     "export",
     "inspect",
     "plot",
@@ -58,6 +63,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_phrase", "fairseq_phrase.*"]),
     package_data={
+        "fairseq_phrase.demo": ["page.html", "page.js", "page.css"],
         "fairseq_phrase.report": ["page.html"],
         "fairseq_phrase.modules": ["crossovers.json"],
     },
@@ -80,6 +86,7 @@ setup(
     ],
     extras_require={
         "bpe": BPE,
+        "demo": DEMO,
         "label": LABEL,
         "moses": MOSES,
         "plot": PLOT,

@@ -117,6 +117,14 @@ class SourceEncoder:
             return self._parse_whole(lines)
         return [encode_sentence(sentence, self.segmenter) for sentence in self.parsed(lines)]
 
+    def encode(self, sentence: ParsedSentence) -> EncodedSentence:
+        """Cut the words of a parsed sentence into subwords; its trees are kept."""
+        if not self.whole_lines:
+            return encode_sentence(sentence, self.segmenter)
+        text = "".join(sentence.marked_words()).replace("▁", " ").strip()
+        (line,) = self._cut_whole([text])
+        return encode_line(sentence, line, self.pipeline)[0]
+
     def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Parse lines; a line that cannot be parsed gets flat trees."""
         if self.whole_lines:

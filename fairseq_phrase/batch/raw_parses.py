@@ -47,10 +47,15 @@ class RawParses:
         Raises:
             UserError: the data's parser is not installed or does not make the fields that models need.
         """
-        return [
-            RawTokens.of(torch.tensor(self._indices(sentence)), [self.parse_of(sentence)])
-            for sentence in self._encoder().parse(lines)
-        ]
+        return [self.tokens_of_encoded(sentence) for sentence in self._encoder().parse(lines)]
+
+    def tokens_of_encoded(self, sentence: EncodedSentence) -> RawTokens:
+        """Return the token indices of a parsed sentence, which carry the parse.
+
+        Raises:
+            UserError: the parse lacks a field that models need.
+        """
+        return RawTokens.of(torch.tensor(self._indices(sentence)), [self.parse_of(sentence)])
 
     def of_tokens(self, sentences: Sequence[torch.Tensor]) -> list[Parse]:
         """Return the parse of each sentence's token indices.

@@ -39,7 +39,7 @@ def cut_to_fit(line: str, encoded: Any, encode: Callable[[list[str]], list[Any]]
 def halves(text: str) -> list[str]:
     """Cut a text of two or more characters in two, where a reader would cut it.
 
-    Example:
+    Examples:
         >>> halves("It rains. We stay at home.")
         ['It rains.', 'We stay at home.']
         >>> halves("abcd")

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from fairseq_phrase.attention.checkpoints import raw_sentence
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
+from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
@@ -193,6 +194,24 @@ class Translator:
             for pieces in chunk.lines:
                 yield _joined([found[piece] for piece in pieces], nbest)
 
+    def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
+        """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
+
+        Args:
+            sentence: words and trees.
+            beam: the beam's size.
+
+        Raises:
+            UserError: the trees lack what the model reads, or the sentence is too long.
+        """
+        tokens = self.task.tokens_of_parsed(sentence)
+        if len(tokens) > self._limit:
+            raise UserError(
+                f"the sentence has {len(tokens)} subwords, and the model takes {self._limit}"
+            )
+        generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=1.0))
+        return self._generated(generator, [tokens], 1)[0][0].text
+
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
 
@@ -204,18 +223,21 @@ class Translator:
         """
         return self.task.parse_lines([self._source(line) for line in lines])
 
-    def attention(self, line: str) -> SentenceAttention:
+    def attention(self, line: str | ParsedSentence) -> SentenceAttention:
         """Compute the encoder's attention in one line, of every layer and head.
 
         Args:
-            line: a raw line.
+            line: a raw line, or a sentence with given trees.
 
         Raises:
             UserError: the encoder gives no attention maps (fairseq's own), or there are several models.
         """
         if len(self.models) > 1:
             raise UserError("an ensemble has no attention of its own: load one of its models")
-        sentence = raw_sentence(self.task, self._source(line))
+        if isinstance(line, str):
+            sentence = raw_sentence(self.task, self._source(line))
+        else:
+            sentence = SourceSentence.of_raw(self.task.encode_parsed(line), self.task)
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def score(self, source: str, target: str) -> float:

@@ -48,7 +48,7 @@ def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tenso
     Returns:
         o, of the type of l. Shape: (batch, target, vocabulary)
 
-    Example:
+    Examples:
         >>> import torch
         >>> words = torch.zeros(1, 1, 3)
         >>> source = torch.tensor([[2, 2]])

@@ -24,7 +24,7 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
     Returns:
         Shape: (batch, num_words, width)
 
-    Example:
+    Examples:
         >>> states = torch.arange(3.0).view(1, 3, 1)
         >>> first_of_words(states, torch.tensor([[0, 0, 1]]), 2).flatten().tolist()
         [0.0, 2.0]

@@ -41,7 +41,7 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
     Returns:
         The labels, such as ``NP_VP_.``; None if the tree has no such node over the whole sentence.
 
-    Example:
+    Examples:
         >>> tree = ConstituencyTree([(0, 1), (1, 2), (0, 3)], ["NP", "VP", "S"], 3)
         >>> top_sequence(tree, ["PRP", "VBZ", "."], "S")
         'NP_VP_.'

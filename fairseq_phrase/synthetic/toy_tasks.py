@@ -4,9 +4,10 @@ A source is a sequence of distinct letters. The target of ``copy`` is the source
 ``subsample`` is the source without every second letter of the alphabet (b, d, f, ...). Test sequences of
 ``copy`` are longer than all training sequences.
 
->>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
->>> all(letter in rows[0][0].split() for letter in rows[0][1].split())
-True
+Examples:
+    >>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
+    >>> all(letter in rows[0][0].split() for letter in rows[0][1].split())
+    True
 """
 
 from __future__ import annotations

@@ -127,6 +127,21 @@ class RawTextTask(TranslationTask):
         """
         return self._encoder.parsed(lines)
 
+    def encode_parsed(self, sentence: ParsedSentence) -> EncodedSentence:
+        """Cut the words of a parsed sentence into subwords; its trees are kept."""
+        return self._encoder.encode(sentence)
+
+    def tokens_of_parsed(self, sentence: ParsedSentence) -> torch.Tensor:
+        """Return the token indices of a parsed sentence. They carry its trees to the model.
+
+        Returns:
+            Shape: ``(tokens,)``, with the end of sentence.
+
+        Raises:
+            UserError: the trees lack a field that the models need.
+        """
+        return self._raw_parses.tokens_of_encoded(self.encode_parsed(sentence))
+
     def parse_of(self, sentence: EncodedSentence) -> Parse:
         """Return the parse of a raw sentence, with the fields that the model asked for.
 

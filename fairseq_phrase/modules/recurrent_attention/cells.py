@@ -44,7 +44,7 @@ class RecurrentLayers(nn.Module):
         num_layers: number of layers.
         dropout: on the output of each layer except the last.
 
-    Example:
+    Examples:
         >>> import torch
         >>> layers = RecurrentLayers("gru", input_width=4, width=6, num_layers=2)
         >>> start = CellState(torch.zeros(2, 3, 6))

@@ -19,7 +19,7 @@ def coverage_loss(weights: Tensor, target_padding: Tensor) -> Tensor:
     Returns:
         The sum. Shape: ()
 
-    Example:
+    Examples:
         >>> import torch
         >>> weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
         >>> coverage_loss(weights, torch.zeros(1, 2, dtype=torch.bool)).item()

@@ -30,7 +30,7 @@ class Score(nn.Module):
     Raises:
         ValueError: the score does not exist for these widths.
 
-    Example:
+    Examples:
         >>> import torch
         >>> score = DotScore(query_width=6, source_width=6)
         >>> score(torch.zeros(2, 3, 6), score.keys(torch.zeros(2, 5, 6))).shape

@@ -27,7 +27,7 @@ class SourceAttention(nn.Module):
     Raises:
         ValueError: the score does not exist for these widths.
 
-    Example:
+    Examples:
         >>> import torch
         >>> attention = SourceAttention("bilinear", query_width=6, source_width=8)
         >>> source = Source(torch.zeros(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool))

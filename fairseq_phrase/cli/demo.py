@@ -1,0 +1,107 @@
+"""``fairseq-phrase-demo``: a web page that shows what trained models see."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.errors import UserError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        prog="fairseq-phrase-demo",
+        description="Serve a web page on this machine. It translates a sentence with each model, and "
+        "shows its dependency tree and constituents, the phrases, and the attention on them by layer "
+        "and head. The tree can be edited, so that one sees what syntax changes. The page needs no "
+        "internet.",
+    )
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="[NAME=]CHECKPOINT|BUNDLE",
+        help="trained models to show side by side",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the checkpoints' data directory (default: the one they were trained with)",
+    )
+    parser.add_argument(
+        "--source-parser", metavar="PARSER",
+        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
+    )  # fmt: skip
+    parser.add_argument(
+        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1",
+        help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",
+    )  # fmt: skip
+    parser.add_argument("--port", type=positive, default=8008, metavar="N", help="the port")
+    parser.add_argument(
+        "--max-words", type=positive, default=60, metavar="N", help="longest sentence"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait for an answer"
+    )
+    return parser
+
+
+def named_paths(arguments: Sequence[str]) -> dict[str, str]:
+    """Read ``[NAME=]PATH`` arguments.
+
+    Returns:
+        The paths by name. Without a name, a model has that of its folder, or of the row above a folder
+        ``seedN``.
+
+    Raises:
+        UserError: two models have one name.
+    """
+    found: dict[str, str] = {}
+    for argument in arguments:
+        name, _, path = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
+        place = Path(path).resolve()
+        folder = place.parent if place.is_file() else place
+        folder = folder.parent if folder.name.startswith("seed") else folder
+        name = name or folder.name
+        if name in found:
+            raise UserError(f"two models are named '{name}': name them, NAME={path}")
+        found[name] = path
+    return found
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    paths = named_paths(args.models)
+    # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
+    from fairseq_phrase.demo.server import Limits, make_app
+    from fairseq_phrase.inference.translator import load
+
+    models = {
+        name: load(path, args.data, device=args.device, source_parser=args.source_parser)
+        for name, path in paths.items()
+    }
+    local = args.host in ("127.0.0.1", "localhost")
+    app = make_app(
+        models,
+        Limits(words=args.max_words, seconds=args.timeout),
+        ("127.0.0.1", "localhost") if local else ("*",),
+    )
+    import uvicorn
+
+    print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)
+    uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-demo", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A web page that shows what trained models see: translations, trees that can be edited, attention."""

@@ -1,0 +1,125 @@
+"""What the page shows for a sentence: one model's translation, the trees, and the attention."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.translator import Translator
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+
+#: Attention of more nodes than this is not sent to the page, which could not show it.
+MAX_NODES = 150
+
+
+def answer(
+    translator: Translator, text: str, heads: Sequence[int] | None, max_words: int
+) -> dict[str, Any]:
+    """Translate a sentence and describe its trees and its attention, in types that JSON has.
+
+    Args:
+        translator: a loaded model.
+        text: a raw line.
+        heads: the head of each word, from 0, if they were edited; the root is its own head. The words
+            are those of the earlier answer. None for the parser's own tree.
+        max_words: the largest number of words.
+
+    Returns:
+        ``translation``; ``words``, ``tags``, ``heads``, ``deprels`` and ``constituents`` (first word, one
+        past the last, label) of the sentence; ``reads_trees``, whether the model reads more than words;
+        ``attention`` (:func:`attention_of`) or None; and ``seconds``.
+
+    Raises:
+        UserError: the text is empty or too long, or the heads are not a tree over its words.
+    """
+    start = time.perf_counter()
+    (sentence,) = translator.parse([text])
+    if not sentence.words:
+        raise UserError("the sentence is empty")
+    if len(sentence.words) > max_words:
+        raise UserError(f"the sentence has {len(sentence.words)} words, at most {max_words} fit")
+    if heads is not None:
+        sentence = with_heads(sentence, heads, is_made_from_heads(translator))
+    return {
+        "translation": translator.translate_parsed(sentence),
+        "words": [word.replace("▁", " ") for word in sentence.words],
+        "tags": list(sentence.tags),
+        "heads": [] if sentence.tree is None else sentence.tree.heads.tolist(),
+        "deprels": list(sentence.deprels),
+        "constituents": _constituents(sentence),
+        "reads_trees": translator.task.needs_trees,
+        "attention": attention_of(translator, sentence),
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def is_made_from_heads(translator: Translator) -> bool:
+    """Tell whether the model's constituents come from its dependency trees."""
+    config = translator.task.cfg
+    return Manifest.load(config.data, config.source_lang).constituents == "from-dependencies"
+
+
+def with_heads(
+    sentence: ParsedSentence, heads: Sequence[int], makes_constituents: bool
+) -> ParsedSentence:
+    """Replace a sentence's dependency tree.
+
+    Args:
+        sentence: the sentence; relations and tags are kept.
+        heads: the head of each word, from 0.
+        makes_constituents: whether the constituents follow from the dependency tree.
+
+    Raises:
+        UserError: the heads are not a tree over the words.
+    """
+    if len(heads) != len(sentence.words):
+        raise UserError(
+            f"{len(heads)} heads were given, and the sentence has {len(sentence.words)} words"
+        )
+    try:
+        tree = DependencyTree(heads)
+    except ValueError as error:
+        raise UserError(f"the heads are not a tree: {error}") from None
+    constituents = sentence.constituents
+    if makes_constituents and constituents is not None:
+        constituents = ConstituencyTree.from_dependencies(tree, sentence.tags)
+    return replace(sentence, tree=tree, constituents=constituents)
+
+
+def _constituents(sentence: ParsedSentence) -> list[tuple[int, int, str]]:
+    tree = sentence.constituents
+    if tree is None:
+        return []
+    pairs = zip(tree.spans.tolist(), tree.labels, strict=True)
+    return [(start, end, label) for (start, end), label in pairs]
+
+
+def attention_of(translator: Translator, sentence: ParsedSentence) -> dict[str, Any] | None:
+    """Describe the encoder's attention.
+
+    Returns:
+        ``nodes``, the text of each node, tokens first; ``tokens``, how many of them are tokens; and
+        ``blocks``, by name the weights, ``[layer][head][query][key]``, rounded. None if the encoder gives
+        no attention maps (fairseq's own), or the sentence has too many nodes.
+    """
+    try:
+        found = translator.attention(sentence)
+    except UserError:
+        return None
+    if len(found.labels) > MAX_NODES:
+        return None
+    return {
+        "nodes": found.labels,
+        "tokens": found.num_tokens,
+        "blocks": {
+            name: np.round(map_.astype(float), 3).tolist() for name, map_ in found.weights.items()
+        },
+    }

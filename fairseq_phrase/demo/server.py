@@ -1,0 +1,123 @@
+"""The page's server: a FastAPI application over loaded models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from fairseq_phrase.demo.answers import answer
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.translator import Translator
+
+try:
+    from fastapi import FastAPI, HTTPException
+    from fastapi.responses import Response
+    from pydantic import BaseModel, ConfigDict
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+except ImportError:
+    raise UserError("the page needs FastAPI: pip install 'fairseq-phrase[demo]'") from None
+
+_FILES = {"": "page.html", "page.js": "page.js", "page.css": "page.css"}
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+#: The page loads nothing from elsewhere, and no other page may frame it.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may cost.
+
+    Attributes:
+        characters: the largest length of a text.
+        words: the largest number of words.
+        seconds: how long a request waits, for its turn and its answer.
+        waiting: the largest number of requests that wait.
+    """
+
+    characters: int = 1000
+    words: int = 60
+    seconds: float = 60.0
+    waiting: int = 8
+
+
+class Question(BaseModel):
+    """A request: a sentence for a model, perhaps with an edited tree."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    text: str
+    heads: list[int] | None = None
+
+
+def make_app(
+    models: Mapping[str, Translator],
+    limits: Limits = Limits(),
+    hosts: Sequence[str] = ("127.0.0.1", "localhost"),
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        models: loaded models by the name that the page shows.
+        limits: what a request may cost.
+        hosts: the names by which the server may be addressed. A page of another site cannot reach it by a
+            name of its own.
+    """
+    app = FastAPI(title="fairseq_phrase", openapi_url=None)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    # One sentence at a time: a model uses all cores.
+    worker = ThreadPoolExecutor(1, thread_name_prefix="model")
+    waiting = 0
+
+    @app.get("/api/models")
+    async def list_models() -> list[str]:
+        return list(models)
+
+    @app.post("/api/translate")
+    async def translate(question: Question) -> dict[str, Any]:
+        nonlocal waiting
+        if question.model not in models:
+            raise HTTPException(404, f"there is no model {question.model[:100]}")
+        if len(question.text) > limits.characters:
+            raise HTTPException(
+                422,
+                f"the text has {len(question.text)} characters, at most {limits.characters} fit",
+            )
+        if waiting >= limits.waiting:
+            raise HTTPException(503, "too many sentences are waiting: try again")
+        text = " ".join(question.text.split())
+        work = partial(answer, models[question.model], text, question.heads, limits.words)
+        waiting += 1
+        try:
+            running = asyncio.get_running_loop().run_in_executor(worker, work)
+            return await asyncio.wait_for(running, limits.seconds)
+        except asyncio.TimeoutError:
+            raise HTTPException(
+                503, f"no answer within {limits.seconds:g} seconds: try a shorter sentence"
+            ) from None
+        except UserError as error:
+            raise HTTPException(422, str(error)) from None
+        finally:
+            waiting -= 1
+
+    @app.get("/")
+    @app.get("/{name}")
+    async def page(name: str = "") -> Response:
+        if name == "favicon.ico":  # browsers ask for it
+            return Response(status_code=204)
+        if name not in _FILES:
+            raise HTTPException(404, "there is no such page")
+        file = _FILES[name]
+        content = files("fairseq_phrase.demo").joinpath(file).read_bytes()
+        return Response(content, media_type=_TYPES[file.rpartition(".")[2]], headers=_HEADERS)
+
+    return app

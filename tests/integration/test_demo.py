@@ -1,0 +1,241 @@
+"""``fairseq-phrase-demo``: its answers, its limits, and the page in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+
+import pytest
+import uvicorn
+from fairseq_cli import train as fairseq_train
+from fastapi.testclient import TestClient
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from fairseq_phrase import parsers
+from fairseq_phrase.cli.demo import main, named_paths
+from fairseq_phrase.demo import server
+from fairseq_phrase.demo.server import Limits, make_app
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference import translator
+from fairseq_phrase.inference.translator import load
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.text import read_lines
+from tests.support.commands import SIZES, TRAINING
+from tests.support.gold_parser import GoldParser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def text(synthetic_corpus):
+    """A sentence of the test set with several words."""
+    every = list(read_lines(synthetic_corpus / "test.de"))
+    return next(line for line in every if every.count(line) == 1 and len(line.split()) > 6)
+
+
+@pytest.fixture(scope="module")
+def models(data_directory, synthetic_corpus, tmp_path_factory):
+    """An encoder that reads trees and fairseq's own, after a few updates."""
+    register_all()
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
+        patch.setitem(parsers._BUILT_IN, "gold", gold)
+        patch.setattr(translator, "longest_target", lambda source: 10)
+        loaded = {}
+        for name, options in {
+            "tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"],
+            "plain": ["--task", "syntax_translation", "--arch", "transformer"],
+        }.items():
+            arguments = [
+                data_directory, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options,
+                "--save-dir", folder / name, "--max-update", "10", "--max-tokens", "1000",
+                "--disable-validation",
+            ]  # fmt: skip
+            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+            fairseq_train.cli_main()
+            path = folder / name / "checkpoint_last.pt"
+            loaded[name] = load(path, data_directory, source_parser="gold")
+        yield loaded
+
+
+@pytest.fixture
+def client(models):
+    return TestClient(make_app(models), base_url="http://127.0.0.1")
+
+
+def ask(client, **question):
+    return client.post("/api/translate", json=question)
+
+
+def test_an_answer_has_translation_trees_and_attention_of_every_layer_and_head(
+    client, models, text
+):
+    answer = ask(client, model="tree", text=text).json()
+    assert answer["translation"] == models["tree"].translate(text)
+    (sentence,) = models["tree"].parse([text])
+    assert answer["words"] == sentence.words
+    assert answer["heads"] == sentence.tree.heads.tolist()
+    assert answer["reads_trees"]
+    nodes = len(answer["attention"]["nodes"])
+    (weights,) = answer["attention"]["blocks"].values()
+    config = models["tree"].models[0].cfg.encoder
+    assert [len(heads) for heads in weights] == [config.attention_heads] * config.layers
+    assert all(len(row) == nodes for row in weights[0][0])
+    assert sum(weights[0][0][0]) == pytest.approx(1.0, abs=0.01 * nodes)
+
+
+def test_edited_heads_change_what_the_model_reads(client, text):
+    answer = ask(client, model="tree", text=text).json()
+    root = next(word for word, head in enumerate(answer["heads"]) if word == head)
+    flat = [root] * len(answer["words"])
+    edited = ask(client, model="tree", text=text, heads=flat).json()
+    assert edited["heads"] == flat
+    # The constituents of this corpus are made of the dependency trees.
+    assert edited["constituents"] != answer["constituents"]
+    assert edited["attention"]["blocks"] != answer["attention"]["blocks"]
+
+
+def test_fairseqs_own_encoder_has_no_attention_but_the_rest(client, text):
+    answer = ask(client, model="plain", text=text).json()
+    assert answer["attention"] is None
+    assert not answer["reads_trees"]
+    assert answer["heads"]
+
+
+@pytest.mark.parametrize(
+    ("question", "status", "said"),
+    [
+        ({"model": "none", "text": "a"}, 404, "no model none"),
+        ({"model": "tree", "text": "x" * 1001}, 422, "1001 characters, at most 1000"),
+        ({"model": "tree", "text": "   "}, 422, "empty"),
+        ({"model": "tree", "text": "a", "heads": "x"}, 422, ""),
+    ],
+)
+def test_bad_questions_are_refused_with_a_reason(client, question, status, said):
+    answer = ask(client, **question)
+    assert answer.status_code == status
+    assert said in str(answer.json()["detail"])
+
+
+def test_heads_that_are_no_tree_are_refused(client, text):
+    words = len(ask(client, model="tree", text=text).json()["words"])
+    circle = [1, 0] + [0] * (words - 2)
+    answer = ask(client, model="tree", text=text, heads=circle)
+    assert answer.status_code == 422
+    assert "not a tree" in answer.json()["detail"]
+    assert "heads were given" in ask(client, model="tree", text=text, heads=[0]).json()["detail"]
+
+
+def test_length_and_time_are_limited(models, text, monkeypatch):
+    short = TestClient(make_app(models, Limits(words=3)), base_url="http://127.0.0.1")
+    assert "at most 3 fit" in ask(short, model="tree", text=text).json()["detail"]
+    monkeypatch.setattr(server, "answer", lambda *arguments: threading.Event().wait(1))
+    slow = TestClient(make_app(models, Limits(seconds=0.1)), base_url="http://127.0.0.1")
+    answer = ask(slow, model="tree", text=text)
+    assert answer.status_code == 503
+    assert "no answer within 0.1 seconds" in answer.json()["detail"]
+
+
+def test_the_page_is_reached_by_this_machines_names_alone(models):
+    app = make_app(models)
+    assert TestClient(app, base_url="http://localhost").get("/").status_code == 200
+    assert TestClient(app, base_url="http://elsewhere.example").get("/").status_code == 400
+    page = TestClient(app, base_url="http://127.0.0.1").get("/")
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert "http" not in page.text.replace("http-equiv", "")  # nothing from the internet
+
+
+def test_models_are_named_after_their_rows(tmp_path):
+    paths = [tmp_path / row / "seed1" / "average.pt" for row in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert list(named_paths(map(str, paths))) == ["a", "b"]
+    assert named_paths([f"x={paths[0]}"]) == {"x": str(paths[0])}
+    with pytest.raises(UserError, match="two models are named 'a'"):
+        named_paths([str(paths[0]), str(paths[0])])
+
+
+def test_a_missing_checkpoint_is_one_message(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(tmp_path / "none.pt")])
+    assert stopped.value.code == 2
+    assert "none.pt" in capsys.readouterr().err
+
+
+@pytest.fixture
+def address(models):
+    """A running server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = uvicorn.Server(uvicorn.Config(make_app(models), port=port, log_level="error"))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    yield f"http://127.0.0.1:{port}/"
+    running.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def browser():
+    """Debian's chromium without a window."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,1000"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+    )
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: apt-get install chromium chromium-driver"
+)
+def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, browser, text):
+    waiting = WebDriverWait(browser, 60)
+
+    def settled(found):
+        body = found.find_element(By.TAG_NAME, "body")
+        return body.get_attribute("aria-busy") == "false"
+
+    def words():
+        return browser.find_elements(By.CSS_SELECTOR, "#arcs .word")
+
+    browser.get(address)
+    waiting.until(lambda found: found.execute_script("return state.models.length") == 2)
+    field = browser.find_element(By.ID, "text")
+    field.send_keys(text)
+    field.submit()
+    waiting.until(lambda found: len(found.find_elements(By.TAG_NAME, "article")) == 2)
+    waiting.until(settled)
+    assert [word.text for word in words()] == text.replace(".", " .").split()
+    assert not browser.find_elements(By.CSS_SELECTOR, "#arcs .edited")
+    before = browser.execute_script("return [...state.heads]")
+    # The second word gets the last one as its head.
+    words()[1].click()
+    words()[-1].click()
+    waiting.until(lambda found: found.find_elements(By.CSS_SELECTOR, "#arcs .edited"))
+    waiting.until(settled)
+    after = browser.execute_script("return state.heads")
+    assert after != before
+    assert after[1] == len(after) - 1
+    browser.find_element(By.ID, "reset").click()
+    waiting.until(lambda found: not found.find_elements(By.CSS_SELECTOR, "#arcs .edited"))
+    waiting.until(settled)
+    # A node shows what it attends to.
+    browser.execute_script("document.querySelector('.node').focus()")
+    assert "attends to" in browser.find_element(By.CSS_SELECTOR, ".weights").text
+    field.clear()
+    field.send_keys("<b id='markup'>x</b>")
+    field.submit()
+    waiting.until(settled)
+    assert not browser.find_elements(By.ID, "markup")
+    problems = [each for each in browser.get_log("browser") if "422" not in each["message"]]
+    assert problems == []
