@@ -42,6 +42,7 @@ COMMANDS = (
     "demo",
     "export",
     "inspect",
+    "label",
     "plot",
     "preprocess",
     "probe",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
+import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.cli.average import main as average
+from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.loading import register_all
@@ -164,6 +168,89 @@ def test_pretrained_encoders_are_loaded_and_frozen(sentences, tmp_path, command)
     )
     for name in first:
         assert torch.equal(first[name], second[name]) == name.startswith("encoder."), name
+
+
+# fairseq-phrase-label
+
+
+@pytest.fixture
+def labelled(monkeypatch):
+    """A function that runs the command in this process; it returns output lines and messages."""
+
+    def called(*arguments, stdin="", status=None):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        monkeypatch.setattr(sys, "stdout", out := io.TextIOWrapper(io.BytesIO()))
+        monkeypatch.setattr(sys, "stderr", messages := io.StringIO())
+        with pytest.raises(SystemExit) if status else nullcontext():
+            label_command([str(argument) for argument in arguments])
+        monkeypatch.undo()
+        return out.buffer.getvalue().decode().splitlines(), messages.getvalue()
+
+    return called
+
+
+def test_the_splits_labels_and_their_scores(corpus, words, tagger, labelled):
+    path = tagger[0] / "checkpoint_best.pt"
+    lines, messages = labelled(words, "--path", path, "--gen-subset", "test", "--scores")
+    expected = (corpus / "test.tag").read_text().splitlines()
+    pairs = [(a, b) for x, y in zip(lines, expected, strict=True)
+             for a, b in zip(x.split(), y.split(), strict=True)]  # fmt: skip
+    accuracy = 100 * sum(a == b for a, b in pairs) / len(pairs)
+    assert accuracy > 90
+    assert f"accuracy: {accuracy:.2f}%" in messages
+    assert "unknown words: " in messages
+    assert re.search(r"^NOUN +\d+ +[\d.]+ +[\d.]+ +[\d.]+$", messages, re.MULTILINE)
+
+
+def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, command):
+    data = make_data(corpus, tmp_path / "data", "word", "--vocab-size", "36")
+    train(command, data, tmp_path / "save", 20, "--disable-validation")
+    path = tmp_path / "save" / "checkpoint_last.pt"
+    split, _ = labelled(data, "--path", path, "--gen-subset", "test")
+    text = (corpus / "test.en").read_text().splitlines()
+    raw = [*text[:5], "", " ", *text[5:]]
+    lines, _ = labelled(data, "--path", path, stdin="".join(f"{line}\n" for line in raw))
+    assert lines == [*split[:5], "", "", *split[5:]]
+    ensemble, _ = labelled(data, "--path", f"{path}:{path}", stdin=text[0])
+    assert ensemble == split[:1]
+
+
+def test_gold_trees_beside_the_data_are_not_needed_by_encoders_without_trees(
+    corpus, words, tmp_path, labelled, command
+):
+    train(command, words, tmp_path, 1, "--disable-validation")
+    path = tmp_path / "checkpoint_last.pt"
+    lines, _ = labelled(words, "--path", path, stdin="the dog sees\n")
+    assert len(lines[0].split()) == 3
+
+
+def test_an_encoder_of_trees_needs_a_parser_for_raw_text(words, tagger, labelled):
+    path = tagger[0] / "checkpoint_best.pt"
+    _, messages = labelled(words, "--path", path, stdin="the dog\n", status=2)
+    assert "name a parser for it with --source-parser" in messages
+
+
+def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, labelled, command):
+    train(command, sentences, tmp_path, 1, "--disable-validation", "--max-source-positions", "60")
+    path = tmp_path / "checkpoint_last.pt"
+    split, _ = labelled(sentences, "--path", path, "--gen-subset", "valid")
+    assert set(split) <= {"0", "1", "2", "3", "4"}
+    assert len(split) == 24
+    _, messages = labelled(
+        sentences,
+        "--path",
+        path,
+        "--source-parser",
+        "none",
+        stdin=f"dog\n{'dog ' * 80}\n",
+        status=2,
+    )
+    assert re.search(r"line 2 has \d+ tokens, and the model has 60 positions", messages)
+
+
+def test_scores_need_a_split(words, tagger, labelled):
+    _, messages = labelled(words, "--path", tagger[0] / "checkpoint_best.pt", "--scores", status=2)
+    assert "--scores needs --gen-subset" in messages
 
 
 # What cannot be used.

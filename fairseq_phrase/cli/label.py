@@ -1,0 +1,83 @@
+"""``fairseq-phrase-label``: label words or sentences of raw text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from fairseq_phrase.cli import HelpFormatter, run
+from fairseq_phrase.cli.numbers import positive
+from fairseq_phrase.errors import UserError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        formatter_class=HelpFormatter,
+        prog="fairseq-phrase-label",
+        description="Label raw text: for each line of standard input a line of labels, with spaces "
+        "between the labels of words, or one label. The order is kept, and empty lines stay empty. "
+        "Words are separated by white space. Lines are cut and parsed as the data were.",
+    )
+    parser.add_argument("data", metavar="DATA", help="the data directory of the training")
+    parser.add_argument(
+        "--path", required=True, metavar="CHECKPOINT",
+        help="checkpoint of --task syntax_labelling; for an ensemble several, with : between them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gen-subset",
+        metavar="SPLIT",
+        help="label a split of DATA (test, valid), not standard input",
+    )
+    parser.add_argument(
+        "--scores", action="store_true",
+        help="with --gen-subset, print scores to standard error: accuracy, that of words that training "
+        "does not have, F1 of spans for BIO labels, and precision and recall of each label",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source-parser", metavar="PARSER",
+        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 and so on")
+    return parser
+
+
+def _body(argv: Sequence[str] | None) -> None:
+    args = _parser().parse_args(argv)
+    if args.scores and args.gen_subset is None:
+        raise UserError("--scores needs --gen-subset: raw text has no labels to compare with")
+    from fairseq_phrase.inference.label_scores import describe_scores
+    from fairseq_phrase.inference.labelling import load_labeller
+    from fairseq_phrase.text import decoded_lines
+
+    labeller = load_labeller(
+        args.path,
+        args.data,
+        device=args.device,
+        source_parser=args.source_parser,
+        max_tokens=args.max_tokens,
+    )
+    out = sys.stdout.buffer
+    if args.gen_subset is None:
+        for line in labeller.label(decoded_lines(sys.stdin.buffer, "standard input")):
+            out.write(f"{line}\n".encode())
+        out.flush()
+        return
+    split = labeller.label_split(args.gen_subset)
+    out.write("".join(f"{line}\n" for line in split.predicted).encode())
+    out.flush()
+    if args.scores:
+        known = labeller.known_words() if split.words is not None else None
+        print(describe_scores(split, known), file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    run("fairseq-phrase-label", _body, argv)
+
+
+if __name__ == "__main__":
+    main()

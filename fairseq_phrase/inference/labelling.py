@@ -1,0 +1,253 @@
+"""Labels of raw text or of a data directory's splits: what ``fairseq-phrase-label`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from torch import Tensor
+
+from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
+from fairseq_phrase.syntax.encoding import EncodedSentence
+
+__all__ = ["LabelledSplit", "Labeller", "load_labeller"]
+
+#: Tokens in a batch with its padding. More do not fit into a core's cache.
+MAX_TOKENS = 4000
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """The labels of a split, by line, separated by spaces.
+
+    Attributes:
+        predicted: the models' labels.
+        references: the split's own labels.
+        words: for each line its words, as texts without white space; None for labels of sentences.
+    """
+
+    predicted: list[str]
+    references: list[str]
+    words: list[str] | None
+
+
+def load_labeller(
+    paths: str,
+    data: str,
+    *,
+    device: str = "cpu",
+    source_parser: str | None = None,
+    max_tokens: int = MAX_TOKENS,
+) -> Labeller:
+    """Load models that label.
+
+    Args:
+        paths: a checkpoint; several with ``:`` between them are an ensemble.
+        data: the data directory.
+        device: where the models compute.
+        source_parser: parse raw text with this parser instead of the one that made the data.
+        max_tokens: tokens in a batch, with padding.
+
+    Raises:
+        UserError: a checkpoint is missing, damaged, or does not label; or it does not fit the data.
+    """
+    use_idle_cores()
+    saved = [read_checkpoint(Path(path)) for path in utils.split_paths(paths)]
+    for one in saved:
+        if one.name("task") != "syntax_labelling":
+            raise UserError(
+                f"{one.path} was trained with --task {one.name('task')}: fairseq-phrase-label needs a "
+                "model of --task syntax_labelling"
+            )
+    source, target = languages_of(saved[0], utils.split_paths(data)[0])
+    languages = {"source_lang": source, "target_lang": target}
+    models, task = build_models(saved, data, source_parser=source_parser, **languages)
+    return Labeller(models, task, device=device, max_tokens=max_tokens)
+
+
+class Labeller:
+    """Models that label; :func:`load_labeller` makes it.
+
+    Args:
+        models: the models of an ensemble, whose probabilities are averaged, or one.
+        task: their task.
+        device: where they compute.
+        max_tokens: tokens in a batch, with padding.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        task: Any,
+        *,
+        device: str = "cpu",
+        max_tokens: int = MAX_TOKENS,
+    ):
+        self.models = [model.to(device).eval() for model in models]
+        self.task, self.device, self.max_tokens = task, torch.device(device), max_tokens
+        labels = task.target_dictionary
+        self._first_label = labels.nspecial
+        self._names = labels.symbols[self._first_label :]
+        if not self._names:
+            raise UserError(f"{task.cfg.data} has no labels")
+        if task.labelled == "word" and not task.needs_trees and task.cfg.source_parser is None:
+            # Words are what white space separates. Gold trees beside the data are not needed.
+            task.cfg.source_parser = "none"
+        limits = utils.resolve_max_positions(
+            task.max_positions(), *[model.max_positions() for model in self.models]
+        )
+        self._limit: int = limits[0] if isinstance(limits, tuple) else limits
+
+    def label(self, lines: Iterable[str], *, buffer_size: int = 4096) -> Iterator[str]:
+        """Label raw lines, in their order.
+
+        Args:
+            lines: raw text; for labels of words, with white space between words.
+            buffer_size: number of lines that are read, and sorted by length, at a time.
+
+        Yields:
+            Each line's labels, separated by spaces, or its label; the empty text for an empty line.
+
+        Raises:
+            UserError: a line is too long for the models, or cannot be cut or parsed.
+        """
+        iterator, number = iter(lines), 0
+        while chunk := list(islice(iterator, buffer_size)):
+            texts = {place: line for place, line in enumerate(chunk) if line.strip()}
+            encoded: list[EncodedSentence] = []
+            if texts:
+                encoded = self.task.encode_lines([*texts.values()], trees=self.task.needs_trees)
+            for place, sentence in zip(texts, encoded, strict=True):
+                self._check_length(number + place + 1, sentence)
+            found = iter(self._labels(encoded))
+            for place in range(len(chunk)):
+                yield next(found) if place in texts else ""
+            number += len(chunk)
+
+    def label_split(self, subset: str) -> LabelledSplit:
+        """Label a split of the data directory.
+
+        Args:
+            subset: ``test``, ``valid``, ….
+
+        Raises:
+            UserError: the split is not there, or one of its texts is too long for the models.
+        """
+        try:
+            self.task.load_dataset(subset)
+        except FileNotFoundError as error:
+            raise UserError(str(error)) from None
+        dataset = self.task.dataset(subset)
+        batches = self.task.get_batch_iterator(
+            dataset, max_tokens=self.max_tokens, max_positions=(self._limit, self._limit)
+        )
+        count = len(dataset)
+        predicted, references, words = [""] * count, [""] * count, [""] * count
+        for sample in batches.next_epoch_itr(shuffle=False):
+            found = self._predict(sample["net_input"])
+            rows = zip(sample["id"].tolist(), found, sample["target"], strict=True)
+            for row, (index, numbers, target) in enumerate(rows):
+                predicted[index] = self._text(numbers)
+                right = target[: len(numbers)].tolist()
+                references[index] = " ".join(self.task.target_dictionary[i] for i in right)
+                if self.task.labelled == "word":
+                    words[index] = " ".join(self._words(sample["net_input"], row))
+        return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
+
+    def known_words(self) -> set[str]:
+        """Return the words of training, as :class:`LabelledSplit` writes words, without unknown ones."""
+        split = self.task.cfg.train_subset
+        self.task.load_dataset(split)
+        dataset = self.task.dataset(split)
+        known: set[str] = set()
+        unknown = str(self.task.source_dictionary.unk())
+        for index in range(len(dataset)):
+            batch = dataset.collater([dataset[index]])["net_input"]
+            known.update(self._words(batch, 0))
+        return {word for word in known if unknown not in word.split("_")}
+
+    def _words(self, net_input: dict[str, Tensor], row: int) -> list[str]:
+        """Write each word of a sentence as the numbers of its subwords, ``17_4``."""
+        dictionary = self.task.source_dictionary
+        tokens = net_input["src_tokens"][row].tolist()
+        if "src_words" in net_input:
+            owners = net_input["src_words"][row].tolist()
+        else:
+            special = (dictionary.pad(), dictionary.eos())
+            owners = [-1 if token in special else i for i, token in enumerate(tokens)]
+        words: dict[int, list[str]] = {}
+        for token, word in zip(tokens, owners, strict=True):
+            if word >= 0:
+                words.setdefault(word, []).append(str(token))
+        return ["_".join(subwords) for subwords in words.values()]
+
+    def _check_length(self, number: int, sentence: EncodedSentence) -> None:
+        length = len(sentence.pieces) + 1
+        if length > self._limit:
+            raise UserError(
+                f"line {number} has {length} tokens, and the model has {self._limit} positions: cut the "
+                "line, or train with a larger --max-source-positions and --max-target-positions"
+            )
+
+    def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
+        """Label sentences, in batches of similar length."""
+        lengths = [len(sentence.pieces) + 1 for sentence in sentences]
+        order = sorted(range(len(sentences)), key=lengths.__getitem__)
+        found = [""] * len(sentences)
+        start = 0
+        while start < len(order):
+            end = start + 1
+            while end < len(order) and (end + 1 - start) * lengths[order[end]] <= self.max_tokens:
+                end += 1
+            batch = order[start:end]
+            predicted = self._predict(self._net_input([sentences[index] for index in batch]))
+            for index, numbers in zip(batch, predicted, strict=True):
+                found[index] = self._text(numbers)
+            start = end
+        return found
+
+    def _net_input(self, sentences: Sequence[EncodedSentence]) -> dict[str, Tensor]:
+        dictionary = self.task.source_dictionary
+        number, eos, pad = dictionary.indices.get, dictionary.eos(), dictionary.pad()
+        unknown, longest = dictionary.unk(), max(len(each.pieces) for each in sentences) + 1
+        rows = []
+        for sentence in sentences:
+            row = [number(piece, unknown) for piece in sentence.pieces]
+            rows.append([*row, eos, *[pad] * (longest - len(row) - 1)])
+        inputs = {
+            "src_tokens": torch.tensor(rows),
+            "src_lengths": torch.tensor([len(each.pieces) + 1 for each in sentences]),
+        }
+        if self.task.needs_parses:
+            parses = [self.task.parse_of(sentence) for sentence in sentences]
+            inputs |= collate_parses(inputs["src_tokens"], parses, dictionary)
+        return inputs
+
+    @torch.inference_mode()
+    def _predict(self, net_input: dict[str, Tensor]) -> list[list[int]]:
+        """Return the numbers of each sentence's labels, counted from the first label."""
+        inputs = {name: values.to(self.device) for name, values in net_input.items()}
+        if len(self.models) == 1:
+            scores = self.models[0](**inputs)
+        else:
+            scores = sum(model(**inputs).float().softmax(-1) for model in self.models)
+        # Special symbols are no labels. Shape: (batch, labels of a sentence)
+        best = scores[..., self._first_label :].argmax(-1).tolist()
+        if self.task.labelled == "sentence":
+            return best
+        if self.task.whole_words:
+            counts = (net_input["src_lengths"] - 1).tolist()
+        else:
+            counts = (net_input["src_words"].amax(1) + 1).tolist()
+        return [row[:count] for row, count in zip(best, counts, strict=True)]
+
+    def _text(self, numbers: Sequence[int]) -> str:
+        return " ".join(self._names[number] for number in numbers)

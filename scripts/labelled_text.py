@@ -1,0 +1,307 @@
+r"""Write text and labels as parallel files, for fairseq-phrase-preprocess --labels.
+
+    python scripts/labelled_text.py conllu TREEBANK OUT [--column upos|xpos]
+    python scripts/labelled_text.py ptb TREES OUT
+    python scripts/labelled_text.py conll2000 FOLDER OUT [--column chunk|pos]
+    python scripts/labelled_text.py sst FOLDER OUT [--classes 5|2] [--phrases train|none]
+    python scripts/labelled_text.py imdb FOLDER OUT [--slice N]
+    python scripts/labelled_text.py probing FOLDER OUT [--task NAME]
+
+Files may be compressed (.gz). Written are OUT/{train,valid,test}.en, the labels in .tag (one for each
+word) or .class (one for each line), and trees over these words beside the text, .en.conllu or .en.ptb:
+
+conllu     TREEBANK has *-train.conllu, *-dev.conllu and *-test.conllu. Words of a multi-word token are
+           words.
+ptb        TREES has wsj_SSNN.mrg files, in any folders: sections 0-18, 19-21 and 22-24. If there are no
+           sections after 18, as in NLTK's sample, the files are cut 8 : 1 : 1 in their order.
+conll2000  FOLDER has train.txt and test.txt (word, tag, chunk); the last tenth of train is valid. Chunks
+           are the constituents of the trees.
+sst        FOLDER has train.txt, dev.txt and test.txt, a tree a line. Trees are written without
+           sentiments. With --phrases train, each phrase of a training tree is an example. With --classes
+           2, neutral ones are left out.
+imdb       FOLDER has train.tsv and test.tsv (label, rating, number, text); a tenth of train is valid.
+           HTML's line breaks become spaces.
+probing    a task of SentEval or X-Probe, as fairseq-phrase-probe reads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.probing.task_files import find_tasks
+from fairseq_phrase.syntax.brackets import one_line_each, parse_brackets, unescaped
+from fairseq_phrase.syntax.sentence import join_white_space
+from fairseq_phrase.text import find_text, read_lines
+
+
+@dataclass(frozen=True)
+class Example:
+    """A line of text with its labels.
+
+    Attributes:
+        words: what is between white space.
+        labels: one for each word, or one.
+        tree: the line's brackets, or its CoNLL-U rows; empty without a tree.
+    """
+
+    words: Sequence[str]
+    labels: Sequence[str]
+    tree: str = ""
+
+
+Splits = dict[str, Iterable[Example]]
+
+
+def conllu(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read a treebank; labels are parts of speech."""
+    column = {"upos": 3, "xpos": 4}[args.column or "upos"]
+    found = {}
+    for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        paths = sorted(folder.glob(f"*-{name}.conllu*"))
+        if len(paths) != 1:
+            raise UserError(
+                f"{folder}: expected one file *-{name}.conllu or .gz, found {len(paths)}"
+            )
+        found[split] = _sentences(paths[0], column)
+    return found
+
+
+def _sentences(path: Path, column: int) -> Iterator[Example]:
+    rows: list[list[str]] = []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        columns = line.split("\t")
+        if line and not line.startswith("#"):
+            if len(columns) != 10:
+                raise UserError(f"{at(path, number)}: expected 10 columns, found {len(columns)}")
+            # Multi-word tokens and empty nodes have numbers such as 1-2 and 1.1.
+            rows += [columns] if columns[0].isdigit() else []
+        elif not line and rows:
+            words = [join_white_space(row[1]) or "_" for row in rows]
+            # The parser of gold trees gets words without Moses' escapes.
+            tree = [
+                "\t".join([row[0], unescape_moses(word), "_", *row[3:5], "_", *row[6:8], "_", "_"])
+                for row, word in zip(rows, words, strict=True)
+            ]
+            yield Example(words, [row[column] for row in rows], "\n".join([*tree, ""]))
+            rows = []
+
+
+def ptb(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read the Penn Treebank's trees; labels are parts of speech."""
+    paths = sorted(folder.rglob("wsj_*.mrg"), key=lambda path: path.name)
+    if not paths:
+        raise UserError(f"{folder} has no files wsj_*.mrg")
+    sections = [int(path.name[4:6]) for path in paths]
+    if max(sections) > 18:
+        parts = [(0, 18), (19, 21), (22, 24)]
+        chosen = [
+            [path for path, section in zip(paths, sections, strict=True) if low <= section <= high]
+            for low, high in parts
+        ]
+    else:
+        first, second = len(paths) * 8 // 10, len(paths) * 9 // 10
+        chosen = [paths[:first], paths[first:second], paths[second:]]
+    return {
+        split: (example for path in files for example in _trees(path))
+        for split, files in zip(("train", "valid", "test"), chosen, strict=True)
+    }
+
+
+def _trees(path: Path) -> Iterator[Example]:
+    for brackets in one_line_each(read_lines(path)):
+        try:
+            sentence = parse_brackets(brackets)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}: {brackets[:80]}") from None
+        if sentence.words:
+            yield Example([unescaped(word) for word in sentence.words], sentence.tags, brackets)
+
+
+def conll2000(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read columns of words, tags and chunks; labels are chunks in BIO notation, or tags."""
+    column = {"pos": 1, "chunk": 2}[args.column or "chunk"]
+    train = list(_columns(find_text(str(folder / "train"), "txt"), column))
+    cut = len(train) * 9 // 10
+    test = _columns(find_text(str(folder / "test"), "txt"), column)
+    return {"train": train[:cut], "valid": train[cut:], "test": test}
+
+
+def _columns(path: Path, column: int) -> Iterator[Example]:
+    rows: list[list[str]] = []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if line.strip():
+            rows.append(line.split())
+            if len(rows[-1]) != 3:
+                raise UserError(f"{at(path, number)}: expected word, tag and chunk: {line[:60]}")
+        elif rows:
+            words, tags, chunks = zip(*rows, strict=True)
+            labels = [row[column] for row in rows]
+            yield Example(words, labels, _chunk_tree(words, tags, chunks))
+            rows = []
+
+
+def _chunk_tree(words: Sequence[str], tags: Sequence[str], chunks: Sequence[str]) -> str:
+    """Write a sentence as a tree whose constituents are its chunks."""
+    parts: list[list[str]] = []
+    for word, tag, chunk in zip(words, tags, chunks, strict=True):
+        leaf = f"({_bracket_free(tag)} {_bracket_free(word)})"
+        mark, _, kind = chunk.partition("-")
+        if mark == "I" and parts and parts[-1][0] == kind:
+            parts[-1].append(leaf)
+        else:
+            parts.append([kind, leaf])
+    return f"(S {' '.join(_constituent(kind, leaves) for kind, *leaves in parts)})"
+
+
+def _constituent(kind: str, leaves: list[str]) -> str:
+    return f"({kind} {' '.join(leaves)})" if kind else " ".join(leaves)
+
+
+def _bracket_free(text: str) -> str:
+    return text.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def sst(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read trees with sentiments from 0 to 4; labels are those, or 0 and 1."""
+    return {
+        split: _sentiments(
+            find_text(str(folder / name), "txt"),
+            binary=args.classes == 2,
+            phrases=split == "train" and args.phrases == "train",
+        )
+        for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
+    }
+
+
+def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]:
+    seen: set[str] = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        for tree in _subtrees(line) if phrases else [line]:
+            match = re.match(r"\(([0-4]) ", tree)
+            if match is None:
+                raise UserError(
+                    f"{at(path, number)}: expected a tree with labels 0 to 4: {tree[:60]}"
+                )
+            label = int(match[1])
+            # A phrase has one sentiment wherever it occurs, so once is enough.
+            if (binary and label == 2) or (phrases and tree in seen):
+                continue
+            if phrases:
+                seen.add(tree)
+            brackets = re.sub(r"\([0-4] ", "(X ", tree)
+            words = [unescaped(word) for word in parse_brackets(brackets).words]
+            yield Example(words, [str(int(label > 2) if binary else label)], brackets)
+
+
+def _subtrees(line: str) -> Iterator[str]:
+    """Yield the brackets of every node, children before parents."""
+    opened = []
+    for place, character in enumerate(line):
+        if character == "(":
+            opened.append(place)
+        elif character == ")" and opened:
+            yield line[opened.pop() : place + 1]
+
+
+def imdb(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read reviews; labels are pos and neg."""
+    train = list(_reviews(find_text(str(folder / "train"), "tsv")))
+    test = list(_reviews(find_text(str(folder / "test"), "tsv")))
+    splits = {
+        "train": [review for number, review in enumerate(train) if number % 10],
+        "valid": train[::10],
+        "test": test,
+    }
+    if args.slice is None:
+        return dict(splits)
+    # The files are sorted by label, so every k-th review is taken.
+    return {name: found[:: max(1, len(found) // args.slice)] for name, found in splits.items()}
+
+
+def _reviews(path: Path) -> Iterator[Example]:
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t", maxsplit=3)
+        if len(columns) != 4:
+            raise UserError(f"{at(path, number)}: expected label, rating, number and text")
+        yield Example(re.sub(r"<br\s*/?>", " ", columns[3]).split(), [columns[0]])
+
+
+def probing(folder: Path, args: argparse.Namespace) -> Splits:
+    """Read a probing task."""
+    names = [args.task] if args.task else []
+    tasks = find_tasks([folder], names)
+    if len(tasks) != 1:
+        raise UserError(
+            f"{folder} has the tasks {', '.join(task.name for task in tasks)}: --task NAME"
+        )
+    (task,) = tasks
+    return {
+        split: (Example(one.text.split(), ["_".join(one.label.split())]) for one in examples)
+        for split, examples in (("train", task.train), ("valid", task.valid), ("test", task.test))
+    }
+
+
+READERS = {
+    "conllu": conllu, "ptb": ptb, "conll2000": conll2000,
+    "sst": sst, "imdb": imdb, "probing": probing,
+}  # fmt: skip
+#: The suffixes of the labels and of the trees.
+SUFFIXES = {
+    "conllu": ("tag", "conllu"), "ptb": ("tag", "ptb"), "conll2000": ("tag", "ptb"),
+    "sst": ("class", "ptb"), "imdb": ("class", ""), "probing": ("class", ""),
+}  # fmt: skip
+
+
+def write(splits: Splits, out: Path, language: str, label: str, tree: str) -> None:
+    """Write parallel files, and print how many lines they have."""
+    out.mkdir(parents=True, exist_ok=True)
+    for split, examples in splits.items():
+        lines: dict[str, list[str]] = {language: [], label: []}
+        if tree:
+            lines[f"{language}.{tree}"] = []
+        for example in examples:
+            texts = [" ".join(example.words), " ".join(example.labels), example.tree]
+            for kept, text in zip(lines.values(), texts, strict=False):
+                kept.append(text)
+        for suffix, kept in lines.items():
+            text = "".join(f"{line}\n" for line in kept)
+            (out / f"{split}.{suffix}").write_text(text, encoding="utf-8")
+        print(f"{split}: {len(lines[language])} lines")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("format", choices=list(READERS))
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--column", choices=("upos", "xpos", "chunk", "pos"))
+    parser.add_argument("--classes", type=int, choices=(5, 2), default=5)
+    parser.add_argument("--phrases", choices=("train", "none"), default="none")
+    parser.add_argument("--slice", type=int, help="keep so many texts of each split")
+    parser.add_argument("--task", help="the probing task")
+    parser.add_argument("--language", default="en", help="suffix of the text")
+    parser.add_argument("--label-suffix", help="suffix of the labels (default: tag or class)")
+    args = parser.parse_args(argv)
+    label, tree = SUFFIXES[args.format]
+    try:
+        splits = READERS[args.format](args.source, args)
+        write(splits, args.out, args.language, args.label_suffix or label, tree)
+    except KeyError as error:
+        sys.exit(f"error: --column {error.args[0]} is not a column of {args.format}")
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Scores of ``fairseq-phrase-label --scores``."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairseq_phrase.inference.label_scores import (
+    describe_scores,
+    is_bio,
+    scores_of_labels,
+    scores_of_split,
+)
+from fairseq_phrase.inference.labelling import LabelledSplit
+
+TAGS = LabelledSplit(["N V N", "N"], ["N V V", "<unk>"], ["4_5 6 7", "6"])
+
+
+def test_accuracy_also_of_words_that_training_does_not_have():
+    assert scores_of_split(TAGS, {"4_5", "6"}) == {"accuracy": 50.0, "unknown words": 0.0}
+
+
+def test_sentences_have_accuracy_alone():
+    split = LabelledSplit(["pos", "neg"], ["pos", "pos"], None)
+    assert scores_of_split(split, None) == {"accuracy": 50.0}
+    assert not is_bio(split)
+
+
+def test_spans_are_scored_where_labels_mark_them():
+    split = LabelledSplit(["B-NP I-NP O B-VP"], ["B-NP I-NP O B-NP"], ["1 2 3 4"])
+    assert is_bio(split)
+    assert not is_bio(TAGS)
+    assert scores_of_split(split, None) == {"F1": 50.0, "accuracy": 75.0}
+
+
+def test_each_label_has_precision_and_recall():
+    rows = {label: rest for label, *rest in scores_of_labels(TAGS)}
+    assert rows["V"] == [2, 100.0, 50.0, pytest.approx(200 / 3)]
+    assert rows["<unk>"] == [1, 0.0, 0.0, 0.0]
+    assert scores_of_labels(TAGS)[0][0] == "V"
+    text = describe_scores(TAGS, {"6"})
+    assert text.splitlines()[0] == "accuracy: 50.00%"
+    assert "V          2     100.00   50.00  66.67" in text

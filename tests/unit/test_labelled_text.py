@@ -1,0 +1,162 @@
+"""``scripts/labelled_text.py``: treebanks, chunks, sentiments and reviews as text and labels."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.text import read_lines
+from tests.support.repository import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "scripts"))
+from labelled_text import main
+
+CONLLU = """# text = Don't stop &amp; go
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t3\taux\t_\tSpaceAfter=No
+2\tn't\tnot\tPART\tRB\t_\t3\tadvmod\t_\t_
+3\tstop\tstop\tVERB\tVB\t_\t0\troot\t0:root\t_
+3.1\tstop\tstop\tVERB\tVB\t_\t_\t_\t0:root\t_
+4\t&amp;\tand\tCCONJ\tCC\t_\t5\tcc\t_\t_
+5\t10 000\t10000\tNUM\tCD\t_\t3\tconj\t_\t_
+"""
+
+
+def lines_of(folder, suffix, split="train"):
+    return (folder / f"{split}.{suffix}").read_text(encoding="utf-8").splitlines()
+
+
+def write_splits(folder, names, text):
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_treebanks_words_and_tags(tmp_path):
+    names = [f"xx-ud-{split}.conllu" for split in ("train", "dev", "test")]
+    source = write_splits(tmp_path / "treebank", names, f"{CONLLU}\n{CONLLU}")
+    out = tmp_path / "out"
+    main(["conllu", str(source), str(out), "--column", "xpos"])
+    assert lines_of(out, "en") == ["Do n't stop &amp; 10▁000"] * 2
+    assert lines_of(out, "tag") == ["VB RB VB CC CD"] * 2
+    text, trees = out / "train.en", out / "train.en.conllu"
+    # As preprocessing with --labels word reads them: without Moses' escapes.
+    plain = (line.replace("&amp;", "&") for line in read_lines(text))
+    (sentence, _) = ConlluFiles().read(trees, plain)
+    assert sentence.words == ["Do", "n't", "stop", "&", "10▁000"]
+    assert sentence.tree.heads.tolist() == [2, 2, 2, 4, 2]
+    main(["conllu", str(source), str(out), "--label-suffix", "upos"])
+    assert lines_of(out, "upos")[0] == "AUX PART VERB CCONJ NUM"
+
+
+TREE = """( (S (NP-SBJ (DT The) (NN dog))
+     (VP (VBZ sees) (NP (-NONE- *T*-1)) (PRN (-LRB- -LRB-) (NN 1\\/2) (-RRB- -RRB-)))))
+( (S (NP (NN Dogs)) (VP (VBP bark)) ))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sections", "counts"),
+    [
+        ([0, 18, 19, 21, 22, 24], [4, 4, 4]),
+        ([0] * 8 + [1] * 2, [16, 2, 2]),
+    ],
+    ids=["all sections", "a sample"],
+)
+def test_the_penn_treebanks_sections(tmp_path, sections, counts):
+    names = [f"wsj_{section:02}{number:02}.mrg" for number, section in enumerate(sections)]
+    source = write_splits(tmp_path / "wsj", names, TREE)
+    out = tmp_path / "out"
+    main(["ptb", str(source), str(out)])
+    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert found == counts
+    assert lines_of(out, "en")[:2] == ["The dog sees ( 1/2 )", "Dogs bark"]
+    assert lines_of(out, "tag")[0] == "DT NN VBZ -LRB- NN -RRB-"
+    sentence = next(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
+    assert sentence.words == ["The", "dog", "sees", "(", "1/2", ")"]
+    assert "NP" in sentence.constituents.labels
+
+
+def test_chunks_and_their_trees(tmp_path):
+    text = "He PRP B-NP\nsees VBZ B-VP\nthe DT B-NP\n( ( I-NP\ndog NN I-NP\n. . O\n\n" * 10
+    source = write_splits(tmp_path / "conll", ["train.txt", "test.txt"], text)
+    out = tmp_path / "out"
+    main(["conll2000", str(source), str(out)])
+    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert found == [9, 1, 10]
+    assert lines_of(out, "tag")[0] == "B-NP B-VP B-NP I-NP I-NP O"
+    sentence = next(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
+    spans = sentence.constituents.spans.tolist()
+    assert [2, 5] in spans
+    main(["conll2000", str(source), str(out), "--column", "pos"])
+    assert lines_of(out, "tag")[0] == "PRP VBZ DT ( NN ."
+
+
+SENTIMENTS = "(3 (2 The) (4 (3 very) (4 good)))\n(2 (2 a) (1 \\*))\n"
+
+
+def test_sentiments_of_sentences_and_phrases(tmp_path):
+    names = ["train.txt", "dev.txt", "test.txt"]
+    source = write_splits(tmp_path / "sst", names, SENTIMENTS)
+    out = tmp_path / "out"
+    main(["sst", str(source), str(out)])
+    assert lines_of(out, "en") == ["The very good", "a *"]
+    assert lines_of(out, "class") == ["3", "2"]
+    # No sentiment is left in the trees.
+    assert lines_of(out, "en.ptb")[0] == "(X (X The) (X (X very) (X good)))"
+    main(["sst", str(source), str(out), "--classes", "2", "--phrases", "train"])
+    assert lines_of(out, "en") == ["very", "good", "very good", "The very good", "*"]
+    assert lines_of(out, "class") == ["1", "1", "1", "1", "0"]
+    assert lines_of(out, "en", "test") == ["The very good"]
+    parses = list(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
+    assert [sentence.words for sentence in parses] == [line.split() for line in lines_of(out, "en")]
+
+
+def test_reviews(tmp_path):
+    text = "".join(
+        f"{'pos' if number < 10 else 'neg'}\t7\t{number}\tGood<br /><br />film {number}\n"
+        for number in range(20)
+    )
+    source = write_splits(tmp_path / "imdb", ["train.tsv", "test.tsv"], text)
+    out = tmp_path / "out"
+    main(["imdb", str(source), str(out)])
+    assert lines_of(out, "en", "valid") == ["Good film 0", "Good film 10"]
+    assert len(lines_of(out, "en")) == 18
+    main(["imdb", str(source), str(out), "--slice", "4"])
+    assert lines_of(out, "class", "test") == ["pos", "pos", "neg", "neg"]
+
+
+def test_probing_tasks(tmp_path):
+    source = write_splits(tmp_path / "probing", ["depth.va.txt", "depth.te.txt"], "a b\t3\n" * 10)
+    out = tmp_path / "out"
+    main(["probing", str(source), str(out)])
+    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert found == [8, 2, 10]
+    assert lines_of(out, "class")[0] == "3"
+
+
+@pytest.mark.parametrize(
+    ("format", "files", "message"),
+    [
+        ("conllu", {}, "expected one file *-train.conllu or .gz, found 0"),
+        ("conllu", {"x-train.conllu": "1\tx"}, "line 1: expected 10 columns, found 2"),
+        ("ptb", {}, "has no files wsj_*.mrg"),
+        ("conll2000", {"train.txt": "a b"}, "train.txt, line 1: expected word, tag and chunk"),
+        ("sst", {"train.txt": "(good)"}, "train.txt, line 1: expected a tree with labels 0 to 4"),
+        ("imdb", {"train.tsv": "pos"}, "expected label, rating, number and text"),
+    ],
+)
+def test_another_format_is_named(tmp_path, format, files, message):
+    for name in ("x-dev.conllu", "x-test.conllu") if "x-train.conllu" in files else ():
+        (tmp_path / name).write_text("")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name.replace("train", "dev")).write_text(text)
+        (tmp_path / name.replace("train", "test")).write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        main([format, str(tmp_path), str(tmp_path / "out")])
+    assert message in str(stopped.value)
