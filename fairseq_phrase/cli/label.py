@@ -6,14 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fairseq_phrase.cli import HelpFormatter, run
-from fairseq_phrase.cli.numbers import positive
+from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        formatter_class=HelpFormatter,
+    parser = CommandParser(
         prog="fairseq-phrase-label",
         description="Label raw text: for each line of standard input a line of labels, with spaces "
         "between the labels of words, or one label. The order is kept, and empty lines stay empty. "
@@ -39,9 +38,11 @@ def _parser() -> argparse.ArgumentParser:
         help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
     )  # fmt: skip
     parser.add_argument(
-        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch"
+        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
     )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 and so on")
+    parser.add_argument(
+        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
+    )
     return parser
 
 

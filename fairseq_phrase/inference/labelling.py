@@ -43,7 +43,7 @@ def load_labeller(
     paths: str,
     data: str,
     *,
-    device: str = "cpu",
+    device: str | None = None,
     source_parser: str | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> Labeller:
@@ -52,7 +52,7 @@ def load_labeller(
     Args:
         paths: a checkpoint; several with ``:`` between them are an ensemble.
         data: the data directory.
-        device: where the models compute.
+        device: where the models compute; by default a GPU if there is one.
         source_parser: parse raw text with this parser instead of the one that made the data.
         max_tokens: tokens in a batch, with padding.
 
@@ -79,7 +79,7 @@ class Labeller:
     Args:
         models: the models of an ensemble, whose probabilities are averaged, or one.
         task: their task.
-        device: where they compute.
+        device: where they compute; by default a GPU if there is one.
         max_tokens: tokens in a batch, with padding.
     """
 
@@ -88,11 +88,12 @@ class Labeller:
         models: Sequence[Any],
         task: Any,
         *,
-        device: str = "cpu",
+        device: str | None = None,
         max_tokens: int = MAX_TOKENS,
     ):
-        self.models = [model.to(device).eval() for model in models]
-        self.task, self.device, self.max_tokens = task, torch.device(device), max_tokens
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.models = [model.to(self.device).eval() for model in models]
+        self.task, self.max_tokens = task, max_tokens
         labels = task.target_dictionary
         self._first_label = labels.nspecial
         self._names = labels.symbols[self._first_label :]
