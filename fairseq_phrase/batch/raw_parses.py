@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.batch.numbered_parse import numbered_parse
 from fairseq_phrase.batch.raw_lines import SourceEncoder
-from fairseq_phrase.batch.raw_tokens import Origin, RawTokens
+from fairseq_phrase.batch.raw_tokens import Origin, RawTokens, SourceDictionary
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import TreeSource
 from fairseq_phrase.errors import UserError
@@ -32,7 +32,7 @@ class RawParses:
 
     def __init__(
         self,
-        dictionary: Dictionary,
+        dictionary: SourceDictionary,
         labels: Callable[[str], Dictionary],
         encoder: Callable[[], SourceEncoder],
         trees: Callable[[], TreeSource] = lambda: TreeSource("parse"),
@@ -55,7 +55,9 @@ class RawParses:
         Raises:
             UserError: the parse lacks a field that models need.
         """
-        return RawTokens.of(torch.tensor(self._indices(sentence)), [self.parse_of(sentence)])
+        pieces, words = self._dictionary.numbered(sentence.pieces)
+        copied = [words] if self._dictionary.places else ()
+        return RawTokens.of(torch.tensor(self._indices(pieces)), [self.parse_of(sentence)], copied)
 
     def of_tokens(self, sentences: Sequence[torch.Tensor]) -> list[Parse]:
         """Return the parse of each sentence's token indices.
@@ -81,11 +83,13 @@ class RawParses:
     def _origin(self, tokens: torch.Tensor) -> Origin:
         """Return the data that a sentence carries; if it carries none, its text."""
         return (
-            tokens.origins[0] if isinstance(tokens, RawTokens) else self._spelled(tokens.tolist())
+            tokens.origins[0]
+            if isinstance(tokens, RawTokens) and tokens.origins
+            else self._spelled(tokens.tolist())
         )
 
-    def _indices(self, sentence: EncodedSentence) -> list[int]:
-        return [*map(self._dictionary.index, sentence.pieces), self._dictionary.eos()]
+    def _indices(self, pieces: Sequence[str]) -> list[int]:
+        return [*map(self._dictionary.index, pieces), self._dictionary.eos()]
 
     def parse_of(self, sentence: EncodedSentence) -> Parse:
         """Return the fields of a sentence's parse that the models need.
@@ -97,7 +101,8 @@ class RawParses:
             return numbered_parse(sentence, self.fields, self._labels)
         trees = self._trees()
         parse = numbered_parse(sentence, trees.fields_to_read(self.fields), self._labels)
-        return trees(parse, self._indices(sentence))
+        pieces, _ = self._dictionary.numbered(sentence.pieces)
+        return trees(parse, self._indices(pieces))
 
     def _spelled(self, indices: Sequence[int]) -> str:
         """Join the subwords of a sentence that carries no line.
@@ -105,7 +110,7 @@ class RawParses:
         Raises:
             UserError: the sentence has unknown subwords.
         """
-        if self._dictionary.unk() in indices:
+        if self._dictionary.unk() in indices or self._dictionary.has_place(indices):
             raise UserError(
                 "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
                 "--tokenizer syntax --bpe syntax, and pass the tokens on unchanged"

@@ -10,17 +10,22 @@ an attribute:
 3. the dataset for inference makes a batch's tokens :class:`RawTokens` with the parses of its rows.
 
 The attribute is freed with its tensor; nothing is stored elsewhere.
+
+In the same way, tokens carry the unknown words of their sentence that have places in the dictionary
+(:mod:`fairseq_phrase.store.copied_words`), and :meth:`SourceDictionary.string` writes them back.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.batch.syntax_dataset import Parse
+from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
 
 #: The data that a sentence carries: its raw line or its parse.
 Origin = str | Parse
@@ -56,22 +61,41 @@ class RawTokens(torch.Tensor):
 
     Attributes:
         origins: the line or parse of each sentence. Length: 1 for a sentence, of shape ``(tokens,)``; the
-            batch size for a batch, of shape ``(batch, tokens)``.
+            batch size for a batch, of shape ``(batch, tokens)``; 0 if they carry words only.
+        words: the words of each sentence that have places in the dictionary, in the order of the places;
+            as many sentences, or 0.
     """
 
     origins: Sequence[Origin]
+    words: Sequence[Sequence[str]]
 
     @classmethod
-    def of(cls, tokens: torch.Tensor, origins: Sequence[Origin]) -> RawTokens:
+    def of(
+        cls,
+        tokens: torch.Tensor,
+        origins: Sequence[Origin],
+        words: Sequence[Sequence[str]] = (),
+    ) -> RawTokens:
         """Return the same indices, which carry their origins.
 
         Args:
             tokens: a sentence or a batch. Shape: ``(tokens,)`` or ``(batch, tokens)``.
-            origins: one line or parse for each row.
+            origins: one line or parse for each row; or none.
+            words: the words of each row that have places; or none.
         """
         carrying = tokens.as_subclass(cls)
-        carrying.origins = origins
+        carrying.origins, carrying.words = origins, words
         return carrying
+
+    def row(self, values: torch.Tensor, index: int) -> RawTokens:
+        """Return indices of one row, which carry what the row carries.
+
+        Args:
+            values: some of its indices. Shape: ``(tokens,)``.
+            index: the row.
+        """
+        origins = [self.origins[index]] if self.origins else ()
+        return RawTokens.of(values, origins, [self.words[index]] if self.words else ())
 
     @classmethod
     def __torch_function__(
@@ -84,18 +108,27 @@ class RawTokens(torch.Tensor):
         if not isinstance(source, cls) or not hasattr(source, "origins"):
             return result
         if function in _KEEPS_ROWS and result.shape == source.shape:
-            return cls.of(result, source.origins)
+            return cls.of(result, source.origins, source.words)
         if function is torch.Tensor.unsqueeze and result.shape == (1, *source.shape):
-            return cls.of(result, source.origins)
+            return cls.of(result, source.origins, source.words)
         if function is torch.Tensor.unbind and source.dim() == 2 and args[1:] in ((), (0,)):
-            rows = zip(result, source.origins, strict=True)
-            return tuple(cls.of(row, [origin]) for row, origin in rows)
+            return tuple(source.row(row, index) for index, row in enumerate(result))
+        if function is torch.Tensor.__getitem__ and source.words:
+            return source._part(result, args[1])
         return result
+
+    def _part(self, result: torch.Tensor, key: Any) -> torch.Tensor:
+        """Let a row, or some indices of a sentence, carry the words: fairseq takes them for printing."""
+        if self.dim() == 1:
+            return RawTokens.of(result, self.origins, self.words) if result.dim() == 1 else result
+        if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
+            key = key[0]
+        return self.row(result, key) if isinstance(key, int) else result
 
 
 _KEEPS_ROWS = frozenset(
     getattr(torch.Tensor, name)
-    for name in ("to", "cuda", "cpu", "long", "clone", "detach", "contiguous", "pin_memory")
+    for name in ("to", "cuda", "cpu", "long", "int", "clone", "detach", "contiguous", "pin_memory")
 )
 
 
@@ -117,13 +150,47 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
     rows = [row[row != padding] for row in plain(tokens)]
     if not isinstance(tokens, RawTokens):
         return rows
-    return [RawTokens.of(row, [origin]) for row, origin in zip(rows, tokens.origins, strict=True)]
+    return [tokens.row(row, index) for index, row in enumerate(rows)]
 
 
 class SourceDictionary(Dictionary):
-    """fairseq's dictionary; indices that it makes from :class:`CutText` carry the line."""
+    """fairseq's dictionary; indices that it makes from :class:`CutText` carry the line.
+
+    If it has places for unknown words, the indices also carry these words, and :meth:`string` writes
+    them.
+    """
+
+    @functools.cached_property
+    def places(self) -> int:
+        """The number of places."""
+        return number_of_places(self.indices)
+
+    def has_place(self, indices: Sequence[int]) -> bool:
+        """Tell whether any of these indices is a place."""
+        return any(self.index(place(number + 1)) in indices for number in range(self.places))
+
+    def numbered(self, pieces: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Replace unknown words by places, and return them (:func:`number_unknown`)."""
+        return number_unknown(pieces, self.indices, self.places)
 
     def encode_line(self, line: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``."""
-        tokens = super().encode_line(line, *args, **kwargs)
-        return RawTokens.of(tokens, [line.line]) if isinstance(line, CutText) else tokens
+        origins = [line.line] if isinstance(line, CutText) else []
+        if not self.places or kwargs.get("add_if_not_exist", True):
+            tokens = super().encode_line(line, *args, **kwargs)
+            return RawTokens.of(tokens, origins) if origins else tokens
+        pieces, words = self.numbered(line.split())
+        tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
+        return RawTokens.of(tokens, origins, [words])
+
+    def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
+        """Join the subwords of a sentence as fairseq does; words that it carries replace their places."""
+        words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()
+        if not words:
+            return super().string(tensor, bpe_symbol, *args, **kwargs)
+        text = super().string(plain(tensor), None, *args, **kwargs)
+        # A place that the source does not fill is an unknown word.
+        written = {place(number + 1): self.unk_word for number in range(self.places)}
+        written |= {place(number): word for number, word in enumerate(words[0], start=1)}
+        joined = " ".join(written.get(piece, piece) for piece in text.split(" "))
+        return data_utils.post_process(joined, bpe_symbol)

@@ -116,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
     subwords.add_argument(
         "--joined-dictionary", action="store_true", help="one dictionary for both languages"
     )
+    subwords.add_argument(
+        "--copy-words", type=positive, default=0, metavar="N",
+        help="unknown source words get N numbered places in the dictionary, in their order in each "
+        "sentence, and the target's equal words the same places: models with --copy can then translate "
+        "words that they do not know (needs --joined-dictionary)",
+    )  # fmt: skip
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
     add_labels(subwords, "by default those beside --srcdict; labels that they lack become <unk>")

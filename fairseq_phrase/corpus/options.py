@@ -32,6 +32,8 @@ class Options:
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
+        copy_words: the number of places for unknown source words of a sentence
+            (:mod:`fairseq_phrase.store.copied_words`).
         min_count: words or subwords that occur less often in training are ``<unk>``.
         vocab_size: number of pieces to train; None for the default number, or the largest number that
             the text allows.
@@ -52,6 +54,7 @@ class Options:
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
     min_count: int = 1
+    copy_words: int = 0
     vocab_size: int | None = None
     sentencepiece_lines: int = SAMPLE_LINES
     joined_dictionary: bool = False

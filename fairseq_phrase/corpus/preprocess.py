@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.corpus.copied_words import check_copy_words, number_split
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
@@ -86,6 +87,7 @@ def _refuse_to_forget(options: Options) -> None:
 
 def _check_early(options: Options) -> None:
     """Find out before hours of parsing what will be missing after them."""
+    check_copy_words(options)
     if options.bpe == WHOLE_WORDS:
         pass
     elif options.bpe_model is not None:
@@ -252,7 +254,12 @@ def _binarize(
             labels = raw[split.name][1].subwords
             known = dictionaries[options.languages[1]]
             split.counts.unknown_labels = count_unknown(split.name, labels, known)
-        for side in raw[split.name]:
+        sides = raw[split.name]
+        if options.copy_words:
+            known = dictionaries[options.source_lang].indices
+            texts = [side.pieces_path for side in sides]
+            number_split(texts[0], texts[1], sides[0].prefix, known, options)
+        for side in sides:
             dictionary, workers = dictionaries[side.language], options.engine.workers
             binarize(side.pieces_path, side.prefix, dictionary, split.counts.kept, workers)
             side.finish()

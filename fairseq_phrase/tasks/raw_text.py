@@ -7,10 +7,11 @@ from fairseq import utils
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_phrase.batch import tokenizers as encoders
+from fairseq_phrase.batch.copied_dataset import RawCopiedDataset, write_back
 from fairseq_phrase.batch.raw_input import RawInput
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
-from fairseq_phrase.batch.raw_tokens import SourceDictionary, plain, rows_of
+from fairseq_phrase.batch.raw_tokens import RawTokens, SourceDictionary, plain, rows_of
 from fairseq_phrase.batch.syntax_dataset import Parse, collate_parses
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -169,14 +170,22 @@ class RawTextTask(TranslationTask):
             [plain(tokens) for tokens in src_tokens], src_lengths, **kwargs
         )
         dataset.left_pad_source = self.cfg.left_pad_source
-        if not self._fields:
-            return dataset
-        return RawDataset(dataset, self._raw_parses.of_tokens(src_tokens))
+        if self._fields:
+            dataset = RawDataset(dataset, self._raw_parses.of_tokens(src_tokens))
+        words = [
+            tokens.words[0]
+            for tokens in src_tokens
+            if isinstance(tokens, RawTokens) and tokens.words
+        ]
+        return RawCopiedDataset(dataset, words) if words else dataset
 
     def inference_step(
         self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Generate; ``fairseq-interactive`` keeps only the tokens, which carry the parses."""
+        """Generate, and write copied words into what is generated.
+
+        ``fairseq-interactive`` keeps only the tokens, which carry the parses and the words.
+        """
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]
         net_input = {**net_input, "src_tokens": plain(tokens)}
@@ -185,6 +194,10 @@ class RawTextTask(TranslationTask):
             parses = self._raw_parses.of_tokens(rows)
             batch = collate_parses(net_input["src_tokens"], parses, self.source_dictionary)
             net_input |= {name: value.to(tokens.device) for name, value in batch.items()}
-        return super().inference_step(
+        generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs
         )
+        words = sample.get("copied") or getattr(tokens, "words", ())
+        if words:
+            write_back(sample, generated, words)
+        return generated

@@ -13,6 +13,7 @@ from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, indexed
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
+from fairseq_phrase.batch.copied_dataset import CopiedDataset
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries, keep_labels, kept_labels
 from fairseq_phrase.batch.raw_parses import RawParses
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
@@ -20,8 +21,10 @@ from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import CopiedWords
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.tasks.copying import refuse_unknown_words
 from fairseq_phrase.tasks.coverage import with_coverage
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
@@ -107,6 +110,7 @@ class SyntaxTranslationTask(RawTextTask):
             src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
         )
         self._fields_of_loss: set[str] = set()
+        self._copies = False
         self._pointing_width = 0
         check_alpha(cfg.subword_sampling)
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
@@ -159,6 +163,7 @@ class SyntaxTranslationTask(RawTextTask):
         trained = kept_labels(cfg)
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
+        self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
         found = {name: self._labels.fingerprint(name) for name in sorted(self._labels_asked_for)}
         self._labels.check({name: trained[name] for name in found if name in trained})
         if from_checkpoint and not found.keys() <= trained.keys():
@@ -224,11 +229,35 @@ class SyntaxTranslationTask(RawTextTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Load a split, with its parses if the model asked for them.
+        """Load a split, with its parses if the model asked for them, and its words to copy.
 
         Raises:
-            UserError: the parses are missing or belong to another text.
+            UserError: the parses are missing or belong to another text, or the model copies and cannot
+                learn the target's unknown words.
         """
+        self._load_with_parses(split, epoch, combine, **kwargs)
+        paths = utils.split_paths(self.cfg.data)
+        is_training = split == self.cfg.train_subset
+        directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        names = self._pair_names(directory, split, combine)
+        texts = [os.path.join(directory, f"{name}.{source}") for name in names]
+        if is_training and self._copies and not self.target_dictionary.places:
+            for name in names:
+                refuse_unknown_words(
+                    os.path.join(directory, f"{name}.{target}"), self.target_dictionary
+                )
+        if texts and all(map(CopiedWords.exist, texts)):
+            if self.cfg.subword_sampling:
+                raise UserError(
+                    f"--subword-sampling does not go with {directory}, which was made with --copy-words: "
+                    "unknown words have places there, not subwords"
+                )
+            self.datasets[split] = CopiedDataset(
+                self.datasets[split], self._combined([*map(CopiedWords, texts)]), directory
+            )
+
+    def _load_with_parses(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
         self.datasets[split] = self._pairs(self.datasets[split])
         fields = self._fields | self._fields_of_loss
@@ -278,18 +307,31 @@ class SyntaxTranslationTask(RawTextTask):
 
     def _load_parses(self, directory: str, split: str, combine: bool, fields: set[str]) -> Any:
         """Load the parses of ``split`` and of ``split1``, ``split2``…, as fairseq combines them."""
-        stores = []
+        read = self._trees.fields_to_read(fields) if "heads" in fields else fields
+        return self._combined(
+            [
+                ParseStore(directory, name, self.cfg.source_lang, read)
+                for name in self._pair_names(directory, split, combine)
+            ]
+        )
+
+    def _combined(self, parts: list[Any]) -> Any:
+        """Join what belongs to several splits, as fairseq combines them."""
+        if len(parts) == 1:
+            return parts[0]
+        return ConcatDataset(parts, [self.cfg.upsample_primary] + [1] * (len(parts) - 1))
+
+    def _pair_names(self, directory: str, split: str, combine: bool) -> list[str]:
+        """Find ``split`` and, if they are combined, ``split1``, ``split2``…."""
+        names = []
         for number in itertools.count():
             name = self._pair_name(directory, f"{split}{number or ''}")
             if name is None:
                 break
-            read = self._trees.fields_to_read(fields) if "heads" in fields else fields
-            stores.append(ParseStore(directory, name, self.cfg.source_lang, read))
+            names.append(name)
             if not combine:
                 break
-        if len(stores) == 1:
-            return stores[0]
-        return ConcatDataset(stores, [self.cfg.upsample_primary] + [1] * (len(stores) - 1))
+        return names
 
     def _pair_name(self, directory: str, split: str) -> str | None:
         """Find a split under either order of its languages, as fairseq does."""

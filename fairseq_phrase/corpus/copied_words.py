@@ -1,0 +1,87 @@
+"""``--copy-words``: unknown source words of a split get places, and the target's equal words the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_phrase.corpus.options import Options
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import (
+    CopiedWordsWriter,
+    number_of_places,
+    number_unknown,
+    place,
+)
+from fairseq_phrase.text import read_lines
+
+__all__ = ["add_places", "check_copy_words", "number_split"]
+
+
+def check_copy_words(options: Options) -> None:
+    """Check that the options go with ``--copy-words``.
+
+    Raises:
+        UserError: they do not.
+    """
+    if not options.copy_words:
+        return
+    if options.target_lang is None or options.labels is not None:
+        raise UserError(
+            "--copy-words is for parallel text: leave it out for labels and one language"
+        )
+    if not options.joined_dictionary:
+        raise UserError(
+            "--copy-words needs --joined-dictionary: a word that is copied has one entry for source and "
+            "target"
+        )
+
+
+def add_places(dictionary: Any, options: Options) -> None:
+    """Add the places to a new dictionary, before it is made final."""
+    for number in range(1, options.copy_words + 1):
+        # The smallest count that --min-count keeps.
+        dictionary.add_symbol(place(number), options.min_count)
+
+
+def number_split(
+    source: Path, target: Path, prefix: Path, known: Mapping[str, int], options: Options
+) -> list[Path]:
+    """Replace unknown words in a split's two files of subwords, and write the words beside the text.
+
+    Args:
+        source: the source's subwords, which are rewritten.
+        target: the target's.
+        prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
+        known: the index of each entry of the dictionary.
+        options: ``copy_words`` is the number of places.
+
+    Returns:
+        The files with the words.
+
+    Raises:
+        UserError: a given dictionary has fewer places.
+    """
+    if number_of_places(known) < options.copy_words:
+        raise UserError(
+            f"--copy-words {options.copy_words}: the given dictionary has {number_of_places(known)} "
+            "places (<copy1>, …): give the dictionary of data that were made with --copy-words, or none"
+        )
+    writer = CopiedWordsWriter(prefix)
+    rewritten = [path.with_name(path.name + ".numbered") for path in (source, target)]
+    with (
+        open(rewritten[0], "w", encoding="utf-8") as new_source,
+        open(rewritten[1], "w", encoding="utf-8") as new_target,
+    ):
+        for own, other in zip(read_lines(source), read_lines(target), strict=True):
+            pieces, words = number_unknown(own.split(), known, options.copy_words)
+            # A pair without unknown source words has no places.
+            others, _ = number_unknown(other.split(), known, 0, words)
+            writer.append(words)
+            new_source.write(" ".join(pieces) + "\n")
+            new_target.write(" ".join(others) + "\n")
+    for path, new in zip((source, target), rewritten, strict=True):
+        os.replace(new, path)
+    return writer.finish()

@@ -1,0 +1,142 @@
+"""Unknown source words, which a model may copy: their places in dictionaries, and their files.
+
+A dictionary for copying has N entries ``<copy1>``, ``<copy2>``, …, its *places*. In a sentence pair, the
+first unknown source word has the first place, and so has each word equal to it, on both sides. The words
+themselves are in a file beside the source text, as UTF-8 with spaces between them. So they can be written
+back into a translation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
+
+__all__ = [
+    "CopiedWords",
+    "CopiedWordsWriter",
+    "copied_path",
+    "number_of_places",
+    "number_unknown",
+    "place",
+]
+
+
+def place(number: int) -> str:
+    """Return the dictionary's entry of a place, from 1."""
+    return f"<copy{number}>"
+
+
+@cache
+def _is_place(entry: str) -> bool:
+    return entry.startswith("<copy") and entry[5:-1].isdigit() and entry.endswith(">")
+
+
+def number_of_places(known: Mapping[str, int]) -> int:
+    """Return the number of places in a dictionary.
+
+    Args:
+        known: the index of each entry.
+    """
+    number = 0
+    while place(number + 1) in known:
+        number += 1
+    return number
+
+
+def number_unknown(
+    pieces: Iterable[str], known: Mapping[str, int], places: int, words: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Replace unknown words by their places.
+
+    Args:
+        pieces: a sentence's words or subwords.
+        known: the index of each entry of the dictionary.
+        places: the number of places.
+        words: words that have places already: a source sentence's, for its target.
+
+    Returns:
+        The sentence with places, where unknown words beyond the last place stay as they are; and the
+        words that have places, in their order.
+
+    Example:
+        >>> known = {"the": 4, "is": 5}
+        >>> source, words = number_unknown("the Xu is the Qi".split(), known, places=9)
+        >>> source, words
+        (['the', '<copy1>', 'is', 'the', '<copy2>'], ['Xu', 'Qi'])
+        >>> number_unknown("Qi is Lu".split(), known, places=0, words=words)[0]
+        ['<copy2>', 'is', 'Lu']
+    """
+    numbers = {word: number for number, word in enumerate(words, start=1)}
+    numbered = []
+    for piece in pieces:
+        # An entry of a place is an unknown word like any other in a text.
+        if piece not in known or _is_place(piece):
+            if piece not in numbers and len(numbers) < places:
+                numbers[piece] = len(numbers) + 1
+            if piece in numbers:
+                piece = place(numbers[piece])
+            elif _is_place(piece):
+                piece = "<unk>"
+        numbered.append(piece)
+    return numbered, list(numbers)
+
+
+def copied_path(text: str | os.PathLike) -> Path:
+    """Return the path of the words' files, without ``.bin`` and ``.idx``.
+
+    Args:
+        text: the path of the binarized source text, likewise.
+    """
+    return Path(f"{text}.copied")
+
+
+class CopiedWordsWriter:
+    """Writes the words of sentences, one sentence after the other.
+
+    Args:
+        text: the path of the binarized source text, without ``.bin`` and ``.idx``.
+    """
+
+    def __init__(self, text: str | os.PathLike):
+        self._writer = IndexedWriter(copied_path(text))
+
+    def append(self, words: Sequence[str]) -> None:
+        """Add the words of a sentence."""
+        self._writer.append(np.frombuffer(" ".join(words).encode(), dtype=np.uint8))
+
+    def finish(self) -> list[Path]:
+        """Write the files, and return them."""
+        return self._writer.finish()
+
+
+class CopiedWords:
+    """The words of a split's sentences, read when they are asked for.
+
+    Args:
+        text: as for :class:`CopiedWordsWriter`.
+
+    Raises:
+        UserError: the files are missing or damaged.
+    """
+
+    def __init__(self, text: str | os.PathLike):
+        self._reader = IndexedReader(copied_path(text))
+
+    @staticmethod
+    def exist(text: str | os.PathLike) -> bool:
+        """Tell whether there are such files."""
+        return Path(f"{copied_path(text)}.idx").is_file()
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self._reader)
+
+    def __getitem__(self, index: int) -> list[str]:
+        """Return the words of a sentence, in the order of their places."""
+        return self._reader[index].astype(np.uint8).tobytes().decode().split()

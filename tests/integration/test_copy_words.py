@@ -1,0 +1,139 @@
+"""Unknown words are copied: preprocessing, training, and the words back in every way to translate."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from fairseq import checkpoint_utils
+from fairseq.hub_utils import GeneratorHubInterface
+
+from fairseq_phrase.models.loading import register_all
+from tests.support.commands import run
+
+VERBS = {"mag": "likes", "sieht": "sees", "hört": "hears", "ruft": "calls"}
+MODEL = [
+    "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--arch", "seq2seq",
+    "--attention", "dot", "--cell", "gru", "--share-all-embeddings", "--dropout", "0",
+    *(f"--{side}-{size}=48" for side in ("encoder", "decoder") for size in ("embed-dim", "hidden-size")),
+]  # fmt: skip
+TRAINING = [
+    "--optimizer", "adam", "--lr", "0.01", "--clip-norm", "1", "--lr-scheduler", "polynomial_decay",
+    "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--batch-size", "50",
+    "--seed", "1", "--num-workers", "0", "--no-progress-bar", "--cpu", "--save-interval", "99",
+]  # fmt: skip
+
+
+def sentences(count, seed):
+    """ "Xobu sieht Gira ." and "Xobu sees Gira .", with names that occur nowhere else."""
+    dice = random.Random(seed)
+    for _ in range(count):
+        first, second = (
+            "".join(dice.choice("BDFGKLMNPRSTVXZ") + dice.choice("aeiou") for _ in range(5))
+            for _ in range(2)
+        )
+        verb = dice.choice([*VERBS])
+        yield f"{first} {verb} {second} .", f"{first} {VERBS[verb]} {second} ."
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("names")
+    for seed, (split, count) in enumerate({"train": 1500, "valid": 20, "test": 53}.items()):
+        pairs = [*sentences(count, seed)]
+        for language, side in (("de", 0), ("en", 1)):
+            lines = "".join(pair[side] + "\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def preprocess(corpus, data, *options, expect=0):
+    return run(
+        "fairseq-phrase-preprocess", "--source-lang", "de", "--target-lang", "en", "--parser", "none",
+        "--source-tokenized", "--bpe", "none", "--min-count", 5, "--trainpref", corpus / "train",
+        "--validpref", corpus / "valid", "--testpref", corpus / "test", "--destdir", data, *options,
+        expect=expect,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(corpus, tmp_path_factory):
+    made = tmp_path_factory.mktemp("data")
+    preprocess(corpus, made, "--joined-dictionary", "--copy-words", 3)
+    return made
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data, tmp_path_factory):
+    save = tmp_path_factory.mktemp("save")
+    log = run(
+        "fairseq-train", data, *MODEL, *TRAINING, "--copy", "joint", "--save-dir", save,
+        "--max-update", 150, "--total-num-update", 150, "--eval-bleu", "--eval-bleu-print-samples",
+    )  # fmt: skip
+    # Validation decodes references and translations with their words.
+    example = re.search(r"example hypothesis: (.*)", log)[1]
+    assert "<copy" not in example
+    return save / "checkpoint_last.pt"
+
+
+def test_every_way_to_translate_writes_the_words(corpus, data, checkpoint):
+    output = run(
+        "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--cpu", "--path", checkpoint, "--beam", 3,
+    )  # fmt: skip
+    wanted = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    sources = (corpus / "test.de").read_text(encoding="utf-8").splitlines()
+    found = {
+        kind: dict(re.findall(rf"^{kind}-(\d+)\t(?:-?[\d.e-]+\t)?(.*)$", output, re.MULTILINE))
+        for kind in "STH"
+    }
+    assert [found["S"][str(number)] for number in range(len(sources))] == sources
+    assert [found["T"][str(number)] for number in range(len(wanted))] == wanted
+    right = sum(found["H"][str(number)] == target for number, target in enumerate(wanted))
+    assert right >= 0.95 * len(wanted)
+    scored = run(
+        "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--cpu", "--path", f"{checkpoint}:{checkpoint}", "--score-reference",
+    )  # fmt: skip
+    assert "H-0\t" in scored
+    assert wanted[0] in scored
+    lines = "Qixo mag Wexu .\nWexu ruft Qixo .\n"
+    output = run(
+        "fairseq-interactive", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--cpu", "--path", checkpoint, "--buffer-size", 2, stdin=lines,
+    )  # fmt: skip
+    assert re.findall(r"^D-\d+\t\S+\t(.*)$", output, re.M) == [
+        "Qixo likes Wexu .",
+        "Wexu calls Qixo .",
+    ]
+    assert re.findall(r"^S-\d+\t(.*)$", output, re.M) == lines.splitlines()
+
+
+def test_the_hub_interface_writes_the_words(data, checkpoint):
+    register_all()
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": str(data)}
+    )
+    hub = GeneratorHubInterface(cfg, task, models)
+    assert hub.translate(["Qixo mag Wexu .", "Ba sieht Lu ."]) == [
+        "Qixo likes Wexu .",
+        "Ba sees Lu .",
+    ]
+
+
+def test_without_copy_words_a_copying_model_says_what_to_run(corpus, tmp_path):
+    data = tmp_path / "data"
+    preprocess(corpus, data, "--joined-dictionary")
+    log = run(
+        "fairseq-train", data, *MODEL, *TRAINING, "--copy", "joint", "--save-dir", tmp_path,
+        "--max-update", 1, "--total-num-update", 1, expect=1,
+    )  # fmt: skip
+    assert "sentence 1 of" in log
+    assert "fairseq-phrase-preprocess with --copy-words" in log
+    assert "Traceback" not in log
+
+
+def test_separate_dictionaries_are_refused(corpus, tmp_path):
+    output = preprocess(corpus, tmp_path / "data", "--copy-words", 3, expect=2)
+    assert "--copy-words needs --joined-dictionary" in output

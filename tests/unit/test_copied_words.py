@@ -1,0 +1,134 @@
+"""Unknown words, their places, and the tokens that carry them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.data import LanguagePairDataset, ListDataset
+
+from fairseq_phrase.batch.copied_dataset import CopiedDataset, RawCopiedDataset, write_back
+from fairseq_phrase.batch.raw_tokens import CutText, RawTokens, SourceDictionary, rows_of
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import (
+    CopiedWords,
+    CopiedWordsWriter,
+    number_of_places,
+    number_unknown,
+    place,
+)
+
+HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
+
+
+@pytest.fixture
+def places():
+    made = SourceDictionary()
+    for entry in ("the", "is", ".", place(1), place(2)):
+        made.add_symbol(entry)
+    return made
+
+
+def test_places_are_in_the_order_of_the_source_and_alike_in_the_target(places):
+    known = places.indices
+    assert number_of_places(known) == places.places == 2
+    source, words = number_unknown(["Qi", "is", "the", "Xu", ".", "Qi", "Lu"], known, 2)
+    # Lu comes after the last place.
+    assert source == ["<copy1>", "is", "the", "<copy2>", ".", "<copy1>", "Lu"]
+    assert words == ["Qi", "Xu"]
+    target, same = number_unknown(["Xu", "Lu", "the", "Qi"], known, 0, words)
+    assert target == ["<copy2>", "Lu", "the", "<copy1>"]
+    assert same == words
+
+
+def test_a_target_without_source_words_gets_no_places(places):
+    assert number_unknown(["Xu", "the"], places.indices, 0, []) == (["Xu", "the"], [])
+
+
+def test_an_entry_of_a_place_in_a_text_is_an_unknown_word(places):
+    source, words = number_unknown(["<copy2>", "Xu", "<copy1>"], places.indices, 2)
+    assert (source, words) == (["<copy1>", "<copy2>", "<unk>"], ["<copy2>", "Xu"])
+    target, _ = number_unknown(["Xu", "<copy2>", "<copy9>"], places.indices, 0, words)
+    assert target == ["<copy2>", "<copy1>", "<unk>"]
+
+
+def test_files_hold_the_words_of_every_sentence(tmp_path):
+    sentences = [["one"], [], HOSTILE, ["the", "last"]]
+    writer = CopiedWordsWriter(tmp_path / "train.de-en.de")
+    for words in sentences:
+        writer.append(words)
+    assert [path.name for path in writer.finish()] == [
+        "train.de-en.de.copied.bin", "train.de-en.de.copied.idx"
+    ]  # fmt: skip
+    assert CopiedWords.exist(tmp_path / "train.de-en.de")
+    assert not CopiedWords.exist(tmp_path / "train.de-en.en")
+    assert [*CopiedWords(tmp_path / "train.de-en.de")] == sentences
+
+
+def test_a_line_carries_its_words_into_text(places):
+    tokens = places.encode_line(CutText.of("Qi is Xu .", "a line"), add_if_not_exist=False).long()
+    assert tokens.tolist() == [places.index(x) for x in ("<copy1>", "is", "<copy2>", ".", "</s>")]
+    assert (tokens.origins, tokens.words) == (["a line"], [["Qi", "Xu"]])
+    assert places.string(tokens) == "Qi is Xu ."
+    assert places.string(tokens.tolist()) == "<copy1> is <copy2> ."
+
+
+def test_a_place_that_the_source_does_not_fill_is_an_unknown_word(places):
+    tokens = RawTokens.of(torch.tensor([places.index("<copy2>")]), (), [["Qi"]])
+    assert places.string(tokens) == "<unk>"
+
+
+def test_removing_bpe_marks_keeps_the_words(places):
+    tokens = RawTokens.of(
+        torch.tensor([places.index("<copy1>"), places.index("is")]), (), [["Q@@"]]
+    )
+    assert places.string(tokens, "@@ ") == "Qis"
+
+
+def test_a_dictionary_without_places_makes_ordinary_tokens():
+    plain = SourceDictionary()
+    plain.add_symbol("the")
+    tokens = plain.encode_line("the Xu", add_if_not_exist=False)
+    assert type(tokens) is torch.Tensor
+    assert tokens.tolist() == [plain.index("the"), plain.unk(), plain.eos()]
+
+
+def pairs(dictionary, lines):
+    rows = [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
+    sizes = [len(row) for row in rows]
+    return LanguagePairDataset(
+        ListDataset(rows, sizes), sizes, dictionary, ListDataset(rows, sizes), sizes, dictionary
+    )
+
+
+def test_batches_bring_words_in_their_order_and_take_them_to_text(places):
+    words = [["Qi"], [], ["Xu", "Lu"]]
+    dataset = CopiedDataset(pairs(places, ["Qi .", "the", "Xu is Lu ."]), words)
+    batch = dataset.collater(dataset.__getitems__([0, 1, 2]))
+    assert batch["id"].tolist() == [2, 0, 1]
+    assert batch["copied"] == [words[2], words[0], words[1]]
+    hypotheses = [[{"tokens": batch["target"][row]}] for row in range(3)]
+    write_back(batch, hypotheses, batch["copied"])
+    # As fairseq-generate prints them.
+    pad = places.pad()
+    for row, text in enumerate(["Xu is Lu .", "Qi .", "the"]):
+        source = utils.strip_pad(batch["net_input"]["src_tokens"][row, :], pad)
+        target = utils.strip_pad(batch["target"][row, :], pad).int().cpu()
+        hypothesis = utils.strip_pad(hypotheses[row][0]["tokens"], pad).int().cpu()
+        assert [*map(places.string, (source, target, hypothesis))] == [text] * 3
+    # As the trainer scores them while it trains.
+    assert places.string(utils.strip_pad(batch["target"][0], pad).int().cpu()) == "Xu is Lu ."
+
+
+def test_raw_batches_carry_the_words_in_their_tokens(places):
+    words = [["Qi"], ["Xu", "Lu"]]
+    dataset = RawCopiedDataset(pairs(places, ["Qi .", "Xu is Lu ."]), words)
+    tokens = dataset.collater([dataset[0], dataset[1]])["net_input"]["src_tokens"]
+    assert tokens.words == [words[1], words[0]]
+    assert [row.words for row in rows_of(tokens, places.pad())] == [[words[1]], [words[0]]]
+    assert places.string(utils.strip_pad(tokens[1], places.pad())) == "Qi ."
+
+
+def test_words_of_other_data_are_refused(places):
+    with pytest.raises(UserError, match="DATA has 2 sentence pairs, and words to copy for 1"):
+        CopiedDataset(pairs(places, ["Qi .", "the"]), [["Qi"]], "DATA")
