@@ -19,10 +19,14 @@ RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # Before 1.10 Stanza's models cannot be loaded by torch >= 2.6, and before 1.11 its tokenizer cuts a
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
+CTRANSLATE2 = ["ctranslate2>=4.8"]
+TRANSFORMERS = ["transformers>=5.23"]
 TEST = [
     *DEMO,
     "httpx>=0.27",  # FastAPI's test client
     "selenium>=4.20",  # a real browser, if the machine has chromium
+    *CTRANSLATE2,
+    *TRANSFORMERS,
     *LABEL,
     *MOSES,
     *PLOT,
@@ -88,6 +92,7 @@ setup(
     extras_require={
         "bpe": BPE,
         "demo": DEMO,
+        "ctranslate2": CTRANSLATE2,
         "label": LABEL,
         "moses": MOSES,
         "plot": PLOT,
@@ -95,6 +100,7 @@ setup(
         "ray": RAY,
         "stanza": STANZA,
         "test": TEST,
+        "transformers": TRANSFORMERS,
         "dev": [*TEST, "ruff>=0.17", "mypy>=2.4"],  # CI's versions are in .ci/constraints.txt
     },
     entry_points={

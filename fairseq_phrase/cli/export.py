@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.errors import UserError
+
+FORMATS = ("bundle", "transformers", "ctranslate2")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -14,7 +17,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-export",
         description="Write one folder with what translation needs: weights as safetensors, "
         "dictionaries, the subword model, the parser's name and the configuration. No file in it can "
-        "run code. fairseq-phrase-translate and fairseq_phrase.load take it.",
+        "run code. fairseq-phrase-translate and fairseq_phrase.load take it. --to writes the model for "
+        "another library.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="fairseq checkpoint")
     parser.add_argument("data", metavar="DATA", help="its data directory")
@@ -24,16 +28,42 @@ def _parser() -> argparse.ArgumentParser:
         help="name this parser instead of the one that made the data, for example spacy:MODEL if it was "
         "a folder of this machine",
     )  # fmt: skip
+    parser.add_argument(
+        "--to", choices=FORMATS, default="bundle",
+        help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "
+        "package, except for fairseq's own Transformer); or ctranslate2, for fairseq's own Transformer",
+    )  # fmt: skip
+    parser.add_argument(
+        "--quantization", metavar="TYPE",
+        help="type of the weights for --to ctranslate2, such as int8 or float16 (default: float32)",
+    )  # fmt: skip
     return parser
 
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
+    if args.quantization is not None and args.to != "ctranslate2":
+        raise UserError("--quantization goes with --to ctranslate2")
+    read_by = _exported(args)
+    size = sum(path.stat().st_size for path in args.out.iterdir())
+    print(f"wrote {args.out} ({size / 1e6:.1f} MB), for {read_by}")
+
+
+def _exported(args: argparse.Namespace) -> str:
+    """Export the checkpoint; returns what reads the folder."""
+    if args.to == "ctranslate2":
+        from fairseq_phrase.inference.ctranslate2_export import export_ctranslate2
+
+        return export_ctranslate2(args.checkpoint, args.data, args.out, args.quantization)
+    if args.to == "transformers":
+        from fairseq_phrase.inference.transformers_export import export_transformers
+
+        kind = export_transformers(args.checkpoint, args.data, args.out, args.source_parser)
+        return f"transformers' AutoModelForSeq2SeqLM ({kind})"
     from fairseq_phrase.inference.bundle import write_bundle
 
-    folder = write_bundle(args.checkpoint, args.data, args.out, args.source_parser)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"wrote {folder} ({size / 1e6:.1f} MB)")
+    write_bundle(args.checkpoint, args.data, args.out, args.source_parser)
+    return "fairseq-phrase-translate and fairseq_phrase.load"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from fairseq_phrase.attention.checkpoints import raw_sentence
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.batch.raw_tokens import plain
 from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
@@ -25,6 +26,7 @@ from fairseq_phrase.inference.ahead import ahead
 from fairseq_phrase.inference.long_lines import cut_to_fit
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.inference.text_forms import SourceForm, TargetForm
+from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
@@ -239,6 +241,47 @@ class Translator:
         else:
             sentence = SourceSentence.of_raw(self.task.encode_parsed(line), self.task)
         return sentence_attention(self.models[0], sentence.to(self.device))
+
+    def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Cut and parse lines for an exported model of transformers.
+
+        Args:
+            lines: raw lines that are not empty.
+
+        Returns:
+            ``input_ids`` and ``attention_mask`` of shape ``(batch, tokens)``, in the order of the lines,
+            and the fields of the parse that the model needs (``src_words``…), see
+            :func:`fairseq_phrase.batch.syntax_dataset.collate_parses`.
+        """
+        pieces = self._encoded(list(lines))
+        dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))
+        batch = dataset.collater([dataset[index] for index in range(len(pieces))])
+        place = batch["id"].argsort()  # fairseq has sorted the lines by length
+        net_input = dict(batch["net_input"])
+        tokens = plain(net_input.pop("src_tokens"))[place]
+        fields = {
+            name: value[place]
+            for name, value in net_input.items()
+            if name.removeprefix(PREFIX) in FIELDS
+        }
+        padding = self.task.source_dictionary.pad()
+        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **fields}
+        return {name: value.to(self.device) for name, value in found.items()}
+
+    def texts(self, tokens: Iterable[torch.Tensor]) -> list[str]:
+        """Join the token indices of translations to text.
+
+        Args:
+            tokens: indices of the target; special tokens are left out. Shape: ``(tokens,)`` each.
+        """
+        string = self.task.target_dictionary.string
+        padding = self.task.target_dictionary.pad()
+        return [
+            self._target.text(
+                string(row[row != padding].int().cpu(), extra_symbols_to_ignore={padding})
+            )
+            for row in tokens
+        ]
 
     def score(self, source: str, target: str) -> float:
         """Score a translation.

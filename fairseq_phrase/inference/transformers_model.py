@@ -1,0 +1,217 @@
+"""A fairseq model of this package as a model of transformers.
+
+The folder that :mod:`fairseq_phrase.inference.transformers_export` writes is a bundle with a
+configuration and a few lines of code, which import this module.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from torch import Tensor, nn
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.bundle import read_bundle
+from fairseq_phrase.models.loading import build_models
+
+
+class FairseqPhraseConfig(PretrainedConfig):
+    """The configuration for transformers. The model's own options are in the bundle."""
+
+    model_type = "fairseq_phrase"
+
+    def __init__(self, **options: Any):
+        super().__init__(**{"is_encoder_decoder": True, "use_cache": False, **options})
+
+
+@dataclass
+class EncoderStates(ModelOutput):
+    """The encoder's states. The attribute ``encoded`` is the dictionary that fairseq's decoder reads.
+
+    transformers repeats the fields for each beam, and nothing else. So a field says which sentence of the
+    batch each row is.
+
+    Attributes:
+        last_hidden_state: the states of the nodes. Shape: ``(batch, nodes, channels)``.
+        rows: the sentence of each row, from 0. Shape: ``(batch,)``.
+    """
+
+    last_hidden_state: Any = None
+    rows: Any = None
+    encoded = None
+
+
+class Encoder(nn.Module):
+    """fairseq's encoder with transformers' arguments.
+
+    Args:
+        encoder: a fairseq encoder.
+        padding: the index of padding.
+    """
+
+    main_input_name = "input_ids"
+
+    def __init__(self, encoder: Any, padding: int):
+        super().__init__()
+        self.encoder, self.padding = encoder, padding
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        src_words: Tensor | None = None,
+        src_heads: Tensor | None = None,
+        src_deprels: Tensor | None = None,
+        src_tags: Tensor | None = None,
+        src_spans: Tensor | None = None,
+        **others: Any,
+    ) -> EncoderStates:
+        """Encode a batch.
+
+        Args:
+            input_ids: fairseq's token indices, with the end of sentence, padded on the right.
+                Shape: ``(batch, tokens)``.
+            attention_mask: not used. Padding is found by its index.
+            src_words: the word of each token. This and the other fields of the parse are as
+                :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes them. Only those that the
+                encoder needs are given.
+            src_heads: the head of each word.
+            src_deprels: the relation of each word.
+            src_tags: the part of speech of each word.
+            src_spans: the constituents.
+            **others: not used.
+        """
+        fields = {
+            "src_words": src_words,
+            "src_heads": src_heads,
+            "src_deprels": src_deprels,
+            "src_tags": src_tags,
+            "src_spans": src_spans,
+        }
+        given = {name: value for name, value in fields.items() if value is not None}
+        encoded = self.encoder(input_ids, src_lengths=input_ids.ne(self.padding).sum(1), **given)
+        # (nodes, batch, channels) to (batch, nodes, channels)
+        states = encoded["encoder_out"][0].transpose(0, 1)
+        rows = torch.arange(len(input_ids), device=input_ids.device)
+        output = EncoderStates(last_hidden_state=states, rows=rows)
+        object.__setattr__(output, "encoded", encoded)
+        return output
+
+
+class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
+    """A translation model for transformers' ``generate``.
+
+    The whole prefix is decoded at each step: there is no cache.
+
+    Args:
+        config: the configuration.
+        model: the fairseq model.
+    """
+
+    config_class = FairseqPhraseConfig
+    base_model_prefix = "fairseq"
+    main_input_name = "input_ids"
+    _supports_default_dynamic_cache = classmethod(lambda cls: False)
+
+    def __init__(self, config: FairseqPhraseConfig, model: Any):
+        super().__init__(config)
+        self.encoder = Encoder(model.encoder, config.pad_token_id)
+        self.decoder = model.decoder
+        self.generation_config = GenerationConfig.from_model_config(config)
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, path: Any, *args: Any, config: Any = None, **options: Any
+    ) -> Any:
+        """Load an exported folder, or its copy on a hub.
+
+        Args:
+            path: the folder, or a repository's name.
+            *args: not used.
+            config: the configuration; by default the folder's.
+            **options: ``dtype`` is used.
+        """
+        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(str(path)))
+        config = config or FairseqPhraseConfig.from_pretrained(folder)
+        (fairseq_model,), _ = build_models([read_bundle(folder)], folder)
+        model: Any = cls(config, fairseq_model)
+        generation = folder / "generation_config.json"
+        if generation.is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder)
+        dtype = options.get("dtype") or options.get("torch_dtype")
+        return (model.to(dtype) if isinstance(dtype, torch.dtype) else model).eval()
+
+    def save_pretrained(self, *args: Any, **options: Any) -> None:
+        """Not possible: the folder is written from fairseq's checkpoint.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("this model is exported from its checkpoint: use fairseq-phrase-export")
+
+    def get_encoder(self, *args: Any, **options: Any) -> Encoder:
+        """Return the encoder."""
+        return self.encoder
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self, decoder_input_ids: Tensor, encoder_outputs: Any = None, **others: Any
+    ) -> dict[str, Any]:
+        """Return the inputs of one step."""
+        return {"decoder_input_ids": decoder_input_ids, "encoder_outputs": encoder_outputs}
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
+        **inputs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Compute the scores of the next tokens.
+
+        Args:
+            input_ids: the source, as for :meth:`Encoder.forward`.
+            decoder_input_ids: the target, which begins with the end of sentence. Shape: ``(batch, target
+                tokens)``.
+            encoder_outputs: what the encoder returned, instead of the source.
+            **inputs: the parse, as for :meth:`Encoder.forward`.
+
+        Returns:
+            ``logits`` of shape ``(batch, target tokens, vocabulary)``.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, **inputs)
+        encoded, rows = encoder_outputs.encoded, encoder_outputs.rows
+        if len(rows) != encoded["encoder_out"][0].size(1):
+            # transformers repeated the sentences for its beams.
+            encoded = self.encoder.encoder.reorder_encoder_out(encoded, rows)
+        logits, _ = self.decoder(decoder_input_ids, encoder_out=encoded)
+        return Seq2SeqLMOutput(logits=logits, encoder_last_hidden_state=encoder_outputs[0])
+
+
+def hugging_face_options(dictionary: Any, size: int) -> Namespace:
+    """Return the special tokens that transformers asks for.
+
+    Args:
+        dictionary: fairseq's target dictionary.
+        size: the size of the target vocabulary.
+    """
+    return Namespace(
+        vocab_size=size,
+        bos_token_id=dictionary.bos(),
+        pad_token_id=dictionary.pad(),
+        eos_token_id=dictionary.eos(),
+        decoder_start_token_id=dictionary.eos(),
+        forced_eos_token_id=dictionary.eos(),
+    )

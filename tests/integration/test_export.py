@@ -1,0 +1,118 @@
+"""``fairseq-phrase-export --to transformers`` and ``--to ctranslate2``: the same numbers as fairseq's."""
+
+from __future__ import annotations
+
+import ctranslate2
+import pytest
+import torch
+from fairseq_cli import train as fairseq_train
+from transformers import AutoModel, AutoModelForSeq2SeqLM
+
+import fairseq_phrase
+from fairseq_phrase import parsers
+from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.inference import translator
+from fairseq_phrase.models.loading import register_all
+from tests.support.commands import SIZES, TRAINING
+from tests.support.gold_parser import GoldParser
+
+PLAIN = ["--arch", "transformer"]
+MODELS = {
+    "plain": PLAIN,
+    "normalized before": [*PLAIN, "--encoder-normalize-before", "--decoder-normalize-before"],
+    "phrases": ["--arch", "phrase_transformer_tiny", "--phrase-source", "dependency"],
+    "relations": ["--arch", "relation_transformer_tiny"],
+    "tree": ["--arch", "tree_transformer_tiny"],
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_directory, tmp_path_factory):
+    """A checkpoint of each model, after a few updates."""
+    register_all()
+    folder = tmp_path_factory.mktemp("models")
+    for name, options in MODELS.items():
+        arguments = [
+            data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-update", "30",
+            "--max-tokens", "1000", "--disable-validation",
+        ]  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+            fairseq_train.cli_main()
+    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+
+
+@pytest.fixture
+def lines(synthetic_corpus, monkeypatch):
+    gold = GoldParser(synthetic_corpus / "test.de")
+    built_in = parsers._BuiltIn("gold", lambda: gold)
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", built_in)
+    monkeypatch.setattr(translator, "longest_target", lambda source: 10)
+    return (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:6]
+
+
+def exported(checkpoint, data, out, kind):
+    options = ["--to", kind, "--source-parser", "none"]
+    export_command.main([str(checkpoint), str(data), str(out), *options])
+    return out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_computes_and_searches_as_fairseq(
+    name, checkpoints, data_directory, lines, tmp_path
+):
+    out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
+    own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    parse = own.inputs(lines)
+    tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
+    previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
+    with torch.no_grad():
+        expected = own.models[0](tokens, mask.sum(1), previous, **parse)[0]
+    model = AutoModelForSeq2SeqLM.from_pretrained(out, trust_remote_code=True)
+    assert (type(model).__name__ == "FSMTForConditionalGeneration") == (name == "plain")
+    with torch.no_grad():
+        logits = model(
+            input_ids=tokens, attention_mask=mask, decoder_input_ids=previous, use_cache=False,
+            **parse,
+        ).logits  # fmt: skip
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
+    found = model.generate(
+        input_ids=tokens, attention_mask=mask, num_beams=1, max_length=12, do_sample=False, **parse
+    )
+    hypotheses = own.hypotheses(lines, beam=1)
+    assert own.texts(found) == [best.text for (best,) in hypotheses]
+    beams = model.generate(
+        input_ids=tokens, attention_mask=mask, num_beams=3, num_return_sequences=3, max_length=12,
+        **parse,
+    )  # fmt: skip
+    assert len(beams) == 18
+
+
+def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, tmp_path):
+    out = exported(checkpoints["tree"], data_directory, tmp_path / "model", "transformers")
+    assert type(AutoModel.from_pretrained(out, trust_remote_code=True)).__name__ == (
+        "FairseqPhraseModel"
+    )
+    own = fairseq_phrase.load(checkpoints["tree"], source_parser="gold", device="cpu")
+    shared = fairseq_phrase.load(out, source_parser="gold", device="cpu")
+    assert shared.translate(lines) == own.translate(lines)
+
+
+@pytest.mark.parametrize("name", ["plain", "normalized before"])
+def test_ctranslate2_scores_as_fairseq(name, checkpoints, data_directory, lines, tmp_path):
+    out = exported(checkpoints[name], data_directory, tmp_path / "model", "ctranslate2")
+    own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    dictionary = own.task.source_dictionary
+    sources = [[dictionary[i] for i in tokens[:-1]] for tokens in own._encoded(lines)]
+    targets = [own._target.subwords("The man runs.").split()] * len(lines)
+    model = ctranslate2.Translator(str(out), device="cpu")
+    for line, scored in zip(lines, model.score_batch(sources, targets), strict=True):
+        mean = sum(scored.log_probs) / len(scored.log_probs)
+        assert own.score(line, "The man runs.") == pytest.approx(mean / 0.6931472, abs=1e-4)
+
+
+def test_ctranslate2_refuses_what_it_cannot_run(checkpoints, data_directory, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        exported(checkpoints["tree"], data_directory, tmp_path / "model", "ctranslate2")
+    assert "cannot run tree_transformer_tiny" in capsys.readouterr().err
