@@ -48,6 +48,11 @@ class LabelDictionaries:
         self._directories, self._language = list(map(Path, directories)), language
         self._dictionaries: dict[str, Dictionary] = {}
 
+    @property
+    def directory(self) -> Path:
+        """The first data directory."""
+        return self._directories[0]
+
     def dictionary(self, field_name: str) -> Dictionary:
         """Return the dictionary of a field's labels.
 

@@ -13,6 +13,7 @@ import torch
 # Importing these registers the models, whose options are compared.
 import fairseq_phrase.models.labeller
 import fairseq_phrase.models.phrase_transformer
+import fairseq_phrase.models.pretrainer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer  # noqa: F401
 from fairseq_phrase.compat import load_checkpoint

@@ -17,7 +17,9 @@ from fairseq_phrase.models.position_options import needs_tree, relative_clips
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
+from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.causal_phrases import CausalPhrases
 from fairseq_phrase.modules.phrases.first_states import (
     EndsOfPhrases,
     PooledPhrases,
@@ -34,7 +36,10 @@ class NodeAttention(RelativeAttention):
     """Attention over all nodes of a batch with relative positions. Batch-first."""
 
     def forward(  # type: ignore[override]
-        self, states: Tensor, phrases: PositionedPhrases, need_weights: bool = False
+        self,
+        states: Tensor,
+        phrases: PositionedPhrases | CausalPhrases,
+        need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once, as :class:`PhraseAttention` does.
 
@@ -204,6 +209,29 @@ class PhraseEncoder(PositionedEncoder):
         depths = torch.zeros_like(src_tokens) if tree is None else tree.depths
         relative = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
         return PositionedPhrases(phrases, depths, relative, relative_clips(self.cfg))
+
+    @classmethod
+    def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
+        """Say that only n-grams of tokens can be masked: other phrases tell about the future.
+
+        The end of a word, for example, is known only from the subword after it.
+        """
+        if needs_tree(cfg):
+            return "its trees span the future"
+        if cfg.phrase_source not in ("ngram", "none") or cfg.phrase_unit != "token":
+            return (
+                f"--phrase-source {cfg.phrase_source} of {cfg.phrase_unit}s depends on later tokens; "
+                "n-grams of tokens do not"
+            )
+        if cfg.phrase_mask == "hadamard":
+            return "--phrase-mask hadamard gives every node some weight"
+        if window.context:
+            return "a phrase sees more than a window (--context) allows"
+        return None
+
+    def causal_structure(self, structure: PhraseBatch, window: CausalWindow) -> CausalPhrases:
+        """Hide the phrases that end later."""
+        return CausalPhrases(structure, window)
 
     def first_states(
         self, src_tokens: Tensor, structure: PhraseBatch, token_embeddings: Tensor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
@@ -19,6 +19,7 @@ from fairseq_phrase.models.position_options import (
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
+from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
@@ -35,6 +36,30 @@ class SentencePositions(SourceStructure):
 
     depths: Tensor | None = None
     relative: RelativePositions | None = None
+
+
+def causal_positions(
+    structure: SentencePositions,
+    relative: RelativePositions,
+    window: CausalWindow,
+    num_layers: int,
+) -> PerLayer:
+    """Mask what is not in a window, for each layer.
+
+    Args:
+        structure: the positions of a batch's tokens.
+        relative: its relative positions.
+        window: what a position may see.
+        num_layers: number of layers.
+    """
+    num_tokens, device = relative.rows[0].size(1), relative.rows[0].device
+    made: dict[int | None, SentencePositions] = {}
+    reaches = window.reaches(num_layers)
+    for reach in set(reaches):
+        visible = window.visible_tokens(num_tokens, reach, device)[None]
+        masked = window.masked_pairs(visible, structure.padding_mask)
+        made[reach] = replace(structure, relative=replace(relative, masked_pairs=masked))
+    return PerLayer(made[reach] for reach in reaches)
 
 
 class PositionedAttention(RelativeAttention):
@@ -108,6 +133,16 @@ class StructuralEncoder(PositionedEncoder):
     def is_plain(cls, cfg: TransformerConfig) -> bool:
         """Tell whether all options of positions are off; the one that omits the usual ones may be on."""
         return not cfg.structural_absolute and not relative_clips(cfg)
+
+    @classmethod
+    def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
+        """Say that trees span the future; positions in the sentence do not."""
+        return "its trees span the future" if needs_tree(cfg) else None
+
+    def causal_structure(self, structure: SentencePositions, window: CausalWindow) -> PerLayer:
+        """Mask what is not in the window."""
+        assert structure.relative is not None
+        return causal_positions(structure, structure.relative, window, len(self.layers))
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for.

@@ -22,6 +22,7 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.masks import padding_of
 from fairseq_phrase.modules.parse_batch import ParseBatch
 
@@ -220,7 +221,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         return self.layer_class(cfg, return_fc=self.return_fc)
 
     def before_layer(self, index: int, states: Tensor, structure: Any) -> tuple[Tensor, Any]:
-        """Change the nodes before a layer, if layers have different nodes.
+        """Change the nodes before a layer, if layers have different nodes or windows.
 
         Args:
             index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
@@ -230,7 +231,31 @@ class SyntaxEncoder(TransformerEncoderBase):
         Returns:
             The states that enter the layer, and its structure.
         """
-        return states, structure
+        return states, structure[index] if isinstance(structure, PerLayer) else structure
+
+    @classmethod
+    def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
+        """Say why the encoder cannot be masked causally; None if it can.
+
+        An encoder that can overrides this method and :meth:`causal_structure`.
+
+        Args:
+            cfg: fairseq's options with those of the method.
+            window: what a position may see.
+        """
+        return None if cls.is_plain(cfg) else "its nodes depend on words on both sides"
+
+    def causal_structure(self, structure: Any, window: CausalWindow) -> Any:
+        """Change a structure so that no node sees the future; the layers then get the changed one.
+
+        Args:
+            structure: from :meth:`structure`.
+            window: what a position may see.
+
+        Returns:
+            The structure of all layers, or :class:`PerLayer`.
+        """
+        raise NotImplementedError
 
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
         """Tell how many of the first nodes the decoder attends to; None for all."""
@@ -294,6 +319,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
+        causal: CausalWindow | None = None,
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
         """Encode a batch.
@@ -303,6 +329,8 @@ class SyntaxEncoder(TransformerEncoderBase):
             src_lengths: not used, as in fairseq.
             return_all_hiddens: also return every layer's states.
             token_embeddings: embeddings to use instead of the table's.
+            causal: what a position may see; None for everything. Only for an encoder without
+                :meth:`causal_obstacle`.
             **parse: the batch's parse, ``src_words``, ``src_heads``, …
                 (:class:`~fairseq_phrase.modules.parse_batch.ParseBatch`). It may include fields that only
                 another model of an ensemble needs.
@@ -318,9 +346,12 @@ class SyntaxEncoder(TransformerEncoderBase):
             ValueError: the batch does not carry the parse that the method needs.
         """
         if self.is_plain(self.cfg):
+            if causal is not None:
+                return self._plain_causal(src_tokens, causal, token_embeddings)
             plain = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
             return {**plain, "src_tokens": [src_tokens]}
         structure = self.structure(src_tokens, ParseBatch.of_net_input(parse))
+        of_layers = structure if causal is None else self.causal_structure(structure, causal)
         states, embedding = self.first_states(src_tokens, structure, token_embeddings)
         kept = self.decoder_nodes(src_tokens, structure)
         time_first = self.layer_class.time_first
@@ -329,7 +360,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         last = self.layers[-1] if len(self.layers) else None
         for layer in self.layers:
             keep = kept if layer is last else None
-            states, own = self.before_layer(layer.index, states, structure)
+            states, own = self.before_layer(layer.index, states, of_layers)
             states, feed_forward, _ = layer(states, own, keep=keep)
             if return_all_hiddens:
                 hidden.append(states)
@@ -356,6 +387,33 @@ class SyntaxEncoder(TransformerEncoderBase):
 
     def _first(self, states: Tensor, count: int) -> Tensor:
         return states.narrow(0 if self.layer_class.time_first else 1, 0, count)
+
+    def _plain_causal(
+        self, src_tokens: Tensor, causal: CausalWindow, token_embeddings: Tensor | None
+    ) -> dict[str, list[Any]]:
+        """Encode with fairseq's own layers and a causal mask, which fairseq's ``forward`` cannot take."""
+        states, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        padding_mask = self.padding(src_tokens)
+        states = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).transpose(0, 1)
+        padding_or_none = self.padding_or_none(src_tokens)
+        masks: dict[int | None, Tensor] = {}
+        for layer, reach in zip(self.layers, causal.reaches(len(self.layers)), strict=False):
+            if reach not in masks:
+                visible = causal.visible_tokens(src_tokens.size(1), reach, src_tokens.device)
+                masks[reach] = (~visible).to(states.dtype)
+            states = layer(states, encoder_padding_mask=padding_or_none, attn_mask=masks[reach])
+            states = states[0] if isinstance(states, tuple) else states
+        if self.layer_norm is not None:
+            states = self.layer_norm(states)
+        return {
+            "encoder_out": [states],
+            "encoder_padding_mask": [padding_mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": [],
+            "fc_results": [],
+            "src_tokens": [src_tokens],
+            "src_lengths": [(~padding_mask).sum(1, keepdim=True, dtype=torch.int32)],
+        }
 
     def attention_maps(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor

@@ -1,7 +1,6 @@
 """Labels of words or of sentences, with the parses of the source: ``--task syntax_labelling``."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,28 +59,6 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
             raise UserError(
                 "--subword-sampling is for translation: labels are not cut into subwords"
             )
-
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model; a new one may start from another encoder (``--pretrained``).
-
-        Raises:
-            UserError: see the base class and :mod:`fairseq_phrase.models.pretrained`.
-        """
-        model = super().build_model(cfg, from_checkpoint)
-        if not from_checkpoint and hasattr(model, "load_pretrained"):
-            model.load_pretrained(self)
-        return model
-
-    def check_labels(self, trained: Mapping[str, str]) -> None:
-        """Check that another model was trained with the same numbers of the parses' labels.
-
-        Args:
-            trained: fingerprints by field, as its checkpoint keeps them.
-
-        Raises:
-            UserError: the data number labels differently.
-        """
-        self._labels.check({name: trained[name] for name in self._labels_asked_for & set(trained)})
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any

@@ -1,7 +1,6 @@
 """Translation with the parses of the source sentences: ``--task syntax_translation``."""
 
 import itertools
-import logging
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +8,12 @@ from functools import cached_property
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, indexed_dataset
+from fairseq.data import ConcatDataset, LanguagePairDataset, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.batch.copied_dataset import CopiedDataset
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries, keep_labels, kept_labels
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
 from fairseq_phrase.batch.raw_parses import RawParses
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
@@ -26,10 +25,9 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.copying import refuse_unknown_words
 from fairseq_phrase.tasks.coverage import with_coverage
+from fairseq_phrase.tasks.numbered_labels import NumberedLabels
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -94,7 +92,7 @@ class SyntaxTranslationConfig(TranslationConfig):
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
-class SyntaxTranslationTask(RawTextTask):
+class SyntaxTranslationTask(NumberedLabels, RawTextTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
     A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a
@@ -114,7 +112,6 @@ class SyntaxTranslationTask(RawTextTask):
         self._pointing_width = 0
         check_alpha(cfg.subword_sampling)
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
-        self._labels_asked_for: set[str] = set()
 
     def require_parses(self, fields: Sequence[str]) -> None:
         """Add parses to every batch from now on.
@@ -138,42 +135,14 @@ class SyntaxTranslationTask(RawTextTask):
         for directory in utils.split_paths(self.cfg.data):
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
 
-    def label_dictionary(self, field: str) -> Dictionary:
-        """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
-
-        A model that calls this while it is built depends on the labels' numbers. So its configuration
-        keeps their fingerprint, and its checkpoint cannot be used with data whose labels have other
-        numbers.
-
-        Args:
-            field: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
-
-        Raises:
-            UserError: the data lack the labels, or the data directories number them differently.
-        """
-        self._labels_asked_for.add(field)
-        return self._labels.dictionary(field)
-
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model; for a model from a checkpoint, check that labels have the same numbers.
+        """Build a model, and find the layer of the parse loss.
 
         Raises:
             UserError: the data lack fields that the model needs, or number its labels differently.
         """
-        trained = kept_labels(cfg)
-        self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
         self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
-        found = {name: self._labels.fingerprint(name) for name in sorted(self._labels_asked_for)}
-        self._labels.check({name: trained[name] for name in found if name in trained})
-        if from_checkpoint and not found.keys() <= trained.keys():
-            logger.warning(
-                "this checkpoint does not say how its labels were numbered, as those of earlier "
-                "versions do not: make sure that %s is the data directory of its training, or was made "
-                "with its label dictionaries (--labeldict)",
-                self._directory,
-            )
-        keep_labels(cfg, found)
         if self.cfg.parse_loss:
             self._pointing_width = head_width(model, self.cfg.parse_loss_layer)
         return model

@@ -57,12 +57,16 @@ class RelativePositions:
         masked_keys: True at keys that get no weight; None if every key gets some.
             Shape: (batch, keys)
         clips: the largest position of each kind, in the order of ``rows``.
+        masked_pairs: True at pairs that get no weight, instead of ``masked_keys``; None if the mask does
+            not depend on the query.
+            Shape: (batch or 1, queries, keys)
     """
 
     rows: tuple[Tensor, ...]
     num_rows: int
     masked_keys: Tensor | None = None
     clips: Mapping[str, int] = field(default_factory=dict)
+    masked_pairs: Tensor | None = None
 
     @classmethod
     def of(
@@ -133,7 +137,7 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
         per_row: a value for each query and table row.
             Shape: (batch, heads, queries, R)
         positions: the pairs' rows.
-        masked: set masked keys to -inf, for use as a bias before a softmax.
+        masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
 
     Returns:
         Shape: (batch, heads, queries, keys)
@@ -142,7 +146,9 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
     pairs = per_row.gather(-1, first)
     for index in others:
         pairs += per_row.gather(-1, index)
-    if masked and positions.masked_keys is not None:
+    if masked and positions.masked_pairs is not None:
+        pairs.masked_fill_(positions.masked_pairs[:, None], -math.inf)
+    elif masked and positions.masked_keys is not None:
         pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
     return pairs
 

@@ -1,0 +1,143 @@
+"""The fairseq dataset of pre-training: text of one language, its parses, and an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset, data_utils
+
+from fairseq_phrase.batch.joined_parses import parsed_tokens
+from fairseq_phrase.batch.objectives import Source
+from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+
+__all__ = ["PretrainingDataset"]
+
+
+class PretrainingDataset(FairseqDataset):
+    """Samples with source and target.
+
+    What is drawn depends on the seed, the epoch and the sample's index alone. So a training that is
+    resumed repeats it, whatever the workers are that read the samples.
+
+    Args:
+        blocks: the samples.
+        source: makes source and target of them.
+        dictionary: their dictionary.
+        seed: of what is drawn.
+        inputs: the parse fields that the model needs.
+        shuffle: whether samples of one length come in random order.
+    """
+
+    def __init__(
+        self,
+        blocks: TextBlocks | SegmentPairs,
+        source: Source,
+        dictionary: Any,
+        *,
+        seed: int,
+        inputs: Collection[str] = (),
+        shuffle: bool = False,
+    ):
+        super().__init__()
+        self.blocks, self._source, self._dictionary = blocks, source, dictionary
+        self._seed, self._inputs, self._shuffle = seed, frozenset(inputs), shuffle
+        self.set_epoch(1)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of tokens of each sample. Shape: ``(samples,)``."""
+        return self.blocks.sizes
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """Batches are made anew in each epoch, so that a resumed training makes the same."""
+        return False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take note of the epoch."""
+        self._epoch = epoch
+        self.blocks.draw(self._seed, epoch)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.blocks)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return a sample's source, target and further inputs, as arrays, with its parse."""
+        sample = self.blocks[index]
+        dice = np.random.default_rng([self._seed, self._epoch, index])
+        source, target, inputs = self._source(sample, dice)
+        made = {"id": index, "source": source, "target": target, "parse": sample.parse}
+        if sample.segments is not None:
+            inputs["segments"] = sample.segments
+            made["is_next"] = sample.is_next
+        return {**made, "inputs": inputs}
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Make a batch, padded on the right.
+
+        Returns:
+            fairseq's dictionary: ``net_input`` with ``src_tokens``, ``src_lengths``, the parse
+            (:func:`~fairseq_phrase.batch.syntax_dataset.collate_parses`) and the objective's inputs;
+            ``target`` with padding where nothing is predicted, and ``next_sentence`` for pairs.
+            Shape of tokens, inputs and target: ``(batch, tokens)``, int64
+        """
+        if not samples:
+            return {}
+        pad = self._dictionary.pad()
+        tokens = _padded([sample["source"] for sample in samples], pad)
+        net_input = {
+            "src_tokens": tokens,
+            "src_lengths": torch.tensor([len(sample["source"]) for sample in samples]),
+        }
+        for name in samples[0]["inputs"]:
+            values = [sample["inputs"][name] for sample in samples]
+            net_input[name] = _padded(values, pad if name.endswith("tokens") else 0)
+        if self._inputs:
+            parses = [
+                {name: sample["parse"][name] for name in sample["parse"] if name in self._inputs}
+                for sample in samples
+            ]
+            is_parsed = torch.from_numpy(parsed_tokens(tokens.numpy(), self._dictionary))
+            # Separators are words of the parse, so they are no special tokens here.
+            words = tokens.masked_fill(is_parsed, self._dictionary.unk())
+            net_input |= collate_parses(words, parses, self._dictionary)
+        batch = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(sample["source"]) for sample in samples),
+            "net_input": net_input,
+            "target": _padded([sample["target"] for sample in samples], pad),
+        }
+        if "is_next" in samples[0]:
+            batch["next_sentence"] = torch.tensor([sample["is_next"] for sample in samples])
+        return batch
+
+    def num_tokens(self, index: int) -> int:
+        """Return the number of tokens of a sample."""
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of tokens of samples."""
+        return self.sizes[indices]
+
+    def size(self, index: int) -> int:
+        """Return the size that ``--max-positions`` limits."""
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """Order the samples by length; in training, those of one length at random."""
+        if not self._shuffle:
+            return np.argsort(self.sizes, kind="stable")
+        # fairseq sets NumPy's seed to that of training.
+        order = np.random.permutation(len(self))
+        return order[np.argsort(self.sizes[order], kind="stable")]
+
+
+def _padded(rows: Sequence[np.ndarray], padding: int) -> torch.Tensor:
+    """Shape: ``(rows, longest)``, int64."""
+    return data_utils.collate_tokens([torch.from_numpy(row) for row in rows], padding)

@@ -1,0 +1,180 @@
+"""Samples of text of one language: sentences, blocks of sentences, and pairs of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from fairseq.data import TokenBlockDataset
+
+from fairseq_phrase.batch.joined_parses import joined
+from fairseq_phrase.batch.syntax_dataset import Parse, Parses
+from fairseq_phrase.errors import UserError
+
+__all__ = ["BlockSample", "SegmentPairs", "TextBlocks"]
+
+
+class BlockSample(NamedTuple):
+    """A sample, before an objective makes source and target of it.
+
+    Attributes:
+        tokens: token indices, with ``</s>`` after each sentence. Shape: ``(tokens,)``, int64
+        parse: its parse; empty if no field is read.
+        segments: 0 in the first segment and 1 in the second; None without segments.
+            Shape: ``(tokens,)``, int64
+        is_next: whether the second segment follows the first one in the text; None without segments.
+    """
+
+    tokens: np.ndarray
+    parse: Parse
+    segments: np.ndarray | None = None
+    is_next: int | None = None
+
+
+class TextBlocks:
+    """Consecutive sentences, cut by fairseq's ``TokenBlockDataset``.
+
+    Args:
+        text: the sentences, each with ``</s>``; a blank line is ``</s>`` alone.
+        dictionary: their dictionary.
+        tokens_per_sample: the largest number of tokens.
+        break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as fairseq has them.
+        parses: the sentences' parses; None if none is needed.
+        root_label: see :func:`joined`.
+
+    Attributes:
+        sizes: number of tokens of each sample. Shape: ``(samples,)``
+    """
+
+    def __init__(
+        self,
+        text: Any,
+        dictionary: Any,
+        tokens_per_sample: int,
+        break_mode: str,
+        parses: Parses | None = None,
+        root_label: int = 0,
+    ):
+        self._text, self._parses, self._root_label = text, parses, root_label
+        if break_mode == "eos":
+            # The same as complete sentences of at most one token, as each is longer. fairseq's own
+            # way for eos needs NumPy 1.
+            break_mode, tokens_per_sample = "complete", 1
+        self._blocks = TokenBlockDataset(
+            text,
+            text.sizes,
+            tokens_per_sample,
+            pad=dictionary.pad(),
+            eos=dictionary.eos(),
+            break_mode=break_mode,
+        )
+        sizes = self._blocks.sizes.astype(np.int64)
+        # Without blank lines.
+        self._indices = np.flatnonzero(sizes > 1)
+        self.sizes = sizes[self._indices]
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._indices)
+
+    def draw(self, seed: int, epoch: int) -> None:
+        """Nothing is drawn."""
+
+    def first_sentence(self, index: int) -> int:
+        """Return the first sentence of a sample."""
+        return int(self._blocks.block_to_dataset_index[self._indices[index]][0])
+
+    def __getitem__(self, index: int) -> BlockSample:
+        """Return a sample."""
+        place = self._indices[index]
+        first, _, last = map(int, self._blocks.block_to_dataset_index[place])
+        parse = {}
+        if self._parses is not None:
+            parse = self.join([self._parses[number] for number in range(first, last + 1)])
+        return BlockSample(self._blocks[place].numpy().astype(np.int64), parse)
+
+    def join(self, parses: Sequence[Parse]) -> Parse:
+        """Join the parses of sentences in a row."""
+        return joined(parses, self._root_label)
+
+    def before(self, index: int, count: int) -> np.ndarray:
+        """Return the tokens before a sample.
+
+        Args:
+            index: the sample, from 0.
+            count: how many tokens; fewer at the start of the text.
+        """
+        sentence, offset, _ = map(int, self._blocks.block_to_dataset_index[self._indices[index]])
+        found = [self._text[sentence].numpy()[:offset]]
+        while sum(map(len, found)) < count and sentence:
+            sentence -= 1
+            found.insert(0, self._text[sentence].numpy())
+        tokens = np.concatenate(found).astype(np.int64)
+        return tokens[max(len(tokens) - count, 0) :]
+
+
+class SegmentPairs:
+    """Pairs of segments, half of the second ones from another document.
+
+    A pair is ``<s>``, the first segment and the second one, each with ``</s>`` at its end. The second one
+    follows the first one in its document, or is any segment of another document. What is drawn depends on
+    the seed and the epoch.
+
+    Args:
+        blocks: the segments; none crosses a boundary of documents.
+        text: the sentences.
+        bos: index of ``<s>``, the first token of a pair.
+        where: names the text in messages.
+
+    Raises:
+        UserError: there are no two documents, or no document has two segments.
+    """
+
+    def __init__(self, blocks: TextBlocks, text: Any, bos: int, where: str):
+        self._blocks, self._bos = blocks, bos
+        # A blank line, </s> alone, ends a document.
+        number = np.cumsum(np.asarray(text.sizes) == 1)
+        self._documents = number[[blocks.first_sentence(i) for i in range(len(blocks))]]
+        if len(np.unique(self._documents)) < 2:
+            raise UserError(
+                f"--next-sentence: {where} is one document, so no sentence of another one can be drawn: "
+                "put a blank line between documents and run fairseq-phrase-preprocess --only-source again"
+            )
+        self._firsts = np.flatnonzero(self._documents[:-1] == self._documents[1:])
+        if not len(self._firsts):
+            raise UserError(
+                f"--next-sentence: no document of {where} has two segments: a blank line separates "
+                "documents, not sentences; or give a smaller --tokens-per-sample, or "
+                "--sample-break-mode eos"
+            )
+        self.draw(1, 1)
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self._firsts)
+
+    def draw(self, seed: int, epoch: int) -> None:
+        """Draw the second segments of an epoch."""
+        dice = np.random.default_rng([seed, epoch])
+        count, total = len(self._firsts), len(self._blocks)
+        self.is_next = dice.random(count) < 0.5
+        own = self._documents[self._firsts]
+        # A segment of another document: one of those before or after the own document's.
+        start = np.searchsorted(self._documents, own, "left")
+        end = np.searchsorted(self._documents, own, "right")
+        other = (dice.random(count) * (total - (end - start))).astype(np.int64)
+        other = np.where(other < start, other, other + end - start)
+        self._seconds = np.where(self.is_next, self._firsts + 1, other)
+        sizes = self._blocks.sizes
+        self.sizes = 1 + sizes[self._firsts] + sizes[self._seconds]
+
+    def __getitem__(self, index: int) -> BlockSample:
+        """Return a pair."""
+        first, second = (self._blocks[int(each[index])] for each in (self._firsts, self._seconds))
+        tokens = np.concatenate([[self._bos], first.tokens, second.tokens])
+        segments = (np.arange(len(tokens)) > len(first.tokens)).astype(np.int64)
+        parse = {}
+        if first.parse:
+            parse = self._blocks.join([first.parse, second.parse])
+        return BlockSample(tokens, parse, segments, int(self.is_next[index]))

@@ -1,0 +1,212 @@
+"""``--arch pretrainer --encoder NAME --objective …``: any encoder learns from text of one language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
+from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fairseq_phrase.batch.objectives import OBJECTIVES, Objective
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.named_encoder import (
+    NamedEncoderModel,
+    build_named_encoder,
+    named_method,
+    register_named_model,
+)
+from fairseq_phrase.modules.causal_window import CausalWindow
+
+__all__ = ["PretrainerModel"]
+
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass
+class PretrainerOptions:
+    """Options of pre-training."""
+
+    objective: ChoiceEnum(list(OBJECTIVES)) = field(  # type: ignore[valid-type]
+        default="masked",
+        metadata={
+            "help": "predict masked tokens from all others (masked, as BERT), each token from those "
+            "before it (causal, as GPT), or tokens in a random order (permutation, as XLNet)"
+        },
+    )
+    next_sentence: bool = field(
+        default=False,
+        metadata={
+            "help": "a sample is two segments, and whether the second follows the first is predicted "
+            "from the first state; for text with blank lines between documents; with --criterion "
+            "next_sentence"
+        },
+    )
+    context: int = field(
+        default=0,
+        metadata={"help": "causal: number of tokens that a prediction depends on; 0 for all"},
+    )
+    direction: ChoiceEnum(list(DIRECTIONS)) = field(  # type: ignore[valid-type]
+        default="forward", metadata={"help": "causal: predict the next token, or the previous one"}
+    )
+
+
+@register_named_model("pretrainer", options=PretrainerOptions)
+class PretrainerModel(NamedEncoderModel):
+    """Any encoder with fairseq's head of masked language models, tied to the embeddings.
+
+    Under the causal objective the output is the tied embeddings alone, as in fairseq's language models.
+
+    Args:
+        encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
+        embed_tokens: its embeddings.
+        cfg: fairseq's nested options with those of pre-training.
+    """
+
+    def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any):
+        super().__init__()
+        self.encoder, self._embedding = encoder, [embed_tokens]
+        self.causal = causal_window(cfg)
+        width = cfg.encoder.embed_dim
+        self.lm_head: nn.Module | None = None
+        if self.causal is None:
+            self.lm_head = RobertaLMHead(
+                width, embed_tokens.num_embeddings, cfg.activation_fn, embed_tokens.weight
+            )
+        self.segment_embeddings: nn.Embedding | None = None
+        self.next_sentence_head: nn.Module | None = None
+        if cfg.next_sentence:
+            self.segment_embeddings = nn.Embedding(2, width)
+            nn.init.normal_(self.segment_embeddings.weight, std=width**-0.5)
+            self.next_sentence_head = RobertaClassificationHead(
+                width, width, 2, activation_fn="tanh", pooler_dropout=cfg.dropout
+            )
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> PretrainerModel:
+        """Build the model, and tell the task what it predicts.
+
+        Raises:
+            UserError: the task has no text of one language, the options do not belong together, or the
+                encoder cannot be masked causally, or cannot be built.
+        """
+        cfg = nested_config(cfg)
+        if not hasattr(task, "require_objective"):
+            raise UserError("--arch pretrainer: use --task syntax_pretraining")
+        window = causal_window(cfg)
+        task.require_objective(
+            Objective(str(cfg.objective), cfg.direction == "backward", cfg.next_sentence)
+        )
+        embed_tokens = TransformerModelBase.build_embedding(
+            cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
+        )
+        if window is not None:
+            check_causal(cfg, window)
+        encoder = build_named_encoder(cfg, task, task.source_dictionary, embed_tokens)
+        return cls(encoder, embed_tokens, cfg)
+
+    def max_positions(self) -> int:
+        """Return the largest number of tokens."""
+        return self.encoder.max_positions()
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        segments: Tensor | None = None,
+        masked_tokens: Tensor | None = None,
+        features_only: bool = False,
+        **parse: Tensor,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Predict tokens.
+
+        Args:
+            src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
+            src_lengths: source lengths. Shape: ``(batch,)``.
+            segments: 0 in the first segment and 1 in the second. Shape: ``(batch, tokens)``.
+            masked_tokens: True at tokens to predict; None for all. Shape: ``(batch, tokens)``.
+            features_only: return states instead of logits.
+            **parse: the batch's parse, ``src_words``, ``src_heads``, ….
+
+        Returns:
+            Logits over the dictionary, of shape ``(predicted, entries)`` with ``masked_tokens`` and
+            ``(batch, tokens, entries)`` without; and ``next_sentence``, the logits of pairs (shape
+            ``(batch, 2)``), if the model has them.
+        """
+        options: dict[str, Any] = {} if self.causal is None else {"causal": self.causal}
+        if segments is not None and self.segment_embeddings is not None:
+            # The encoder scales embeddings.
+            of_segments = self.segment_embeddings(segments) / self.encoder.embed_scale
+            options["token_embeddings"] = self.embed_tokens(src_tokens) + of_segments
+        encoded = self.encoder(src_tokens, src_lengths=src_lengths, **options, **parse)
+        # (nodes, batch, width) -> (batch, tokens, width)
+        states = encoded["encoder_out"][0].transpose(0, 1)[:, : src_tokens.size(1)]
+        extra = {}
+        if self.next_sentence_head is not None:
+            extra["next_sentence"] = self.next_sentence_head(states)
+        if features_only:
+            return states, extra
+        return self.output_layer(states, masked_tokens), extra
+
+    @property
+    def embed_tokens(self) -> nn.Embedding:
+        """The embeddings, which are the encoder's."""
+        return self._embedding[0]
+
+    def output_layer(self, states: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """Turn states into logits, see :meth:`forward`."""
+        if self.lm_head is not None:
+            return self.lm_head(states, masked_tokens)
+        if masked_tokens is not None:
+            states = states[masked_tokens]
+        return linear(states, self.embed_tokens.weight)
+
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        """Return probabilities, or their logarithms. Shape: as the logits."""
+        logits = net_output[0].float()
+        return logits.log_softmax(-1) if log_probs else logits.softmax(-1)
+
+    def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
+        """Return the tokens to predict, padding elsewhere. Shape: ``(batch, tokens)``."""
+        return sample["target"]
+
+
+def causal_window(cfg: Any) -> CausalWindow | None:
+    """Return what a position may see under the causal objective; None under another.
+
+    Raises:
+        UserError: an option needs the causal objective.
+    """
+    if cfg.context < 0:
+        raise UserError(f"--context {cfg.context}: expected 0 (all tokens) or more")
+    if cfg.objective == "causal":
+        return CausalWindow(cfg.direction == "backward", cfg.context)
+    for option, given in (
+        ("context", cfg.context),
+        ("direction backward", cfg.direction != "forward"),
+    ):
+        if given:
+            raise UserError(f"--{option}: only --objective causal has it, not {cfg.objective}")
+    return None
+
+
+def check_causal(cfg: Any, window: CausalWindow) -> None:
+    """Check that the encoder can be masked causally.
+
+    Raises:
+        UserError: it cannot.
+    """
+    encoder = named_method(cfg.encoder_name).encoder
+    obstacle = "it reads a sentence in both directions"
+    if hasattr(encoder, "causal_obstacle"):
+        obstacle = encoder.causal_obstacle(cfg, window)
+    if obstacle is not None:
+        raise UserError(
+            f"--objective causal: the encoder {cfg.encoder_name} cannot be masked causally with these "
+            f"options: {obstacle}. transformer, structural_transformer with positions in the sentence "
+            "and phrase_transformer with n-grams can"
+        )

@@ -1,0 +1,90 @@
+"""What a position may see if a model predicts the next token, or the previous one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["CausalWindow", "PerLayer"]
+
+
+class PerLayer(tuple):
+    """A structure for each layer of an encoder, where layers attend within different windows."""
+
+
+@dataclass(frozen=True)
+class CausalWindow:
+    """Positions see themselves and what comes before them; backward, what comes after them.
+
+    With a context of k tokens, the state of a position depends on exactly k tokens, itself included:
+    log P(u_i | u_{i-k} … u_{i-1}). *Decision*: attention in every layer reaches back a part of k - 1
+    tokens, and the parts add up to k - 1. A window of k in every layer would reach back further with
+    every layer.
+
+    Attributes:
+        backward: whether the past is on the right.
+        context: k; 0 for all tokens.
+    """
+
+    backward: bool = False
+    context: int = 0
+
+    def reaches(self, layers: int) -> list[int | None]:
+        """Return how far back each layer attends; None for the whole past.
+
+        Args:
+            layers: number of layers.
+
+        Examples:
+            >>> CausalWindow(context=6).reaches(3)
+            [2, 2, 1]
+        """
+        if not self.context:
+            return [None] * layers
+        whole, rest = divmod(self.context - 1, max(layers, 1))
+        return [whole + (layer < rest) for layer in range(layers)]
+
+    def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
+        """Tell which nodes see which.
+
+        A node of the tokens first..last belongs to the last of them (backward, to the first). It sees
+        the nodes that belong to the same position or to an earlier one.
+
+        Args:
+            first: the first token of each node. Shape: (…, nodes)
+            last: the last token of each node. Shape: (…, nodes)
+            reach: how far back a node sees; None for the whole past.
+
+        Returns:
+            True where a query sees a key. Shape: (…, queries, keys)
+        """
+        own = -first if self.backward else last
+        distance = own[..., :, None] - own[..., None, :]
+        seen = distance >= 0
+        return seen if reach is None else seen & (distance <= reach)
+
+    def visible_tokens(
+        self, num_tokens: int, reach: int | None = None, device: torch.device | None = None
+    ) -> Tensor:
+        """Tell which tokens see which. Shape: (queries, keys), bool."""
+        order = torch.arange(num_tokens, device=device)
+        return self.visible(order, order, reach)
+
+    def masked_pairs(self, visible: Tensor, padding_mask: Tensor | None) -> Tensor:
+        """Return the pairs that get no weight: what is not visible, and padding.
+
+        A padded query attends to itself, so that no softmax is empty.
+
+        Args:
+            visible: True where a query sees a key. Shape: (batch or 1, queries, keys)
+            padding_mask: True at padding. Shape: (batch, nodes)
+
+        Returns:
+            Shape: (batch or 1, queries, keys)
+        """
+        if padding_mask is None:
+            return ~visible
+        itself = torch.eye(padding_mask.size(1), dtype=torch.bool, device=visible.device)
+        return ~(visible & ~padding_mask[:, None] | itself)

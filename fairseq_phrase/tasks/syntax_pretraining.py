@@ -1,0 +1,277 @@
+"""Pre-training on text of one language with its parses: ``--task syntax_pretraining``."""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
+from omegaconf import II, MISSING
+
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.batch.masking import MASK_UNITS, PHRASES, Masking, Masks
+from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Source
+from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
+from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.dictionaries import load_dictionary
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.constituency import ROOT_LABEL
+from fairseq_phrase.tasks.numbered_labels import NumberedLabels
+
+logger = logging.getLogger(__name__)
+MASK = "<mask>"
+
+
+@dataclass
+class SyntaxPretrainingConfig(FairseqDataclass):
+    """Options of text and masks; several are fairseq's ``masked_lm``'s."""
+
+    data: str = field(
+        default=MISSING,
+        metadata={
+            "help": "data directories of fairseq-phrase-preprocess --only-source, colons between them; "
+            "each epoch of training reads one"
+        },
+    )
+    source_lang: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "the language; by default that of the data", "argparse_alias": "-s"
+        },
+    )  # fmt: skip
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
+        default="eos",
+        metadata={
+            "help": "a sample is a sentence (eos), or up to --tokens-per-sample tokens of whole "
+            "sentences (complete), of one document (complete_doc), or cut anywhere (none)"
+        },
+    )
+    tokens_per_sample: int = field(
+        default=512,
+        metadata={"help": "largest number of tokens in a sample, without eos mode"},
+    )
+    mask_prob: float = field(
+        default=0.15, metadata={"help": "part of the subwords that are predicted"}
+    )
+    leave_unmasked_prob: float = field(
+        default=0.1, metadata={"help": "part of the predicted subwords that are not masked"}
+    )
+    random_token_prob: float = field(
+        default=0.1,
+        metadata={"help": "part of the predicted subwords that a random subword replaces"},
+    )
+    mask_unit: ChoiceEnum(list(MASK_UNITS)) = field(  # type: ignore[valid-type]
+        default="subword",
+        metadata={
+            "help": "what is masked: subwords, whole words, or whole phrases of the parse, drawn until "
+            "--mask-prob is reached"
+        },
+    )
+    mask_phrases: ChoiceEnum(list(PHRASES)) = field(  # type: ignore[valid-type]
+        default="constituents",
+        metadata={"help": "phrases: constituents, or subtrees of the dependency tree"},
+    )
+    mask_phrase_words: int = field(
+        default=4, metadata={"help": "largest number of words in a masked phrase"}
+    )
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+
+
+@register_task("syntax_pretraining", dataclass=SyntaxPretrainingConfig)
+class SyntaxPretrainingTask(NumberedLabels):
+    """Text of one language; the model says what it predicts and which parses it needs.
+
+    The dictionary has ``<mask>`` after its last entry, as that of fairseq's ``masked_lm``.
+    """
+
+    cfg: SyntaxPretrainingConfig
+
+    def __init__(self, cfg: SyntaxPretrainingConfig, dictionary: Dictionary):
+        super().__init__(cfg)
+        assert cfg.source_lang is not None
+        self.dictionary, self._language = dictionary, cfg.source_lang
+        self._mask = dictionary.add_symbol(MASK)
+        self._directories = utils.split_paths(cfg.data)
+        self._labels = LabelDictionaries(self._directories, self._language)
+        self._fields: set[str] = set()
+        self._objective: Objective | None = None
+        self._masking = Masking(
+            str(cfg.mask_unit),
+            cfg.mask_prob,
+            cfg.leave_unmasked_prob,
+            cfg.random_token_prob,
+            str(cfg.mask_phrases),
+            cfg.mask_phrase_words,
+        )
+
+    @classmethod
+    def setup_task(cls, cfg: SyntaxPretrainingConfig, **kwargs: Any) -> "SyntaxPretrainingTask":
+        """Load the dictionary.
+
+        Raises:
+            UserError: the data are not there, or are not of one language.
+        """
+        directories = utils.split_paths(cfg.data)
+        if cfg.source_lang is None:
+            cfg.source_lang = _language_of(directories[0])
+        files = [Path(directory) / f"dict.{cfg.source_lang}.txt" for directory in directories]
+        for file in files:
+            if not file.is_file():
+                raise UserError(f"{file} is not there: {_MAKE}")
+        dictionary = load_dictionary(files[0])
+        for file in files[1:]:
+            if load_dictionary(file).symbols != dictionary.symbols:
+                raise UserError(
+                    f"{file} is not the dictionary {files[0]}: make both directories with one "
+                    "dictionary (--srcdict)"
+                )
+        return cls(cfg, dictionary)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """The dictionary, with ``<mask>``."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The same dictionary."""
+        return self.dictionary
+
+    def max_positions(self) -> None:
+        """Return no limit; the model has one."""
+        return None
+
+    def require_parses(self, fields: Sequence[str]) -> None:
+        """Add parses to every batch from now on.
+
+        Args:
+            fields: the fields that the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
+
+        Raises:
+            UserError: a data directory lacks one of the fields.
+        """
+        self._check_fields({"words", *fields})
+        self._fields.update({"words", *fields})
+
+    def require_objective(self, objective: Objective) -> None:
+        """Make samples for an objective from now on.
+
+        Raises:
+            UserError: the data lack the parses that its masks need.
+        """
+        self._objective = objective
+        if objective.name == "masked":
+            self._check_fields(self._masking.fields)
+        elif self._masking.unit != "subword":
+            raise UserError(
+                f"--mask-unit {self._masking.unit}: --objective {objective.name} masks nothing"
+            )
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the criterion.
+
+        Raises:
+            UserError: it does not fit the objective.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+        if self._objective is not None:
+            needed = "next_sentence" if self._objective.next_sentence else None
+            if needed and name != needed:
+                raise UserError(f"--next-sentence: use --criterion {needed}, not {name}")
+            if self._objective.name != "causal" and name not in ("masked_lm", "next_sentence"):
+                raise UserError(
+                    f"--objective {self._objective.name} predicts some of the tokens: use --criterion "
+                    f"masked_lm, not {name}"
+                )
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> None:
+        """Load a split, with the parses that the model and the masks need.
+
+        Raises:
+            UserError: the text or its parses are missing, or do not fit the objective.
+        """
+        is_training = split == self.cfg.train_subset
+        directory = self._directories[(epoch - 1) % len(self._directories) if is_training else 0]
+        path = str(Path(directory) / f"{split}.{self._language}")
+        text = data_utils.load_indexed_dataset(path, self.dictionary)
+        if text is None:
+            raise UserError(f"{path}.bin is not there: {_MAKE}")
+        objective = self._objective
+        if objective is None:
+            raise UserError("--task syntax_pretraining: use --arch pretrainer")
+        fields = self._fields | (self._masking.fields if objective.name == "masked" else set())
+        break_mode = str(self.cfg.sample_break_mode)
+        if break_mode in ("none", "complete") and (fields or objective.next_sentence):
+            raise UserError(
+                f"--sample-break-mode {break_mode} crosses the boundaries of sentences or documents, and "
+                f"{'parses' if fields else '--next-sentence'} need them: use eos or complete_doc"
+            )
+        parses = ParseStore(directory, split, self._language, fields) if fields else None
+        root = self._labels.dictionary("spans").index(ROOT_LABEL) if "spans" in fields else 0
+        tokens = self.cfg.tokens_per_sample
+        if objective.next_sentence:
+            tokens = (tokens - 1) // 2  # one for <s>
+        blocks: Any = TextBlocks(text, self.dictionary, tokens, break_mode, parses, root)
+        if objective.next_sentence:
+            blocks = SegmentPairs(blocks, text, self.dictionary.bos(), path)
+        self.datasets[split] = PretrainingDataset(
+            blocks,
+            self._source(objective, blocks, path),
+            self.dictionary,
+            seed=self.cfg.seed,
+            inputs=self._fields,
+            shuffle=is_training,
+        )
+
+    def _source(self, objective: Objective, blocks: Any, path: str) -> Source:
+        """Make what gives samples their source and target."""
+        if objective.name == "causal":
+            return Causal(self.dictionary, objective.backward)
+        return Masked(Masks(self._masking, mask=self._mask, dictionary=self.dictionary))
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Batch a dataset; outside training, no sample is lost.
+
+        fairseq 0.12.3 drops a last batch whose size is not a multiple of
+        ``--required-batch-size-multiple``. Only the trainer passes the option to shuffle groups of
+        batches, and only for training data.
+        """
+        if "grouped_shuffling" not in kwargs:
+            kwargs["required_batch_size_multiple"] = 1
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        # Workers that fairseq keeps from epoch to epoch would not be told of the epoch.
+        iterator.reuse_dataloader = False
+        return iterator
+
+    def _check_fields(self, fields: Collection[str]) -> None:
+        for directory in self._directories:
+            if fields:
+                Manifest.load(directory, self._language).require(set(fields), directory)
+
+
+_MAKE = "make the data with fairseq-phrase-preprocess --only-source"
+
+
+def _language_of(directory: str) -> str:
+    """Return the language of a data directory.
+
+    Raises:
+        UserError: it has none, or several.
+    """
+    found = sorted(path.name.split(".")[1] for path in Path(directory).glob("syntax.*.json"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UserError(f"{directory} is not a data directory with parses: {_MAKE}")
+    raise UserError(f"{directory} has {' and '.join(found)}: name one with --source-lang")

@@ -1,0 +1,167 @@
+"""Pre-training by fairseq's commands: train, resume, validate, hydra; stock tasks on the same data."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+import torch
+import yaml
+from fairseq_cli import train as train_command
+from fairseq_cli import validate as validate_command
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import register_all
+from tests.support.commands import run
+from tests.support.monolingual_corpora import make_data, write_documents
+from tests.support.repository import REPOSITORY
+
+register_all()
+USER = ["--user-dir", "fairseq_phrase"]
+SIZES = [
+    "--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64",
+    "--encoder-attention-heads", "2",
+]  # fmt: skip
+TRAINING = [
+    "--optimizer", "adam", "--lr", "0.005", "--lr-scheduler", "inverse_sqrt", "--warmup-updates",
+    "50", "--seed", "1", "--num-workers", "0", "--no-progress-bar", "--log-format", "json",
+    "--log-interval", "1", "--cpu", "--max-tokens", "500",
+]  # fmt: skip
+OBJECTIVES = {
+    "phrases": ["--encoder", "tree_transformer", "--mask-unit", "phrase"],
+    "pairs": [
+        "--encoder", "structural_transformer", "--structural-relative", "--next-sentence",
+        "--criterion", "next_sentence", "--mask-unit", "word",
+    ],
+    "causal": [
+        "--objective", "causal", "--encoder", "phrase_transformer", "--criterion", "cross_entropy",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretraining")
+    options = ["--parser", "conllu", "--constituents", "from-dependencies", "--vocab-size", "36"]
+    return make_data(write_documents(folder / "corpus"), folder / "data", *options)
+
+
+def train(command, data, save, *arguments):
+    task = ["--task", "syntax_pretraining", "--arch", "pretrainer"]
+    criterion = [] if "--criterion" in arguments else ["--criterion", "masked_lm"]
+    return command(
+        train_command, data, *USER, *task, *SIZES, *TRAINING, *criterion, "--save-dir", save,
+        *arguments,
+    )  # fmt: skip
+
+
+def valid_losses(log):
+    return [
+        float(json.loads(line)["valid_loss"]) for line in log.splitlines() if '"valid_loss"' in line
+    ]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, command, objective):
+    flags = OBJECTIVES[objective]
+    log = train(command, data, tmp_path / "once", *flags, "--max-epoch", "2")
+    first, second = valid_losses(log)
+    assert second < first
+    train(command, data, tmp_path / "twice", *flags, "--max-epoch", "1")
+    assert valid_losses(train(command, data, tmp_path / "twice", *flags, "--max-epoch", "2")) == [
+        second
+    ]
+    checkpoint = tmp_path / "once" / "checkpoint_last.pt"
+    printed = command(
+        validate_command, data, *USER, "--task", "syntax_pretraining", "--path", checkpoint,
+        "--valid-subset", "valid,test", "--batch-size", "7", "--num-workers", "0", "--cpu",
+        "--no-progress-bar",
+    )  # fmt: skip
+    found = re.findall(r"(valid|test) \|.* loss ([\d.]+) .*ppl ([\d.]+)", printed)
+    assert [subset for subset, _, _ in found] == ["valid", "test"]
+    assert float(found[0][1]) == pytest.approx(second, abs=0.002)
+    for _, loss, perplexity in found:
+        assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
+    if objective == "pairs":
+        assert "next_sentence_accuracy" in printed
+
+
+def test_hydra_trains_from_a_file(data, tmp_path):
+    config = {
+        "common": {"user_dir": str(REPOSITORY / "fairseq_phrase"), "cpu": True},
+        "task": {"_name": "syntax_pretraining", "data": str(data), "mask_unit": "word"},
+        "model": {
+            "_name": "pretrainer", "encoder": "phrase_transformer", "objective": "masked",
+            "encoder_layers": 1, "encoder_embed_dim": 16, "encoder_attention_heads": 2,
+            "phrase_max_length": 3,
+        },
+        "criterion": {"_name": "masked_lm"},
+        "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
+        "lr_scheduler": {"_name": "fixed"},
+        "dataset": {"max_tokens": 400, "num_workers": 0},
+        "optimization": {"max_update": 1, "lr": [0.001]},
+        "checkpoint": {"save_dir": str(tmp_path / "out")},
+    }  # fmt: skip
+    (tmp_path / "mine.yaml").write_text(f"# @package _group_\n{yaml.safe_dump(config)}")
+    run(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mine",
+        f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
+    assert saved["cfg"]["model"]["phrase_max_length"] == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "arch", "flags"),
+    [
+        ("masked_lm", "roberta_base", ["--criterion", "masked_lm", "--max-positions", "64"]),
+        ("language_modeling", "transformer_lm", ["--criterion", "cross_entropy"]),
+    ],
+)
+def test_fairseqs_own_tasks_read_the_same_data(data, tmp_path, command, task, arch, flags):
+    sizes = [flag.replace("--encoder", "--decoder") for flag in SIZES]
+    log = command(
+        train_command, data, "--task", task, "--arch", arch, *TRAINING, *flags,
+        *(SIZES if task == "masked_lm" else sizes), "--save-dir", tmp_path, "--max-update", "2",
+        "--tokens-per-sample", "64", "--required-batch-size-multiple", "1",
+    )  # fmt: skip
+    assert math.isfinite(valid_losses(log)[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mask-prob", "0"], "--mask-prob 0.0: expected a number between 0 and 1"),
+        (["--mask-prob", "1"], "--mask-prob 1.0: expected a number between 0 and 1"),
+        (["--objective", "causal", "--encoder", "tree_transformer"], "cannot be masked causally"),
+        (["--criterion", "cross_entropy"], "--objective masked predicts some of the tokens"),
+        (["--next-sentence"], "--next-sentence: use --criterion next_sentence"),
+        (["--objective", "causal", "--mask-unit", "word"], "--objective causal masks nothing"),
+        (
+            ["--encoder", "tree_transformer", "--sample-break-mode", "none"],
+            "--sample-break-mode none crosses the boundaries",
+        ),
+        (["--source-lang", "fr"], "dict.fr.txt is not there: make the data with"),
+        (["--train-subset", "other"], "other.en.bin is not there"),
+    ],
+)
+def test_bad_input_has_one_clear_message(data, tmp_path, command, flags, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        train(command, data, tmp_path, *flags, "--max-update", "1")
+
+
+def test_data_of_a_translation_are_refused(data_directory, tmp_path, command):
+    with pytest.raises(UserError, match="--only-source"):
+        train(command, data_directory, tmp_path, "--max-update", "1")
+
+
+def test_pairs_need_blank_lines_between_documents(tmp_path, command):
+    write_documents(tmp_path / "corpus")
+    for path in (tmp_path / "corpus").glob("*.en"):
+        path.write_text(re.sub("\n\n+", "\n", path.read_text()))
+    data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
+    flags = ["--next-sentence", "--criterion", "next_sentence", "--max-update", "1"]
+    with pytest.raises(UserError, match="put a blank line between documents"):
+        train(command, data, tmp_path / "out", *flags)

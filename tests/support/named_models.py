@@ -1,0 +1,41 @@
+"""Small encoders and models that are chosen by ``--encoder``, without commands."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+from fairseq_phrase.models.named_encoder import build_named_encoder
+from tests.support.parsed_batches import SIZES, label_dictionary
+
+
+def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
+    """What models ask of a task."""
+    known = {"source_dictionary": dictionary, "target_dictionary": dictionary}
+    known |= {"label_dictionary": label_dictionary, "require_parses": lambda fields: None}
+    return Namespace(**{**known, **attributes})
+
+
+def options(arch: str, **changed: Any) -> Any:
+    """The options of a small model."""
+    sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
+    return MODEL_DATACLASS_REGISTRY[arch](**{**sizes, "dropout": 0.0, **changed})
+
+
+def build_encoder(name: str, dictionary: Dictionary, **changed: Any) -> Any:
+    """A small encoder in double precision, with random weights and without dropout."""
+    torch.manual_seed(0)
+    cfg = options("pretrainer", encoder=name, **changed)
+    return randomized(build_named_encoder(cfg, make_task(dictionary), dictionary))
+
+
+def randomized(model: Any) -> Any:
+    """Give what starts at zero other values, as zeros would hide what they multiply."""
+    for parameter in model.parameters():
+        if not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model.double().eval()
