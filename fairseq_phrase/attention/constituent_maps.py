@@ -151,13 +151,22 @@ def shares_table(shares: Sequence[Share]) -> str:
     return markdown_table(headings, lines, texts=1)
 
 
-def translate(model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5) -> Tensor:
+def translate(
+    model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5, longest: int = 201
+) -> Tensor:
     """Translate one sentence.
+
+    Args:
+        model: the model.
+        net_input: a batch of the sentence.
+        dictionary: the target dictionary.
+        beam: size of the beam.
+        longest: number of the translation's tokens at most, with the end of sentence.
 
     Returns:
         The best translation's tokens, with the end of sentence. Shape: ``(target tokens,)``.
     """
-    generator = SequenceGenerator([model], dictionary, beam_size=beam)
+    generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=longest - 1)
     lengths = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
     (hypotheses,) = generator.generate(
         [model], {"net_input": {**net_input, "src_lengths": lengths}}

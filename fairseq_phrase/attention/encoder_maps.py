@@ -104,7 +104,8 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
     if compute is None:
         raise UserError(
             f"{type(model.encoder).__name__} gives no attention maps: only this package's encoders, "
-            "and those that have a method attention_maps, can be drawn"
+            "and those that have a method attention_maps, can be drawn (fairseq-phrase-plot alignment "
+            "draws the attention of any decoder)"
         )
     with torch.no_grad():
         return compute(**net_input)

@@ -13,6 +13,7 @@ import torch
 
 from fairseq_phrase.batch.syntax_dataset import collate_parses
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import number_of_places, number_unknown
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -42,7 +43,9 @@ class SourceSentence:
             UserError: the model needs trees, but the parser does not make them.
         """
         dictionary = task.source_dictionary
-        indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        known = dictionary.indices
+        pieces, _ = number_unknown(sentence.pieces, known, number_of_places(known))
+        indices = [*map(dictionary.index, pieces), dictionary.eos()]
         parse = {"words": sentence.words, **task.parse_of(sentence)}
         tokens = torch.tensor([indices])
         net_input = {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}

@@ -183,6 +183,20 @@ class SourceDictionary(Dictionary):
         tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
         return RawTokens.of(tokens, origins, [words])
 
+    def encode_target(self, line: str, source: torch.Tensor) -> torch.Tensor:
+        """Encode a target of subwords; the source's unknown words have their places in it.
+
+        Args:
+            line: the target's subwords.
+            source: the source's indices, which may carry unknown words. Shape: ``(source tokens,)``.
+
+        Returns:
+            Shape: ``(tokens,)``, int64.
+        """
+        words = source.words[0] if isinstance(source, RawTokens) and source.words else ()
+        pieces, _ = number_unknown(line.split(), self.indices, 0, words)
+        return torch.tensor([*map(self.index, pieces), self.eos()])
+
     def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
         """Join the subwords of a sentence as fairseq does; words that it carries replace their places."""
         words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()

@@ -31,12 +31,21 @@ def _parser() -> argparse.ArgumentParser:
         help="an encoder's attention matrices for a sentence",
         description="Draw a sentence's attention in the encoder, with words as labels: over all nodes "
         "and within phrases for a PhraseTransformer, beside the relative positions for a "
-        "structural-position Transformer, over tokens and constituents for a tree Transformer.",
+        "structural-position Transformer, over tokens and constituents for a tree Transformer. Of a "
+        "recurrent translation model, draw the alignment.",
     )
     _add_sentence(attention)
+    _add_layer(attention)
     attention.add_argument(
         "--head", type=_choice, default="mean", metavar="N", help="from 1, last, or mean"
     )
+    alignment = commands.add_parser(
+        "alignment",
+        help="what each word of a translation attends to in the source",
+        description="Translate a sentence, and draw the decoder's attention to the source: of a "
+        "recurrent decoder, or of a Transformer's last layer, the mean over its heads.",
+    )
+    _add_sentence(alignment)
     tree = commands.add_parser(
         "tree",
         help="a sentence's tree with the attention that the tree Transformer gives each node",
@@ -44,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "model's translation or from one word.",
     )
     _add_sentence(tree)
+    _add_layer(tree)
     attends = tree.add_mutually_exclusive_group()
     attends.add_argument(
         "--word",
@@ -54,9 +64,19 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="draw the encoder's attention instead of the decoder's",
     )
-    for command, out in ((attention, "attention.png"), (tree, "tree.png")):
+    for command, out in (
+        (attention, "attention.png"),
+        (alignment, "alignment.png"),
+        (tree, "tree.png"),
+    ):
         command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
     return parser
+
+
+def _add_layer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
+    )
 
 
 def _add_sentence(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +88,6 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     add_hidden(sentence, "--index", type=int)  # from 0
     parser.add_argument(
         "--subset", default="test", metavar="SUBSET", help="the split of --line: test, valid, …"
-    )
-    parser.add_argument(
-        "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
     )
     parser.add_argument(
         "--source-parser",
@@ -90,7 +107,13 @@ def _body(argv: Sequence[str] | None) -> None:
     else:
         index = args.index if args.line is None else args.line - 1
         sentence = dataset_sentence(task, args.subset, index)
-    if args.picture == "attention":
+    # A recurrent encoder does not attend, but its decoder does.
+    is_recurrent = getattr(model.encoder, "is_recurrent", False)
+    if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
+        from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
+
+        plot_alignment(alignment_picture(model, task, sentence), args.out)
+    elif args.picture == "attention":
         from fairseq_phrase.attention.encoder_maps import attention_picture
         from fairseq_phrase.attention.heat_maps import plot_attention
 

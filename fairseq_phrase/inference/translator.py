@@ -298,7 +298,7 @@ class Translator:
         """
         (tokens,) = self._encoded([source])
         subwords = self._target.subwords(target)
-        indices = self.task.target_dictionary.encode_line(subwords, add_if_not_exist=False).long()
+        indices = self.task.target_dictionary.encode_target(subwords, tokens)
         if len(tokens) < 2:
             raise UserError("score: the source is empty")
         for what, side in (("source", tokens), ("target", indices)):

@@ -36,6 +36,9 @@ class Seq2SeqEncoder(FairseqEncoder):
         embed_tokens: the source embeddings.
     """
 
+    #: There are no attention maps to draw, but those of the decoder.
+    is_recurrent = True
+
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens

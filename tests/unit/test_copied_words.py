@@ -73,6 +73,14 @@ def test_a_line_carries_its_words_into_text(places):
     assert places.string(tokens.tolist()) == "<copy1> is <copy2> ."
 
 
+def test_a_target_has_the_places_of_its_source(places):
+    source = places.encode_line("Qi is Xu", add_if_not_exist=False).long()
+    target = places.encode_target("Xu is the Qi Lu", source)
+    names = ["<copy2>", "is", "the", "<copy1>", "<unk>", "</s>"]
+    assert target.tolist() == [*map(places.index, names)]
+    assert places.encode_target("Xu", source.as_subclass(torch.Tensor)).tolist()[0] == places.unk()
+
+
 def test_a_place_that_the_source_does_not_fill_is_an_unknown_word(places):
     tokens = RawTokens.of(torch.tensor([places.index("<copy2>")]), (), [["Qi"]])
     assert places.string(tokens) == "<unk>"
