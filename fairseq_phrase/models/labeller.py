@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -20,7 +19,7 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.models.pretrained import load_pretrained
+from fairseq_phrase.models.pretrained import PretrainedModel, PretrainedOptions
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.pooling import (
     first_of_words,
@@ -37,7 +36,7 @@ POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", 
 
 
 @dataclass
-class LabellerOptions:
+class LabellerOptions(PretrainedOptions):
     """Options of labelling."""
 
     pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = field(  # type: ignore[valid-type]
@@ -52,16 +51,6 @@ class LabellerOptions:
     head_layers: int = field(
         default=1,
         metadata={"help": "linear layers from state to label; 2: with a tanh layer between"},
-    )
-    pretrained: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={
-            "help": "start from the encoder of this checkpoint (translation, labelling, pre-training)"
-        },
-    )
-    freeze_encoder: bool = field(
-        default=False,
-        metadata={"help": "train the head alone; the encoder is used without dropout"},
     )
 
 
@@ -87,7 +76,7 @@ class LabelHead(nn.Sequential):
 
 
 @register_named_model("labeller", options=LabellerOptions)
-class LabellerModel(NamedEncoderModel):
+class LabellerModel(PretrainedModel, NamedEncoderModel):
     """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
 
     It returns logits, and stock criteria train it.
@@ -98,7 +87,6 @@ class LabellerModel(NamedEncoderModel):
         labelled: ``word`` or ``sentence``.
         pooling: one of :data:`POOLINGS`.
         whole_words: whether every token except the last is a word.
-        frozen: whether the encoder is not trained.
     """
 
     def __init__(
@@ -110,17 +98,13 @@ class LabellerModel(NamedEncoderModel):
         labelled: str,
         pooling: str,
         whole_words: bool = False,
-        frozen: bool = False,
     ):
         super().__init__()
         self.encoder, self.head = encoder, head
         self.labelled, self.pooling = labelled, pooling
-        self.whole_words, self.frozen = whole_words, frozen
+        self.whole_words = whole_words
         self.dictionary = encoder.dictionary
         self.attention = AttentionSum(width) if pooling == "attention" else None
-        if frozen:
-            encoder.requires_grad_(False)
-            encoder.eval()
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> LabellerModel:
@@ -157,29 +141,9 @@ class LabellerModel(NamedEncoderModel):
             labelled=labelled,
             pooling=pooling,
             whole_words=labelled == "word" and task.whole_words,
-            frozen=cfg.freeze_encoder,
         )
-        model.pretrained = cfg.pretrained
+        model.use_pretrained(cfg, task)
         return model
-
-    #: The checkpoint that the encoder starts from.
-    pretrained: str | None = None
-
-    def load_pretrained(self, task: Any) -> None:
-        """Start from the encoder of ``--pretrained``, if one is given.
-
-        Raises:
-            UserError: see :func:`~fairseq_phrase.models.pretrained.load_pretrained`.
-        """
-        if self.pretrained:
-            load_pretrained(self.encoder, Path(self.pretrained), task)
-
-    def train(self, mode: bool = True) -> LabellerModel:
-        """Switch dropout on or off; that of a frozen encoder stays off."""
-        super().train(mode)
-        if self.frozen:
-            self.encoder.eval()
-        return self
 
     def max_positions(self) -> tuple[int, int]:
         """Return the largest numbers of tokens and of labels."""

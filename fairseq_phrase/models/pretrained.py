@@ -1,13 +1,18 @@
-"""An encoder that starts from another training's encoder: ``--pretrained PATH``."""
+"""An encoder that starts from another training's encoder: ``--pretrained PATH``.
+
+The checkpoint is one of translation, labelling or pre-training.
+"""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
+import torch
 from fairseq.utils import split_paths
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_phrase.batch.label_dictionaries import kept_labels
 from fairseq_phrase.compat import load_checkpoint
@@ -18,6 +23,99 @@ from fairseq_phrase.store.dictionaries import load_dictionary
 logger = logging.getLogger(__name__)
 _PREFIX = "encoder."
 _NAMED = 6
+
+
+@dataclass
+class PretrainedOptions:
+    """Options of models whose encoder may start from a checkpoint."""
+
+    pretrained: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "start from the encoder of this checkpoint (translation, labelling, pre-training)"
+        },
+    )
+    freeze_encoder: bool = field(
+        default=False,
+        metadata={
+            "help": "train all but the encoder, which is used without dropout; embeddings that the "
+            "decoder shares with it are not trained, either"
+        },
+    )
+
+
+@dataclass
+class PretrainedTranslationOptions(PretrainedOptions):
+    """The same for a model with a decoder."""
+
+    pretrained_decoder_embeddings: bool = field(
+        default=False,
+        metadata={
+            "help": "the decoder's embeddings start from the checkpoint's, too; for one dictionary of "
+            "both languages (with --share-all-embeddings they do so anyway)"
+        },
+    )
+
+
+class PretrainedModel(nn.Module):
+    """A model that may start from a checkpoint; the task calls :meth:`load_pretrained`.
+
+    Attributes:
+        pretrained: the checkpoint that the encoder starts from; None for none.
+        frozen: whether the encoder is not trained.
+        decoder_too: whether the decoder's embeddings start from it, too.
+    """
+
+    encoder: Any
+    decoder: Any
+    pretrained: str | None = None
+    frozen: bool = False
+    decoder_too: bool = False
+
+    def use_pretrained(self, cfg: Any, task: Any) -> None:
+        """Take note of the options, when the model is built.
+
+        Raises:
+            UserError: the task does not load checkpoints, or an option has no effect.
+        """
+        self.pretrained, self.frozen = cfg.pretrained, cfg.freeze_encoder
+        self.decoder_too = getattr(cfg, "pretrained_decoder_embeddings", False)
+        if self.decoder_too and not self.pretrained:
+            raise UserError(
+                "--pretrained-decoder-embeddings: give the checkpoint with --pretrained"
+            )
+        if self.pretrained and not hasattr(task, "require_parses"):
+            raise UserError("--pretrained: use --task syntax_translation or syntax_labelling")
+        if self.frozen:
+            self.encoder.requires_grad_(False)
+            self.encoder.eval()
+
+    def load_pretrained(self, task: Any) -> None:
+        """Start from the checkpoint, if one is given.
+
+        Raises:
+            UserError: see :func:`load_pretrained`; or source and target have other dictionaries, and
+                the decoder's embeddings should be loaded.
+        """
+        if not self.pretrained:
+            return
+        load_pretrained(self.encoder, Path(self.pretrained), task)
+        if self.decoder_too:
+            if task.source_dictionary != task.target_dictionary:
+                raise UserError(
+                    "--pretrained-decoder-embeddings: source and target have different dictionaries: "
+                    "make the data with --joined-dictionary"
+                )
+            with torch.no_grad():
+                self.decoder.embed_tokens.weight.copy_(self.encoder.embed_tokens.weight)
+            logger.info("--pretrained %s: loaded the decoder's embeddings", self.pretrained)
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch dropout on or off; that of a frozen encoder stays off."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
 
 
 def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
@@ -47,6 +145,7 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
         if name.startswith(_PREFIX)
     }
     own = encoder.state_dict()
+    _leave_out_mask(state, saved, own)
     shared = saved.keys() & own.keys()
     if not shared:
         raise UserError(
@@ -72,6 +171,21 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
             )
 
 
+def _leave_out_mask(
+    state: dict[str, Any], saved: dict[str, Tensor], own: dict[str, Tensor]
+) -> None:
+    """Remove the embedding of ``<mask>``, the last one of a pre-trained encoder."""
+    name = "embed_tokens.weight"
+    is_pretraining = _task_options(state).get("_name") == "syntax_pretraining"
+    if is_pretraining and name in saved and name in own and len(saved[name]) == len(own[name]) + 1:
+        saved[name] = saved[name][:-1]
+
+
+def _task_options(state: dict[str, Any]) -> Any:
+    cfg = (state.get("cfg") or {}).get("task") or {}
+    return cfg if hasattr(cfg, "get") else vars(cfg)
+
+
 def _some(names: Any) -> str:
     first = sorted(names)[:_NAMED]
     return ", ".join(first) + (", …" if len(names) > _NAMED else "")
@@ -83,8 +197,7 @@ def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
     Raises:
         UserError: they differ.
     """
-    cfg = (state.get("cfg") or {}).get("task") or {}
-    cfg = cfg if hasattr(cfg, "get") else vars(cfg)
+    cfg = _task_options(state)
     data, language = cfg.get("data"), cfg.get("source_lang")
     file = Path(split_paths(str(data))[0]) / f"dict.{language}.txt"
     if not data or not file.is_file():

@@ -19,6 +19,7 @@ from fairseq_phrase.models.config import PRESETS, register_presets
 from fairseq_phrase.models.copying import CopyOptions
 from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod, options_of
 from fairseq_phrase.models.named_encoder import check_options, extend_named_models, flat_config
+from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 __all__ = ["ENCODERS", "GROUP", "EncoderMethod", "load_installed_encoders", "register_encoder"]
@@ -74,7 +75,8 @@ def register_encoder(
             raise ValueError(f"an encoder '{name}' is registered already: {ENCODERS[name].encoder}")
         own = options_of(options)
         check_options(name, own)
-        config = flat_config(f"{encoder.__name__}Config", [*own, *options_of(CopyOptions)])
+        of_translation = [*options_of(CopyOptions), *options_of(PretrainedTranslationOptions)]
+        config = flat_config(f"{encoder.__name__}Config", [*own, *of_translation])
         names = {
             name + (f"_{preset}" if preset else ""): sizes
             for preset, sizes in {**PRESETS, **(presets or {})}.items()

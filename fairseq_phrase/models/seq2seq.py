@@ -16,6 +16,7 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
+from fairseq_phrase.models.pretrained import PretrainedModel
 from fairseq_phrase.models.seq2seq_decoder import Seq2SeqDecoder
 from fairseq_phrase.models.seq2seq_encoder import Seq2SeqEncoder
 from fairseq_phrase.models.seq2seq_options import (
@@ -42,7 +43,7 @@ def _sizes(width: int, **options: Any) -> dict[str, Any]:
         ),
     },
 )
-class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
+class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderModel):
     """A recurrent translation model, by options from no attention to local attention.
 
     The mathematics is in ``docs/recurrent.md``.
@@ -73,10 +74,14 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
             encoder = build_named_encoder(cfg, task, task.source_dictionary, source_embedding)
         target = task.target_dictionary
         if not copies(cfg):
-            return cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
+            model = cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
+            model.use_pretrained(cfg, task)
+            return model
         decoder = copying_class(Seq2SeqDecoder)(cfg, target, target_embedding)
         decoder.start_copying(str(cfg.copy), encoder_width(cfg), task.source_dictionary, target)
-        return cls(cfg, encoder, decoder)
+        model = cls(cfg, encoder, decoder)
+        model.use_pretrained(cfg, task)
+        return model
 
     def forward(  # type: ignore[override]
         self,

@@ -9,6 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import CopyOptions
+from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
 from fairseq_phrase.modules.recurrent_attention.cells import CELLS
 from fairseq_phrase.modules.recurrent_attention.scores import SCORES
 from fairseq_phrase.modules.recurrent_attention.windows import WINDOWS
@@ -18,7 +19,7 @@ RECURRENT = "recurrent"
 
 
 @dataclass
-class Seq2SeqOptions(CopyOptions):
+class Seq2SeqOptions(CopyOptions, PretrainedTranslationOptions):
     """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
 
     encoder: str = field(

@@ -17,6 +17,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
+from fairseq_phrase.models.pretrained import PretrainedModel
 
 
 def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
@@ -45,7 +46,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     task.require_parses(needed)
 
 
-class SyntaxTransformerModel(TransformerModelBase):
+class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
     """fairseq's Transformer with an encoder that reads parses; the decoder is fairseq's.
 
     :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass for every encoder. An encoder
@@ -73,6 +74,7 @@ class SyntaxTransformerModel(TransformerModelBase):
         require_parses(cls.method, cfg, task)
         copying = copies(cfg)
         model = super().build_model(cfg, task)
+        model.use_pretrained(cfg, task)
         if copying:
             model.decoder.start_copying(
                 str(cfg.copy), cfg.encoder.embed_dim, task.source_dictionary, task.target_dictionary
