@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# From nothing to translations: virtual environment, data, parsing, training, BLEU and a picture.
+# From nothing to translations: virtual environment, data, parsing, training, BLEU, and what the models see.
 #
-#   bash scripts/quickstart.sh          Multi30k de-en: about 20 minutes on 2 cores
+#   bash scripts/quickstart.sh          Multi30k de-en: about 25 minutes on 2 cores
 #   bash scripts/quickstart.sh --fast   the synthetic corpus: about 4 minutes after the installation
 #
-# A PhraseTransformer (k = 2) and fairseq's own Transformer of the same size (configs/tables/quickstart.yaml) are
-# trained side by side.
+# Three models of the same size are trained (configs/tables/quickstart.yaml): fairseq's Transformer, an encoder that
+# reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. Those of the synthetic
+# corpus are its own.
 #
 # Options of this table:
 #   --fast                  a small synthetic corpus instead of Multi30k
 #
-# FAIRSEQ_PHRASE_PARSER may also be none. WORK is another name of --out (runs/quickstart, runs/quickstart-fast).
+# WORK is another name of --out (runs/quickstart, runs/quickstart-fast).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-FAST='' SOURCE=de TARGET=en JOBS=2 OUT=${WORK:-}
+FAST='' MULTI30K='' SOURCE=de TARGET=en JOBS=2 OUT=${WORK:-}
 parse_options
 OUT=${OUT:-runs/quickstart${FAST:+-fast}} MAX_EPOCH=${MAX_EPOCH:-$((FAST ? 8 : 6))}
 open_table plot quickstart "fast=$FAST" configs/tables/quickstart.yaml
@@ -27,26 +28,62 @@ if [ -z "$FAST" ] && find_multi30k; then
     REFERENCE=$TEST.en.gz WHAT="Multi30k de-en, test_2016_flickr"
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
     [ -n "$PARSER" ] || find_parser de
+    [ "$PARSER" != none ] || { MULTI30K='' && echo "Without a parser, the synthetic corpus and its own trees are used"; }
+fi
+if [ -n "${MULTI30K:-}" ]; then
     echo "Multi30k from $MULTI30K, parser $PARSER"
 else
-    [ -n "$FAST" ] || echo "Multi30k cannot be downloaded: using the project's own synthetic corpus"
+    [ -n "$FAST" ] || echo "Multi30k or its parser cannot be downloaded: using the project's own synthetic corpus"
     TRAIN=$OUT/synthetic/train DEV=$OUT/synthetic/valid TEST=$OUT/synthetic/test VOCABULARY=800 PARSER=conllu
     REFERENCE=$TEST.en WHAT="Synthetic corpus"
     synthetic_text "$OUT/synthetic" $((FAST ? 5000 : 29000)) 500
 fi
 slice_text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
-    --bpe sentencepiece --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
+    --constituents from-dependencies --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
 
-say "Both models side by side: training, averaging, translating ($OUT/rows/*/*/train.log)"
+say "Three models: training, averaging, translating ($OUT/rows/*/*/train.log)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Result"
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" '' "$WHAT"
-if [ -z "$DATA_ONLY" ] && [[ ,$ROWS, == *,phrase_k2,* ]]; then
-    echo
-    echo "attention of the first test sentence:"
-    run fairseq-phrase-plot attention "$OUT/data-bin" --path "$OUT/rows/phrase_k2/seed${SEEDS%%,*}/average.pt" \
-        --line 1 --out "$OUT/attention.png"
+
+# show_sentence LINE: a test sentence, its tree, each model's translation, and attention as a picture.
+show_sentence() {
+    local row seed=seed${SEEDS%%,*}
+    run fairseq-phrase-inspect "$OUT/data-bin" --subset test --line "$1"
+    for row in ${ROWS//,/ }; do
+        [ -z "$DRY_RUN" ] || continue
+        printf '%-14s %s\n' "$row:" "$(grep "^D-$(($1 - 1))"$'\t' "$OUT/rows/$row/$seed/generate-test.txt" | cut -f3)"
+    done
+    for row in relation phrase; do
+        [[ ,$ROWS, == *,$row,* ]] || continue
+        run fairseq-phrase-plot attention "$OUT/data-bin" --path "$OUT/rows/$row/$seed/average.pt" --line "$1" \
+            --out "$OUT/attention-$row.png"
+    done
+}
+
+# say_next: the commands that come next.
+say_next() {
+    local path=$OUT/rows/phrase/seed${SEEDS%%,*}/average.pt parsed='' shown=$OUT/rows/relation/seed${SEEDS%%,*}/average.pt
+    case "$PARSER" in conllu) ;; *) path=$shown parsed=" --source-parser $PARSER" ;; esac
+    cat <<END
+
+Translate a sentence of your own:
+    echo 'Ein Hund läuft durch den Schnee.' | fairseq-phrase-translate $OUT/data-bin --path $path$parsed
+END
+    [ -z "$parsed" ] || cat <<END
+See trees and attention in a browser, and change a tree:
+    pip install 'fairseq-phrase[demo]' && fairseq-phrase-demo $shown --data $OUT/data-bin$parsed
+END
+    cat <<END
+The report: $OUT/report/report.html. The documentation: README.md, docs/usage.md
+END
+}
+
+if [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ] && [[ ,$ROWS, == *,transformer,* ]]; then
+    say "A sentence"
+    show_sentence 1
+    say_next
 fi
 exit "$STATUS"

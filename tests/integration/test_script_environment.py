@@ -154,7 +154,7 @@ def test_what_an_extra_needs_is_looked_for(tmp_path):
 
 
 def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
-    """It is said how to install one, and the quickstart does without."""
+    """It is said how to install one, and the quickstart takes a corpus with trees of its own."""
     for name in ("train", "val", "test_2016_flickr"):
         for language in ("de", "en"):
             path = clone / "multi30k" / f"{name}.{language}.gz"
@@ -178,7 +178,8 @@ def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
         FAIRSEQ_PHRASE_READY="1",
     )
     assert "To install one: python -m spacy download de_core_news_sm" in output
-    assert "--parser none" in output
+    assert "Without a parser, the synthetic corpus and its own trees are used" in output
+    assert "--parser conllu" in output
 
 
 def test_a_script_that_is_stopped_says_how_to_go_on(clone):

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Chunking on CoNLL-2000: F1 of spans, and phrases that are a chunker's.
+#
+#   bash scripts/chunking.sh --seeds 1,2,3 --jobs 2
+#   bash scripts/chunking.sh --slice 300 --max-update 5 --rows 2        test the whole chain
+#
+# The row phrase_chunks takes phrases from the constituents of a parser, not from the labels that are to be found.
+#
+# Options of this table:
+#   --data DIR              train.txt and test.txt of CoNLL-2000, .gz too (../shared/data/conll2000)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+DATA='' SOURCE=en TARGET=tag
+parse_options
+DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/conll2000}
+[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder (train.txt and test.txt of CoNLL-2000)"
+open_table label,plot chunking "data=$DATA" configs/tables/chunking.yaml
+
+say "Data"
+RAW=$OUT/raw/labels
+[ -e "$RAW/test.en" ] || run python scripts/labelled_text.py conll2000 "$DATA" "$RAW"
+choose_parser "$OUT/data-bin" "rows with trees"
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+slice_text
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --labels word \
+    --bpe none --min-count 2 --source-tokenized --constituents from-dependencies
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "$TEST.tag" '' "Chunking, CoNLL-2000" \
+    --measure spans --source "$TEST.en" --known-words "$TRAIN.en"
+exit "$STATUS"

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The structural-position paper's table 3: what encoders of translation models know about a sentence.
+#
+#   bash scripts/which_syntax.sh --seeds 1,2,3 --out runs/which_syntax       train the models first
+#   bash scripts/probing_table3.sh runs/which_syntax --rows transformer,relative,structural_9 --seeds 1,2,3
+#   bash scripts/probing_table3.sh runs/which_syntax --rows transformer --max-sentences 400    test the chain
+#
+# The first argument is the folder of a translation table from English, with data-bin/ and rows/. The report has each
+# checkpoint and layer, the averages of surface, syntactic and semantic tasks, and a picture by layer.
+#
+# Options:
+#   --rows NAMES            rows of the table, separated by commas (all that are trained)
+#   --seeds NUMBERS         (1)
+#   --tasks DIR             files of SentEval or X-Probe (../shared/data/probing)
+#   --trees DIR             Penn Treebank (*.mrg) to make top constituents from. Without it, the sentences of the
+#                           tree depth task are parsed
+#   --max-sentences N       a slice: N training sentences of each task
+#   --jobs N                classifiers at a time (1)
+#   --out DIR               (probing/ in the table's folder)
+#   --dry-run               print the commands; run nothing
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+TABLE='' ROWS='' SEEDS=1 TASKS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/probing TREES='' MAX_SENTENCES='' JOBS=1 OUT=''
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+        --dry-run) DRY_RUN=1 ;;
+        --rows | --seeds | --tasks | --trees | --max-sentences | --jobs | --out)
+            [ $# -gt 1 ] || die "$1 needs a value"
+            name=${1#--} name=${name//-/_}
+            printf -v "${name^^}" %s "$2"
+            shift
+            ;;
+        -*) die "unknown option '$1' (--help says which there are)" ;;
+        *) [ -z "$TABLE" ] || die "one folder of a table is expected, not also '$1'"; TABLE=$1 ;;
+    esac
+    shift
+done
+[ -n "$TABLE" ] || die "name the folder of a translation table, such as runs/which_syntax.small.multi30k.en-de"
+[ -d "$TABLE/rows" ] || die "$TABLE has no rows/: train the table first"
+[ -d "$TASKS" ] || die "--tasks $TASKS: there is no such folder"
+OUT=${OUT:-$TABLE/probing}
+ensure_environment probe,plot
+
+CHECKPOINTS=() NAMES=()
+CHOSEN=${ROWS:-$(cd "$TABLE/rows" && printf '%s,' *)}
+for row in ${CHOSEN//,/ }; do
+    for seed in ${SEEDS//,/ }; do
+        path=$TABLE/rows/$row/seed$seed/average.pt
+        if [ -e "$path" ]; then
+            CHECKPOINTS+=("$path") NAMES+=("$row-$seed")
+        elif [ -n "$ROWS" ]; then
+            die "row $row, seed $seed: $path is not there; train it first"
+        fi
+    done
+done
+[ ${#CHECKPOINTS[@]} -gt 0 ] || die "$TABLE/rows has no trained row with seed $SEEDS"
+
+# find_parser comes with the scripts of tables.
+. scripts/data.sh
+SOURCE=en WITH_PARSING=1
+choose_parser none "encoders that read trees"
+
+say "Top constituents"
+if [ ! -e "$OUT/tasks/top_constituents.txt" ]; then
+    if [ -n "$TREES" ]; then
+        run fairseq-phrase-probe --make top_constituents --trees "$TREES"/*.mrg --out "$OUT/tasks"
+    else
+        # X-Probe's sentences are the first column, SentEval's the third.
+        column=1 prefix=$TASKS/tree_depth.va
+        if ! ls "$prefix".txt* >/dev/null 2>&1; then column=3 prefix=$TASKS/tree_depth; fi
+        make_file "$OUT/raw/tree_depth.txt" python scripts/slice.py "$prefix" txt
+        make_file "$OUT/raw/sentences.en" cut -f "$column" "$OUT/raw/tree_depth.txt"
+        run fairseq-phrase-probe --make top_constituents --text "$OUT/raw/sentences.en" --parser "$PARSER" \
+            --constituents from-dependencies --sentence-label any --out "$OUT/tasks"
+    fi
+fi
+
+say "Probing ($OUT)"
+run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "$TASKS" "$OUT/tasks" \
+    --layer all --detokenize en --data "$TABLE/data-bin" --source-parser "$PARSER" --workers "$JOBS" \
+    ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} --out "$OUT"

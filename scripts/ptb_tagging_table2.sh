@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The PhraseTransformer paper's table 2: part-of-speech tagging, with controls and other encoders.
+#
+#   bash scripts/ptb_tagging_table2.sh --seeds 1,2,3 --jobs 2           English EWT
+#   bash scripts/ptb_tagging_table2.sh --data wsj --seeds 1,2,3 --gpus 0 --jobs 6
+#   bash scripts/ptb_tagging_table2.sh --slice 300 --max-update 5 --rows 2   test the whole chain
+#
+# The paper's corpus is the Penn Treebank, which has a licence. Without it, the tags are the Penn tags (XPOS) of
+# Universal Dependencies' English EWT, and the paper's numbers are not comparable. Trees are those of a parser.
+#
+# Options of this table:
+#   --data DIR              Penn Treebank, bracketed: wsj_SSNN.mrg in any folders. Sections 0-18 train, 19-21
+#                           tune and 22-24 test; fewer sections, as in NLTK's sample, are cut 8 : 1 : 1
+#   --treebank DIR          English EWT, CoNLL-U (../shared/data/treebanks/en_ewt, or a download)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+DATA='' TREEBANK='' SOURCE=en TARGET=tag
+parse_options
+[ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
+open_table label,plot "ptb_tagging_table2.$([ -n "$DATA" ] && echo ptb || echo ewt)" \
+    "data=$DATA treebank=$TREEBANK" configs/tables/ptb_tagging_table2.yaml
+
+# find_treebank: set TREEBANK to a folder with English EWT, downloading it if need be.
+find_treebank() {
+    local base=https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/r2.14 split
+    [ -z "$TREEBANK" ] || return 0
+    TREEBANK=${FAIRSEQ_PHRASE_DATA:-../shared/data}/treebanks/en_ewt
+    [ ! -d "$TREEBANK" ] || return 0
+    TREEBANK=data/treebanks/en_ewt
+    for split in train dev test; do
+        download "$base/en_ewt-ud-$split.conllu" "$TREEBANK/en_ewt-ud-$split.conllu" || return 1
+    done
+}
+
+say "Data"
+RAW=$OUT/raw/labels
+if [ -n "$DATA" ]; then
+    WHAT="Penn Treebank ($DATA)"
+    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py ptb "$DATA" "$RAW"
+else
+    find_treebank || die "English EWT cannot be downloaded: name a folder with --treebank"
+    WHAT="English EWT, XPOS"
+    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py conllu "$TREEBANK" "$RAW" --column xpos
+fi
+choose_parser "$OUT/data-bin" "rows with trees"
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+slice_text
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --labels word \
+    --bpe none --min-count 2 --source-tokenized --constituents from-dependencies
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
+    "Part-of-speech tagging, $WHAT. The paper's accuracies are for the whole Penn Treebank" \
+    --measure labels --source "$TEST.en" --known-words "$TRAIN.en"
+exit "$STATUS"

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Classification with trees: SST-5, SST-2 and IMDB.
+#
+#   bash scripts/sst_imdb_table.sh --task sst5 --seeds 1,2,3 --jobs 2
+#   bash scripts/sst_imdb_table.sh --task imdb --seeds 1,2,3 --gpus 0 --jobs 4
+#   bash scripts/sst_imdb_table.sh --task sst2 --slice 300 --max-update 5 --rows 2   test the whole chain
+#
+# SST has its own trees. All phrases of the training trees are examples. IMDB's documents are parsed; the sentences
+# of a document are trees under one root.
+#
+# Options of this table:
+#   --task sst5|sst2|imdb   (sst5)
+#   --phrases train|none    SST: train on all phrases, or on sentences only (train)
+#   --data DIR              train.txt, dev.txt and test.txt of SST, or train.tsv and test.tsv of IMDB, .gz too
+#                           (../shared/data/sst, ../shared/data/imdb)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class
+parse_options
+check_one_of --task "$TASK" sst5 sst2 imdb
+check_one_of --phrases "$PHRASES" train none
+FOLDER=${TASK%[0-9]}
+DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$FOLDER}
+[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$DATA" \
+    configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
+
+say "Data"
+RAW=$OUT/raw/labels CUT=(--labels sentence)
+if [ "$TASK" = imdb ]; then
+    WHAT=IMDB
+    [ -e "$RAW/test.en" ] ||
+        run python scripts/labelled_text.py imdb "$DATA" "$RAW" ${SLICE:+--slice "$SLICE"}
+    choose_parser "$OUT/data-bin" "rows with trees"
+    CUT+=(--constituents from-dependencies --vocab-size "$(pieces 8000)" --max-length 1000)
+else
+    WHAT="SST-${TASK#sst}, $([ "$PHRASES" = train ] && echo "all phrases" || echo "sentences") in training"
+    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py sst "$DATA" "$RAW" \
+        --classes "${TASK#sst}" --phrases "$PHRASES"
+    PARSER=ptb
+    CUT+=(--source-tokenized --bpe none --min-count 2)
+fi
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+if [ "$TASK" != imdb ]; then
+    slice_text
+    [ -z "$SLICE" ] || make_file "$TRAIN.en.ptb" python scripts/slice.py "$RAW/train" en.ptb "$SLICE"
+fi
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${CUT[@]}"
+
+say "Rows ($OUT)"
+CHOSEN=$ROWS
+if [ "$TASK" != imdb ] && [[ ,$ROWS, == *,structural,* ]]; then
+    # SST's trees have no dependencies. This row gets a parser's.
+    choose_parser "$OUT/data-bin.dependencies" "the row structural"
+    preprocess "$OUT/data-bin.dependencies" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
+        --tgtdict "$OUT/data-bin/dict.class.txt" "${CUT[@]}"
+    ROWS=structural
+    train_rows "$OUT/data-bin.dependencies" "$OUT/rows"
+    ROWS=,$CHOSEN, ROWS=${ROWS/,structural,/,} ROWS=${ROWS#,} ROWS=${ROWS%,}
+fi
+[ -z "$ROWS" ] || train_rows "$OUT/data-bin" "$OUT/rows"
+ROWS=$CHOSEN
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "$TEST.class" '' "Classification, $WHAT" --measure labels
+exit "$STATUS"
