@@ -21,6 +21,7 @@ import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.relation_transformer
 import fairseq_phrase.models.structural_transformer
 import fairseq_phrase.models.tree_transformer
+import fairseq_phrase.models.xl_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import translation_encoders

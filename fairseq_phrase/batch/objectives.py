@@ -11,7 +11,7 @@ from fairseq_phrase.batch.masking import Masks
 from fairseq_phrase.batch.text_blocks import BlockSample
 from fairseq_phrase.errors import UserError
 
-__all__ = ["OBJECTIVES", "Causal", "Inputs", "Masked", "Objective", "Source"]
+__all__ = ["OBJECTIVES", "Causal", "Inputs", "Masked", "Objective", "Permuted", "Source"]
 
 OBJECTIVES = ("masked", "causal", "permutation")
 
@@ -52,10 +52,20 @@ class Objective:
             )
         if self.memory < 0:
             raise UserError(f"--memory {self.memory}: expected 0 or more tokens")
-        if self.predict_fraction < 1:
-            raise UserError(
-                f"--predict-fraction 1/{self.predict_fraction}: expected 1/K with K of 1 or more"
-            )
+
+
+def fraction(text: str) -> int:
+    """Read ``--predict-fraction 1/K`` and return K.
+
+    Raises:
+        UserError: it is not of this form.
+    """
+    one, _, parts = text.partition("/")
+    if one.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
+        raise UserError(
+            f"--predict-fraction {text}: expected 1/K with a whole number K, such as 1/6"
+        )
+    return int(parts or "1")
 
 
 class Inputs(dict[str, np.ndarray]):
@@ -124,3 +134,36 @@ class Causal:
         if self._backward:
             return sample.tokens, shifted, Inputs()
         return shifted, sample.tokens, Inputs()
+
+
+class Permuted:
+    """Predict the last tokens of a random order.
+
+    Separators are first in the order, and ``<s>`` of a pair is last; neither is predicted. *Decision*:
+    the number of predicted tokens is the fraction's part, rounded at random, but at least one.
+
+    Args:
+        dictionary: the dictionary.
+        parts: K; the last n/K of n tokens are predicted.
+    """
+
+    def __init__(self, dictionary: Any, parts: int):
+        self._dictionary, self._parts = dictionary, parts
+
+    def __call__(
+        self, sample: BlockSample, dice: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
+        """Draw an order, see :class:`Source`; ``ranks`` has each token's place in it."""
+        tokens, pad = sample.tokens, self._dictionary.pad()
+        is_end, is_begin = tokens == self._dictionary.eos(), tokens == self._dictionary.bos()
+        drawn = dice.permutation(np.flatnonzero(~is_end & ~is_begin))
+        count = max(int(len(drawn) / self._parts + dice.random()), 1)
+        order = np.concatenate([np.flatnonzero(is_end), drawn, np.flatnonzero(is_begin)])
+        ranks = np.empty(len(tokens), dtype=np.int64)
+        ranks[order] = np.arange(len(tokens))
+        target = np.full_like(tokens, pad)
+        target[drawn[-count:]] = tokens[drawn[-count:]]
+        inputs = Inputs(ranks=ranks)
+        if sample.before is not None:
+            inputs["memory_tokens"] = sample.before
+        return tokens, target, inputs

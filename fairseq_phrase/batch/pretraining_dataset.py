@@ -83,6 +83,7 @@ class PretrainingDataset(FairseqDataset):
         Returns:
             fairseq's dictionary: ``net_input`` with ``src_tokens``, ``src_lengths``, the parse
             (:func:`~fairseq_phrase.batch.syntax_dataset.collate_parses`) and the objective's inputs;
+            ``memory_tokens`` is padded on the left;
             ``target`` with padding where nothing is predicted, and ``next_sentence`` for pairs.
             Shape of tokens, inputs and target: ``(batch, tokens)``, int64
         """
@@ -96,7 +97,8 @@ class PretrainingDataset(FairseqDataset):
         }
         for name in samples[0]["inputs"]:
             values = [sample["inputs"][name] for sample in samples]
-            net_input[name] = _padded(values, pad if name.endswith("tokens") else 0)
+            is_memory = name == "memory_tokens"
+            net_input[name] = _padded(values, pad if is_memory else 0, left=is_memory)
         if self._inputs:
             parses = [
                 {name: sample["parse"][name] for name in sample["parse"] if name in self._inputs}
@@ -138,6 +140,8 @@ class PretrainingDataset(FairseqDataset):
         return order[np.argsort(self.sizes[order], kind="stable")]
 
 
-def _padded(rows: Sequence[np.ndarray], padding: int) -> torch.Tensor:
+def _padded(rows: Sequence[np.ndarray], padding: int, *, left: bool = False) -> torch.Tensor:
     """Shape: ``(rows, longest)``, int64."""
-    return data_utils.collate_tokens([torch.from_numpy(row) for row in rows], padding)
+    return data_utils.collate_tokens(
+        [torch.from_numpy(row) for row in rows], padding, left_pad=left
+    )

@@ -24,12 +24,14 @@ class BlockSample(NamedTuple):
         segments: 0 in the first segment and 1 in the second; None without segments.
             Shape: ``(tokens,)``, int64
         is_next: whether the second segment follows the first one in the text; None without segments.
+        before: the tokens before the sample, for a memory; None without memory. Shape: ``(memory,)``
     """
 
     tokens: np.ndarray
     parse: Parse
     segments: np.ndarray | None = None
     is_next: int | None = None
+    before: np.ndarray | None = None
 
 
 class TextBlocks:
@@ -42,6 +44,10 @@ class TextBlocks:
         break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as fairseq has them.
         parses: the sentences' parses; None if none is needed.
         root_label: see :func:`joined`.
+        memory: the number of tokens before a sample that it remembers.
+
+    Raises:
+        UserError: the text has fewer tokens than the memory.
 
     Attributes:
         sizes: number of tokens of each sample. Shape: ``(samples,)``
@@ -55,7 +61,13 @@ class TextBlocks:
         break_mode: str,
         parses: Parses | None = None,
         root_label: int = 0,
+        memory: int = 0,
     ):
+        if memory > sum(text.sizes):
+            raise UserError(
+                f"--memory {memory}: longer than the text, which has {sum(text.sizes)} tokens"
+            )
+        self._memory = memory
         self._text, self._parses, self._root_label = text, parses, root_label
         if break_mode == "eos":
             # The same as complete sentences of at most one token, as each is longer. fairseq's own
@@ -92,7 +104,8 @@ class TextBlocks:
         parse = {}
         if self._parses is not None:
             parse = self.join([self._parses[number] for number in range(first, last + 1)])
-        return BlockSample(self._blocks[place].numpy().astype(np.int64), parse)
+        before = self.before(index, self._memory) if self._memory else None
+        return BlockSample(self._blocks[place].numpy().astype(np.int64), parse, before=before)
 
     def join(self, parses: Sequence[Parse]) -> Parse:
         """Join the parses of sentences in a row."""

@@ -15,7 +15,8 @@ import fairseq_phrase.models.labeller
 import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.pretrainer
 import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.models.tree_transformer  # noqa: F401
+import fairseq_phrase.models.tree_transformer
+import fairseq_phrase.models.xl_transformer  # noqa: F401
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.model_options import differences, saved_options

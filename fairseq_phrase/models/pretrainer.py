@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fairseq_phrase.batch.objectives import OBJECTIVES, Objective
+from fairseq_phrase.batch.objectives import OBJECTIVES, Objective, fraction
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import (
@@ -53,6 +54,15 @@ class PretrainerOptions:
     direction: ChoiceEnum(list(DIRECTIONS)) = field(  # type: ignore[valid-type]
         default="forward", metadata={"help": "causal: predict the next token, or the previous one"}
     )
+    predict_fraction: str = field(
+        default="1/6", metadata={"help": "permutation: predict the last part 1/K of the order"}
+    )
+    memory: int = field(
+        default=0,
+        metadata={
+            "help": "permutation: number of tokens before a sample that it also sees, without gradient"
+        },
+    )
 
 
 @register_named_model("pretrainer", options=PretrainerOptions)
@@ -72,6 +82,10 @@ class PretrainerModel(NamedEncoderModel):
         self.encoder, self._embedding = encoder, [embed_tokens]
         self.causal = causal_window(cfg)
         width = cfg.encoder.embed_dim
+        self.first_query: nn.Parameter | None = None
+        if cfg.objective == "permutation":
+            # The first state of all queries; embeddings are scaled to a size of about 1.
+            self.first_query = nn.Parameter(torch.randn(width))
         self.lm_head: nn.Module | None = None
         if self.causal is None:
             self.lm_head = RobertaLMHead(
@@ -80,8 +94,9 @@ class PretrainerModel(NamedEncoderModel):
         self.segment_embeddings: nn.Embedding | None = None
         self.next_sentence_head: nn.Module | None = None
         if cfg.next_sentence:
-            self.segment_embeddings = nn.Embedding(2, width)
-            nn.init.normal_(self.segment_embeddings.weight, std=width**-0.5)
+            if self.first_query is None:
+                self.segment_embeddings = nn.Embedding(2, width)
+                nn.init.normal_(self.segment_embeddings.weight, std=width**-0.5)
             self.next_sentence_head = RobertaClassificationHead(
                 width, width, 2, activation_fn="tanh", pooler_dropout=cfg.dropout
             )
@@ -99,8 +114,17 @@ class PretrainerModel(NamedEncoderModel):
             raise UserError("--arch pretrainer: use --task syntax_pretraining")
         window = causal_window(cfg)
         task.require_objective(
-            Objective(str(cfg.objective), cfg.direction == "backward", cfg.next_sentence)
+            Objective(
+                str(cfg.objective),
+                cfg.direction == "backward",
+                cfg.next_sentence,
+                fraction(cfg.predict_fraction),
+                cfg.memory,
+            )
         )
+        if cfg.objective == "permutation":
+            check_two_streams(cfg)
+            cfg.relative_segments = cfg.next_sentence
         embed_tokens = TransformerModelBase.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
         )
@@ -118,6 +142,8 @@ class PretrainerModel(NamedEncoderModel):
         src_tokens: Tensor,
         src_lengths: Tensor | None = None,
         segments: Tensor | None = None,
+        ranks: Tensor | None = None,
+        memory_tokens: Tensor | None = None,
         masked_tokens: Tensor | None = None,
         features_only: bool = False,
         **parse: Tensor,
@@ -128,6 +154,9 @@ class PretrainerModel(NamedEncoderModel):
             src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
             src_lengths: source lengths. Shape: ``(batch,)``.
             segments: 0 in the first segment and 1 in the second. Shape: ``(batch, tokens)``.
+            ranks: each token's place in the order of the permutation. Shape: ``(batch, tokens)``.
+            memory_tokens: the tokens before each sample, padded on the left.
+                Shape: ``(batch, memory)``.
             masked_tokens: True at tokens to predict; None for all. Shape: ``(batch, tokens)``.
             features_only: return states instead of logits.
             **parse: the batch's parse, ``src_words``, ``src_heads``, ….
@@ -137,6 +166,8 @@ class PretrainerModel(NamedEncoderModel):
             ``(batch, tokens, entries)`` without; and ``next_sentence``, the logits of pairs (shape
             ``(batch, 2)``), if the model has them.
         """
+        if self.first_query is not None and ranks is not None:
+            return self._permuted(src_tokens, ranks, segments, memory_tokens, masked_tokens)
         options: dict[str, Any] = {} if self.causal is None else {"causal": self.causal}
         if segments is not None and self.segment_embeddings is not None:
             # The encoder scales embeddings.
@@ -151,6 +182,30 @@ class PretrainerModel(NamedEncoderModel):
         if features_only:
             return states, extra
         return self.output_layer(states, masked_tokens), extra
+
+    def _permuted(
+        self,
+        src_tokens: Tensor,
+        ranks: Tensor,
+        segments: Tensor | None,
+        memory_tokens: Tensor | None,
+        masked_tokens: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Predict tokens by the query stream."""
+        if masked_tokens is None:
+            masked_tokens = torch.ones_like(src_tokens, dtype=torch.bool)
+        counts = masked_tokens.sum(1)
+        # The positions to predict come first, in their order.
+        predicted = masked_tokens.int().argsort(dim=1, descending=True, stable=True)
+        predicted = predicted[:, : int(counts.max())]
+        queries, contents = self.encoder.two_streams(
+            src_tokens, ranks, predicted, self.first_query, memory_tokens, segments
+        )
+        extra = {}
+        if self.next_sentence_head is not None:
+            extra["next_sentence"] = self.next_sentence_head(contents)
+        place = torch.arange(predicted.size(1), device=predicted.device)
+        return self.output_layer(queries, place < counts[:, None]), extra
 
     @property
     def embed_tokens(self) -> nn.Embedding:
@@ -192,6 +247,19 @@ def causal_window(cfg: Any) -> CausalWindow | None:
         if given:
             raise UserError(f"--{option}: only --objective causal has it, not {cfg.objective}")
     return None
+
+
+def check_two_streams(cfg: Any) -> None:
+    """Check that the encoder has XLNet's two streams.
+
+    Raises:
+        UserError: it has one.
+    """
+    if not hasattr(named_method(cfg.encoder_name).encoder, "two_streams"):
+        raise UserError(
+            f"--objective permutation: the encoder {cfg.encoder_name} has no query stream: use --encoder "
+            "xl_transformer"
+        )
 
 
 def check_causal(cfg: Any, window: CausalWindow) -> None:

@@ -146,11 +146,15 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
                 maps[name] = weights
         if keep is not None:
             states = states.narrow(0 if self.time_first else 1, 0, keep)
+        states, feed_forward = self.feed_forward_block(states)
+        return states, feed_forward if self.return_fc else None, maps if need_weights else None
+
+    def feed_forward_block(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new states, and what the two layers added. Shape of each: as the states."""
         inputs = self.final_layer_norm(states) if self.normalize_before else states
         hidden = self.activation_dropout_module(self.activation_fn(self.fc1(inputs)))
         feed_forward = self.fc2(hidden)
-        states = self._add(feed_forward, states, self.final_layer_norm)
-        return states, feed_forward if self.return_fc else None, maps if need_weights else None
+        return self._add(feed_forward, states, self.final_layer_norm), feed_forward
 
     def _add(self, block: Tensor, states: Tensor, layer_norm: nn.Module) -> Tensor:
         """Add a block's output to the states that entered it."""

@@ -15,7 +15,7 @@ from omegaconf import II, MISSING
 
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
 from fairseq_phrase.batch.masking import MASK_UNITS, PHRASES, Masking, Masks
-from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Source
+from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Permuted, Source
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
@@ -222,22 +222,26 @@ class SyntaxPretrainingTask(NumberedLabels):
         tokens = self.cfg.tokens_per_sample
         if objective.next_sentence:
             tokens = (tokens - 1) // 2  # one for <s>
-        blocks: Any = TextBlocks(text, self.dictionary, tokens, break_mode, parses, root)
+        blocks: Any = TextBlocks(
+            text, self.dictionary, tokens, break_mode, parses, root, objective.memory
+        )
         if objective.next_sentence:
             blocks = SegmentPairs(blocks, text, self.dictionary.bos(), path)
         self.datasets[split] = PretrainingDataset(
             blocks,
-            self._source(objective, blocks, path),
+            self._source(objective),
             self.dictionary,
             seed=self.cfg.seed,
             inputs=self._fields,
             shuffle=is_training,
         )
 
-    def _source(self, objective: Objective, blocks: Any, path: str) -> Source:
+    def _source(self, objective: Objective) -> Source:
         """Make what gives samples their source and target."""
         if objective.name == "causal":
             return Causal(self.dictionary, objective.backward)
+        if objective.name == "permutation":
+            return Permuted(self.dictionary, objective.predict_fraction)
         return Masked(Masks(self._masking, mask=self._mask, dictionary=self.dictionary))
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:

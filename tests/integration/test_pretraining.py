@@ -35,6 +35,7 @@ OBJECTIVES = {
         "--encoder", "structural_transformer", "--structural-relative", "--next-sentence",
         "--criterion", "next_sentence", "--mask-unit", "word",
     ],
+    "permutation": ["--objective", "permutation", "--encoder", "xl_transformer", "--memory", "9"],
     "causal": [
         "--objective", "causal", "--encoder", "phrase_transformer", "--criterion", "cross_entropy",
     ],
@@ -142,6 +143,11 @@ def test_fairseqs_own_tasks_read_the_same_data(data, tmp_path, command, task, ar
         (
             ["--encoder", "tree_transformer", "--sample-break-mode", "none"],
             "--sample-break-mode none crosses the boundaries",
+        ),
+        (["--objective", "permutation"], "the encoder transformer has no query stream"),
+        (
+            ["--objective", "permutation", "--encoder", "xl_transformer", "--memory", "99999"],
+            "--memory 99999: longer than the text",
         ),
         (["--source-lang", "fr"], "dict.fr.txt is not there: make the data with"),
         (["--train-subset", "other"], "other.en.bin is not there"),

@@ -23,6 +23,7 @@ CAUSAL = {
         "structural_transformer",
         {"sequential_relative": True, "relative_keys_only": True, "no_sequential_absolute": True},
     ),
+    "Transformer-XL's": ("xl_transformer", {}),
     "phrases, k = 2": ("phrase_transformer", {}),
     "phrases, k = 3": ("phrase_transformer", {"phrase_max_length": 3, "phrase_relative_clip": 2}),
     "phrases, mean": ("phrase_transformer", {"phrase_max_length": 3, **TUNED}),
@@ -85,7 +86,9 @@ def test_padding_changes_nothing(case, left, backward):
     assert all(each.grad is None or each.grad.isfinite().all() for each in encoder.parameters())
 
 
-@pytest.mark.parametrize("case", ["fairseq's", "plain", "relative", "relative keys"])
+@pytest.mark.parametrize(
+    "case", ["fairseq's", "plain", "relative", "relative keys", "Transformer-XL's"]
+)
 @pytest.mark.parametrize("context", [1, 2, 3, 5, 20])
 @both_directions
 def test_with_a_context_of_k_a_state_depends_on_k_tokens(case, context, backward):

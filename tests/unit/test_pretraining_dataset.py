@@ -198,7 +198,6 @@ def test_a_batch_has_the_parse_of_its_text_beside_masks(corpus):
         ({"memory": 3}, "only --objective permutation has a memory"),
         ({"name": "permutation", "memory": -1}, "--memory -1"),
         ({"name": "permutation", "memory": 4, "next_sentence": True}, "no segment before them"),
-        ({"name": "permutation", "predict_fraction": 0}, "--predict-fraction 1/0"),
     ],
 )
 def test_objectives_with_options_of_others_are_refused(options, message):
