@@ -64,6 +64,8 @@ TABLES = {
     "which_syntax parsed": ["--corpus", "synthetic", "--trees", "parsed"],
     "ptb_tagging_table2": [],
     "ptb_tagging_table2 ptb": ["--data", "tests"],
+    "semantic_parsing": ["--data", "tests"],
+    "semantic_parsing atis": ["--corpus", "atis", "--data", "tests"],
     "chunking": ["--data", "tests"],
     "sst_imdb_table sst5": ["--data", "tests"],
     "sst_imdb_table sst2": ["--task", "sst2", "--data", "tests"],

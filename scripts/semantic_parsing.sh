@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Semantic parsing: questions to logical forms, with attention, with copying, and with trees.
+#
+#   bash scripts/semantic_parsing.sh --seeds 1,2,3 --jobs 2             Geoquery
+#   bash scripts/semantic_parsing.sh --corpus atis --seeds 1,2,3 --gpus 0 --jobs 6
+#   bash scripts/semantic_parsing.sh --slice 100 --max-update 5 --rows 2        test the whole chain
+#
+# The score is exact match of forms, beside the lecture's numbers for Geoquery.
+#
+# Options of this table:
+#   --corpus geo|atis       (geo)
+#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/geo, ../shared/data/atis)
+#   --copy-words N          places for words that training has only once (20)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+CORPUS=geo DATA='' COPY_WORDS=20 SOURCE=en TARGET=lf BASELINE=additive
+parse_options
+check_one_of --corpus "$CORPUS" geo atis
+check_number COPY_WORDS
+DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
+[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+open_table plot "semantic_parsing.$CORPUS" "corpus=$CORPUS data=$DATA copy-words=$COPY_WORDS" \
+    configs/tables/semantic_parsing.yaml
+
+say "Data"
+RAW=$OUT/raw/forms
+[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW"
+choose_parser "$OUT/data-bin" "rows with trees"
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+slice_text
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none --min-count 2 \
+    --copy-words "$COPY_WORDS" --joined-dictionary --source-tokenized --target-tokenized \
+    --constituents from-dependencies
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+NUMBERS=numbers
+[ "$CORPUS" = geo ] || NUMBERS=
+report "$OUT/rows" "$OUT/report" test "$TEST.lf" "$NUMBERS" "Semantic parsing, $CORPUS" --measure exact
+exit "$STATUS"
