@@ -24,7 +24,7 @@ import io
 import re
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
@@ -140,7 +140,7 @@ def write(pairs: Iterable[Pair], prefix: Path) -> None:
             print(form, file=forms)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and write the files."""
     readers = {"geo": geo, "atis": atis, "scan": scan, "slog": slog}
     parser = argparse.ArgumentParser(
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--split", default="simple", choices=("simple", "length", "addprim_jump"))
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     try:
         splits = readers[args.corpus](args.folder, args)
     except UserError as error:
