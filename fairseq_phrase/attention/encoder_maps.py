@@ -124,9 +124,10 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
     structure, layers = attention_maps(model, sentence.net_input)
     labels, is_node, others = _nodes(model.encoder, structure, sentence)
     nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
+    of_nodes = (..., *nodes)
     weights = {
         # (layers, heads, nodes, nodes)
-        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[(..., *nodes)]
+        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[of_nodes]
         for block in layers[0]
     }
     positions = {
