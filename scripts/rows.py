@@ -36,7 +36,9 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     except (OSError, yaml.YAMLError) as error:
         sys.exit(str(error))
     rows = table.pop("rows", None) or sys.exit(f"{', '.join(map(str, files))} has no rows")
-    return {name: OmegaConf.to_container(OmegaConf.merge(table, rows[name])) for name in rows}
+    # A row may have no options of its own. ${oc.env:NAME} is a variable of the script.
+    merged = {name: OmegaConf.merge(table, rows[name] or {}) for name in rows}
+    return {name: OmegaConf.to_container(row, resolve=True) for name, row in merged.items()}
 
 
 def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
@@ -145,6 +147,23 @@ def share_out(options: Options, gpus: int, row: str) -> None:
         options["optimization"]["update_freq"] = [count // gpus for count in steps]
 
 
+def training(args: argparse.Namespace, options: Options, folder: Path, data: Sequence[str]) -> Step:
+    """Make the step that trains.
+
+    Args:
+        args: the options of the command line.
+        options: those of the row.
+        folder: the run's folder.
+        data: the arguments that name the data.
+    """
+    own = {group: values for group, values in options.items() if group != "generation"}
+    train = ["fairseq-train", *data, *flags(own)]
+    train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
+    train += [] if args.precision == "fp32" else [f"--{args.precision}"]
+    train += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
+    return Step("train", train, folder / "train.log", trains=True)
+
+
 def trained(
     args: argparse.Namespace, options: Options, folder: Path
 ) -> tuple[list[str], list[Step], Path]:
@@ -155,21 +174,13 @@ def trained(
     """
     data = [str(args.data), "--user-dir", "fairseq_phrase"]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
-    training = {group: values for group, values in options.items() if group != "generation"}
-    train = ["fairseq-train", *data, *flags(training)]
-    train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
-    train += [] if args.precision == "fp32" else [f"--{args.precision}"]
-    train += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
+    train = training(args, options, folder, data)
     last = args.average or options.get("checkpoint", {}).get("keep_last_epochs") or 10
     # A training that is stopped within its first epoch has no other checkpoint than the last.
     kept = [str(folder), "--last", str(last)] if last > 1 else [str(folder / "checkpoint_last.pt")]
     average = folder / "average.pt"
     command = ["fairseq-phrase-average", *kept, "--out", str(average)]
-    steps = [
-        Step("train", train, folder / "train.log", trains=True),
-        Step("average", command, folder / "average.txt"),
-    ]
-    return data, steps, average
+    return data, [train, Step("average", command, folder / "average.txt")], average
 
 
 def translation(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
@@ -205,8 +216,22 @@ def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[
     return steps
 
 
+def pretraining(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
+    """Train on text of one language, and compute the loss of each test set with the best checkpoint."""
+    data = [str(args.data), "--user-dir", "fairseq_phrase"]
+    steps = [training(args, options, folder, data)]
+    for subset in args.subsets.split(","):
+        command = ["fairseq-validate", *data, "--task", options["task"]["_name"]]
+        command += ["--path", str(folder / "checkpoint_best.pt"), "--valid-subset", subset]
+        command += ["--max-tokens", "4000", "--required-batch-size-multiple", "1"]
+        command += ["--no-progress-bar", *shlex.split(args.generate_flags)]
+        steps.append(Step(f"validate {subset}", command, folder / f"validate-{subset}.txt"))
+    return steps
+
+
 #: What is run for a row: its ``steps:`` names one of these. Another kind of row is another function.
 KINDS: dict[str, Callable[[argparse.Namespace, Options, Path], list[Step]]] = {
     "translation": translation,
     "labelling": labelling,
+    "pretraining": pretraining,
 }

@@ -15,6 +15,8 @@ from fairseq_cli import validate as validate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run
+from tests.support.labelled_corpora import make_data as make_labelled
+from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
 from tests.support.repository import REPOSITORY
 
@@ -87,6 +89,30 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
     if objective == "pairs":
         assert "next_sentence_accuracy" in printed
+
+
+def test_labelling_starts_from_the_encoder(data, tmp_path, command):
+    train(command, data, tmp_path / "pre", *OBJECTIVES["phrases"], "--max-update", "1")
+    own = ["--srcdict", data / "dict.en.txt", "--sentencepiece-model", data / "spm.model"]
+    parser = ["--parser", "conllu", "--constituents", "from-dependencies"]
+    corpus = write_corpus(tmp_path / "corpus")
+    labelled = make_labelled(corpus, tmp_path / "data", "sentence", *parser, *own)
+    log = command(
+        train_command, labelled, *USER, "--task", "syntax_labelling", "--arch", "labeller",
+        "--encoder", "tree_transformer", *SIZES, *TRAINING, "--criterion", "cross_entropy",
+        "--save-dir", tmp_path / "out", "--max-update", "1", "--pretrained",
+        tmp_path / "pre" / "checkpoint_last.pt", "--freeze-encoder",
+    )  # fmt: skip
+    assert re.search(r"checkpoint_last\.pt: loaded \d+ tensors of the encoder", log)
+    assert "are new" not in log
+    before, after = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)["model"]
+        for folder in ("pre", "out")
+    )
+    # Without <mask>, the last embedding.
+    for name in (name for name in after if name.startswith("encoder.")):
+        expected = before[name][:-1] if name.endswith("embed_tokens.weight") else before[name]
+        assert torch.equal(after[name], expected), name
 
 
 def test_hydra_trains_from_a_file(data, tmp_path):

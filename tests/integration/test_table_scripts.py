@@ -35,6 +35,7 @@ def parse(monkeypatch):
     stock = {
         "fairseq-train": options.get_training_parser,
         "fairseq-generate": options.get_generation_parser,
+        "fairseq-validate": options.get_validation_parser,
         "fairseq-interactive": options.get_interactive_generation_parser,
     }
 
@@ -70,6 +71,10 @@ TABLES = {
     "sst_imdb_table sst5": ["--data", "tests"],
     "sst_imdb_table sst2": ["--task", "sst2", "--data", "tests"],
     "sst_imdb_table imdb": ["--task", "imdb", "--data", "tests"],
+    "pretraining objectives": ["--part", "objectives"],
+    "pretraining translation": ["--part", "translation", "--fractions", "1/4,1"],
+    "pretraining tagging": ["--part", "tagging"],
+    "pretraining sst": ["--part", "sst"],
     "quickstart": [],
     "quickstart fast": ["--fast"],
 }

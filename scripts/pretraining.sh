@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Pre-training on captions, then translation, tagging and classification from the encoders.
+#
+#   bash scripts/pretraining.sh --seeds 1,2,3 --jobs 2               everything, Multi30k en-de
+#   bash scripts/pretraining.sh --part objectives                    the held-out losses alone
+#   bash scripts/pretraining.sh --slice 400 --max-update 3           test the whole chain
+#
+# The objectives come first: the other parts start from their checkpoints of seed 1.
+#
+# Options of this table:
+#   --part NAME             all, objectives, translation, tagging or sst (all)
+#   --direction en-de|de-en of translation. Text and captions are in its source language (en-de)
+#   --fractions LIST        shares of the pairs of translation, such as 1/16,1/4,1 (1/16,1/4,1)
+#   --captions DIR          more captions, train.*.LANG.gz (../shared/data/captions, if it is there)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINE=none
+CAPTIONS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/captions
+parse_options
+PARTS='objectives translation tagging sst'
+# shellcheck disable=SC2086
+check_one_of --part "$PART" all $PARTS
+check_one_of --direction "$DIRECTION" en-de de-en
+[[ $FRACTIONS =~ ^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$ ]] ||
+    die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
+[ "$PART" != all ] || [ "$DIRECTION" = en-de ] || PARTS='objectives translation'
+[ "$PART" = all ] || PARTS=$PART
+SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-} CHOSEN=$ROWS
+[[ $DIRECTION = en-de || ! $PARTS =~ tagging|sst ]] || die "--part $PART: its texts are English: --direction en-de"
+open_table label,plot "pretraining.$DIRECTION" "direction=$DIRECTION captions=$CAPTIONS" \
+    "configs/tables/pretraining.${PARTS%% *}.yaml"
+
+# use_table PART: from now on, the rows of this part. ROWS are those of the command line that it has.
+use_table() {
+    FILES=("configs/tables/pretraining.$1.yaml")
+    ROWS=$CHOSEN
+    [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
+}
+
+say "Data"
+find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+choose_parser "$OUT/text" "masks of phrases"
+TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr ALL=$OUT/raw/text
+slice_text
+# The subword model and the dictionary of all parts are those of the whole parallel text.
+WHOLE=$OUT/pairs
+[ -e "$WHOLE/dict.$TARGET.txt" ] ||
+    run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
+        --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
+SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
+shopt -s nullglob
+TEXTS=("$TRAIN.$SOURCE" "$TRAIN.$SOURCE.gz")
+[ -n "$SLICE" ] || TEXTS+=("$CAPTIONS"/train.*."$SOURCE" "$CAPTIONS"/train.*."$SOURCE".gz)
+shopt -u nullglob
+FOUND=()
+for FILE in "${TEXTS[@]}"; do if [ -e "$FILE" ] || [ -n "$DRY_RUN" ]; then FOUND+=("$FILE"); fi; done
+make_file "$ALL/train.$SOURCE" gzip -dcf "${FOUND[@]}"
+for SPLIT in valid test; do
+    PREFIX=$DEV
+    [ "$SPLIT" = valid ] || PREFIX=$TEST
+    make_file "$ALL/$SPLIT.$SOURCE" python scripts/slice.py "$PREFIX" "$SOURCE"
+done
+[ -e "$OUT/text/syntax.$SOURCE.json" ] ||
+    run fairseq-phrase-preprocess -s "$SOURCE" --only-source --destdir "$OUT/text" --trainpref "$ALL/train" \
+        --validpref "$ALL/valid" --testpref "$ALL/test" --parser "$PARSER" --constituents from-dependencies \
+        --on-error flat --workers "$(nproc)" "${SUBWORDS[@]}"
+PRETRAINED=$OUT/objectives
+export PRETRAINED
+
+objectives() {
+    train_rows "$OUT/text" "$OUT/objectives"
+    [ -n "$DATA_ONLY" ] || run python scripts/pretraining_losses.py "$OUT/objectives" --data "$OUT/text" \
+        --rows "${FILES[0]}" --out "$OUT/report-objectives"
+}
+
+# with_subwords DATA PREF_TRAIN PREF_VALID PREF_TEST OPTIONS...: data with the subwords of pre-training.
+with_subwords() {
+    PARSER=none preprocess "$1" --trainpref "$2" --validpref "$3" --testpref "$4" "${SUBWORDS[@]}" "${@:5}"
+}
+
+translation() {
+    local fraction part folder train language curve=()
+    for fraction in ${FRACTIONS//,/ }; do
+        part=${fraction#1/} folder=$OUT/translation/fraction-${fraction//\//-} train=$TRAIN
+        if [ "$part" != 1 ]; then
+            train=$folder/raw/train
+            for language in "$SOURCE" "$TARGET"; do
+                make_file "$train.$language" python scripts/slice.py "$TRAIN" "$language" --every "$part"
+            done
+        fi
+        with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
+        # An epoch of a K-th is as long as a K-th of one.
+        train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
+        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
+            "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"
+        curve+=("$fraction=$folder/report")
+    done
+    [ ${#curve[@]} = 1 ] || [ -n "$DATA_ONLY" ] || [ "$STATUS" != 0 ] ||
+        run python scripts/curve.py "${curve[@]}" --out "$OUT/translation/curve"
+}
+
+# labelled NAME SUFFIX LABELS CAPTION READER...: make data of labels, train and report.
+labelled() {
+    local raw=$OUT/$1/raw TARGET=$2 train
+    [ -e "$raw/test.en" ] || run python scripts/labelled_text.py "${@:5:2}" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
+    with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
+    train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
+    report "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels
+}
+
+tagging() {
+    labelled tagging tag word "Tagging of English EWT from pre-trained encoders" \
+        conllu "${FAIRSEQ_PHRASE_DATA:-../shared/data}/treebanks/en_ewt" --column xpos
+}
+
+sst() {
+    labelled sst class sentence "SST-2 from pre-trained encoders" \
+        sst "${FAIRSEQ_PHRASE_DATA:-../shared/data}/sst" --classes 2 --phrases none
+}
+
+for NAME in $PARTS; do
+    say "Part $NAME ($OUT)"
+    use_table "$NAME"
+    "$NAME"
+done
+exit "$STATUS"
