@@ -199,7 +199,9 @@ def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
     """
     cfg = _task_options(state)
     data, language = cfg.get("data"), cfg.get("source_lang")
-    file = Path(split_paths(str(data))[0]) / f"dict.{language}.txt"
+    # Data of one language also have their dictionary under this name.
+    name = f"dict.{language}.txt" if language else "dict.txt"
+    file = Path(split_paths(str(data))[0]) / name
     if not data or not file.is_file():
         logger.warning(
             "--pretrained %s: the dictionary of its training (%s) is not there, so it cannot be compared "
