@@ -67,6 +67,8 @@ TABLES = {
     "ptb_tagging_table2 ptb": ["--data", "tests"],
     "semantic_parsing": ["--data", "tests"],
     "semantic_parsing atis": ["--corpus", "atis", "--data", "tests"],
+    "compositional": ["--data", "tests"],
+    "compositional scan": ["--corpus", "scan", "--split", "length", "--data", "tests"],
     "chunking": ["--data", "tests"],
     "sst_imdb_table sst5": ["--data", "tests"],
     "sst_imdb_table sst2": ["--task", "sst2", "--data", "tests"],

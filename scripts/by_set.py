@@ -1,0 +1,64 @@
+"""Draw each row's score by test set as a heat map.
+
+    python scripts/by_set.py REPORT/runs.csv PICTURE --sets test PP_3 …
+
+The numbers are means over the seeds of ``exact match testN``, or of the one test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from fairseq_phrase.figures import new_figure, save
+
+METRIC = "exact match"
+
+
+def scores_by_set(path: Path, sets: int) -> dict[str, list[float]]:
+    """Read the mean over the seeds of each row's score in each test set.
+
+    Args:
+        path: the report's ``runs.csv``.
+        sets: the number of test sets.
+    """
+    with open(path, newline="", encoding="utf-8") as stream:
+        runs = list(csv.DictReader(stream))
+    names = [f"{METRIC} test{number or ''}" for number in range(sets)] if sets > 1 else [METRIC]
+    rows = dict.fromkeys(run["row"] for run in runs)
+    return {
+        row: [fmean(float(run[name]) for run in runs if run["row"] == row) for name in names]
+        for row in rows
+    }
+
+
+def main() -> None:
+    """Read the command line and draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--sets", nargs="+", required=True, help="the test sets' names, in order")
+    args = parser.parse_args()
+    scores = scores_by_set(args.runs, len(args.sets))
+    values = np.array(list(scores.values()))
+    figure = new_figure(args.picture, (2.5 + 0.55 * len(args.sets), 1.8 + 0.4 * len(scores)))
+    axes = figure.subplots()
+    axes.imshow(values, cmap="Blues", vmin=0.0, vmax=100.0, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        colour = "white" if value > 60 else "black"
+        axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    axes.set_xticks(range(len(args.sets)), args.sets, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(len(scores)), list(scores), fontsize=8)
+    axes.set_title("exact match, in percent, by test set")
+    save(figure, args.picture)
+    print(args.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Compositional generalization: SLOG's 17 structural sets, and SCAN's splits, by exact match.
+#
+#   bash scripts/compositional.sh --seeds 1,2,3 --jobs 2                SLOG
+#   bash scripts/compositional.sh --corpus scan --split length --seeds 1,2,3 --gpus 0 --jobs 6
+#   bash scripts/compositional.sh --slice 200 --max-update 5 --rows relative,relation   test the whole chain
+#
+# Every row is compared with the Transformer with relative positions. A picture shows each row's exact match by set.
+#
+# Options of this table:
+#   --corpus slog|scan      (slog)
+#   --split NAME            of SCAN: simple, length or addprim_jump (simple)
+#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/slog, ../shared/data/scan)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+CORPUS=slog SPLIT=simple DATA='' SOURCE=en TARGET=lf BASELINE=relative
+parse_options
+check_one_of --corpus "$CORPUS" slog scan
+check_one_of --split "$SPLIT" simple length addprim_jump
+DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
+[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")
+open_table plot "compositional.$NAME" "corpus=$CORPUS split=$SPLIT data=$DATA" configs/tables/compositional.yaml
+
+say "Data"
+RAW=$OUT/raw/forms
+[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW" --split "$SPLIT"
+choose_parser "$OUT/data-bin" "rows with trees"
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+slice_text
+# The test set proper, then a test set for each kind of generalization.
+TESTS=$TEST SUBSETS=test MORE=() SETS=(test) COUNT=0
+for file in "$RAW"/test.*.en; do
+    [ -e "$file" ] || continue
+    name=$(basename "$file" .en) COUNT=$((COUNT + 1))
+    if [ -n "$SLICE" ]; then
+        for language in en lf; do
+            make_file "$OUT/raw/$name.$language" python scripts/slice.py "$RAW/$name" "$language" 20
+        done
+        file=$OUT/raw/$name.en
+    fi
+    TESTS+=,${file%.en} SUBSETS+=,test$COUNT SETS+=("${name#test.}")
+    MORE+=(--reference "test$COUNT=${file%.en}.lf")
+done
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" --bpe none --copy-words 5 \
+    --joined-dictionary --source-tokenized --target-tokenized --constituents from-dependencies
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "test=$TEST.lf" '' "Compositional generalization, $NAME" --measure exact "${MORE[@]}"
+[ -n "$DATA_ONLY" ] || run python scripts/by_set.py "$OUT/report/runs.csv" "$OUT/report/by-set.png" --sets "${SETS[@]}"
+exit "$STATUS"
