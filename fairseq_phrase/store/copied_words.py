@@ -64,7 +64,7 @@ def number_unknown(
         The sentence with places, where unknown words beyond the last place stay as they are; and the
         words that have places, in their order.
 
-    Example:
+    Examples:
         >>> known = {"the": 4, "is": 5}
         >>> source, words = number_unknown("the Xu is the Qi".split(), known, places=9)
         >>> source, words
