@@ -33,7 +33,14 @@ def run(command: str, *arguments: object, expect: int = 0, stdin: str = "", **en
     finished = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],
         cwd=REPOSITORY,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment},
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            # A user has none. fairseq's data loaders leave one in the process of earlier tests.
+            "PYTHONWARNINGS": "",
+            **environment,
+        },
         input=stdin,
         capture_output=True,
         text=True,
