@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 
 FAST='' MULTI30K='' SOURCE=de TARGET=en JOBS=2 OUT=${WORK:-}
 parse_options
-OUT=${OUT:-runs/quickstart${FAST:+-fast}} MAX_EPOCH=${MAX_EPOCH:-$((FAST ? 8 : 6))}
+OUT=${OUT:-runs/quickstart${FAST:+-fast}} MAX_EPOCH=${MAX_EPOCH:-6}
 open_table plot quickstart "fast=$FAST" configs/tables/quickstart.yaml
 
 say "Data"
