@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.ahead import ahead
+from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.long_lines import cut_to_fit
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.inference.text_forms import SourceForm, TargetForm
@@ -33,22 +33,6 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 logger = logging.getLogger(__name__)
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation of one line.
-
-    Attributes:
-        text: the text.
-        score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
-            prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
-        tokens: the number of its subwords, with the end of each sentence.
-    """
-
-    text: str
-    score: float | None = None
-    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,7 +178,7 @@ class Translator:
         for chunk in ahead(self._chunks(iter(lines), buffer_size)):
             found = self._generated(generator, chunk.pieces, batch_size)
             for pieces in chunk.lines:
-                yield _joined([found[piece] for piece in pieces], nbest)
+                yield joined([found[piece] for piece in pieces], nbest)
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
@@ -312,7 +296,7 @@ class Translator:
         sample["net_input"]["prev_output_tokens"] = shifted.to(self.device)
         scorer = self.task.build_generator(self.models, Namespace(score_reference=True))
         ((best,),) = self.task.inference_step(scorer, self.models, sample)
-        return _base_2(best["score"])
+        return base_2(best["score"])
 
     def _encoded(self, lines: list[str]) -> list[torch.Tensor]:
         """Cut lines, and parse them if the models need it. Shape: ``(tokens,)`` each, with the end."""
@@ -368,7 +352,7 @@ class Translator:
     def _hypothesis(self, generated: dict[str, Any]) -> Hypothesis:
         dictionary = self.task.target_dictionary
         text = self._target.text(dictionary.string(generated["tokens"].int().cpu()))
-        return Hypothesis(text, _base_2(generated["score"]), len(generated["tokens"]))
+        return Hypothesis(text, base_2(generated["score"]), len(generated["tokens"]))
 
 
 def longest_target(source: int) -> int:
@@ -380,26 +364,6 @@ def longest_target(source: int) -> int:
         source: the number of subwords of the source.
     """
     return max(200, 2 * source)
-
-
-def _joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
-    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on."""
-    if not pieces:
-        return [Hypothesis("")] * nbest
-    if len(pieces) == 1:
-        return pieces[0][:nbest]
-    joined = []
-    for rank in range(nbest):
-        parts = [found[min(rank, len(found) - 1)] for found in pieces]
-        tokens = sum(part.tokens for part in parts)
-        score = sum((part.score or 0.0) * part.tokens for part in parts) / tokens
-        joined.append(Hypothesis(" ".join(part.text for part in parts), score, tokens))
-    return joined
-
-
-def _base_2(score: Any) -> float:
-    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
-    return float(score) / math.log(2)
 
 
 def _device(name: str | None) -> torch.device:

@@ -1,0 +1,43 @@
+"""Translations of lines: texts and scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of one line.
+
+    Attributes:
+        text: the text.
+        score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
+            prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
+        tokens: the number of its subwords, with the end of each sentence.
+    """
+
+    text: str
+    score: float | None = None
+    tokens: int = 0
+
+
+def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
+    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on."""
+    if not pieces:
+        return [Hypothesis("")] * nbest
+    if len(pieces) == 1:
+        return pieces[0][:nbest]
+    hypotheses = []
+    for rank in range(nbest):
+        parts = [found[min(rank, len(found) - 1)] for found in pieces]
+        tokens = sum(part.tokens for part in parts)
+        score = sum((part.score or 0.0) * part.tokens for part in parts) / tokens
+        hypotheses.append(Hypothesis(" ".join(part.text for part in parts), score, tokens))
+    return hypotheses
+
+
+def base_2(score: Any) -> float:
+    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
+    return float(score) / math.log(2)
