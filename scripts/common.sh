@@ -68,7 +68,7 @@ use_environment() {
         echo "# The virtual environment $1 lacks $lacking; nothing is installed into it."
     else
         die "the virtual environment $1 lacks $lacking, and nothing is installed into it. Either install them:
-    $1/bin/python -m pip install '$TORCH' 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' wheel
+    $1/bin/python -m pip install '$TORCH' 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
     $1/bin/python -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1' '.[$2]'
 or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scripts bash $SCRIPT"
     fi
@@ -96,8 +96,8 @@ sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.pat
         run "$python" -m pip install --quiet --upgrade pip
         [ -n "${site[*]}" ] || "$python" -c 'import torch' 2>/dev/null ||
             run "$python" -m pip install "$TORCH"
-        run "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' wheel
-        # Without build isolation, or pip fetches a second torch to build with.
+        run "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
+        # Without build isolation, or pip fetches a second torch to build with. seqeval is built with setuptools-scm.
         run "$python" -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1'
         run "$python" -m pip install --no-build-isolation --editable ".[$2]"
         run touch "$stamp"
