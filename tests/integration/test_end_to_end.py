@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, train
+from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, run_by_two_processes, train
 from tests.support.repository import REPOSITORY
 
 
@@ -156,31 +154,11 @@ def test_interactive_with_ngram_phrases_needs_no_parse(data_directory, tmp_path)
 def test_two_processes_train_as_one_with_the_doubled_batch(data_directory, tmp_path):
     arguments = [*PHRASE, "--dropout", "0", "--max-update", "5", "--max-tokens", "1000"]
     one = losses(train(data_directory, tmp_path / "one", *arguments, "--update-freq", "2"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [
-        sys.executable, str(Path(sys.executable).parent / "fairseq-train"), str(data_directory),
-        "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, *arguments,
-        "--save-dir", str(tmp_path / "two"), "--distributed-world-size", "2",
-        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-init-method",
-        f"tcp://127.0.0.1:{port}", "--distributed-no-spawn", "--distributed-rank",
-    ]  # fmt: skip
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [*command, rank],
-            cwd=REPOSITORY,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs[0][-4000:]
-    two = losses(outputs[0])
+    output = run_by_two_processes(
+        data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING,
+        *arguments, "--save-dir", tmp_path / "two",
+    )  # fmt: skip
+    two = losses(output)
     assert sorted(two) == [1, 2, 3, 4, 5]
     assert two == pytest.approx(one, abs=2e-3)
 

@@ -14,7 +14,7 @@ from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
-from tests.support.commands import run
+from tests.support.commands import run, run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
 from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
@@ -89,6 +89,18 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
     if objective == "pairs":
         assert "next_sentence_accuracy" in printed
+
+
+def test_two_processes_permute_as_one_with_the_doubled_batch(data, tmp_path, command):
+    flags = [*OBJECTIVES["permutation"], "--dropout", "0", "--max-update", "4"]
+    one = train(command, data, tmp_path / "one", *flags, "--update-freq", "2")
+    two = run_by_two_processes(
+        data, *USER, "--task", "syntax_pretraining", "--arch", "pretrainer", *SIZES, *TRAINING,
+        "--criterion", "masked_lm", "--save-dir", tmp_path / "two", *flags,
+    )  # fmt: skip
+    found = [re.findall(r'"loss": "([\d.]+)".*"num_updates"', log) for log in (one, two)]
+    assert len(found[0]) == 4
+    assert list(map(float, found[1])) == pytest.approx(list(map(float, found[0])), abs=2e-3)
 
 
 def test_labelling_starts_from_the_encoder(data, tmp_path, command):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,33 @@ def run(command: str, *arguments: object, expect: int = 0, stdin: str = "", **en
 def train(data: Path, save: Path, *arguments: object, **options) -> str:
     user = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
     return run("fairseq-train", data, *user, *TRAINING, "--save-dir", save, *arguments, **options)
+
+
+def run_by_two_processes(data: Path, *arguments: object) -> str:
+    """Train with two processes on this machine; return what the first one printed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [
+        sys.executable, Path(sys.executable).parent / "fairseq-train", data, *arguments,
+        "--distributed-world-size", "2", "--distributed-backend", "gloo", "--ddp-backend",
+        "legacy_ddp", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
+        "--distributed-no-spawn", "--distributed-rank",
+    ]  # fmt: skip
+    processes = [
+        subprocess.Popen(
+            [*map(str, command), rank],
+            cwd=REPOSITORY,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][-4000:]
+    return outputs[0]
 
 
 def losses(log: str) -> dict[int, float]:

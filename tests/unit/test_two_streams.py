@@ -151,6 +151,16 @@ def test_padding_changes_nothing(encoder, first_query):
     assert all(each.grad is None or each.grad.isfinite().all() for each in encoder.parameters())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_keeps_to_the_result(encoder, first_query, dtype):
+    arguments = (SENTENCE, RANKS, EVERYWHERE)
+    exact = encoder.two_streams(*arguments, first_query, MEMORY)
+    halves = encoder.to(dtype).two_streams(*arguments, first_query.to(dtype), MEMORY)
+    for half, stream in zip(halves, exact, strict=True):
+        assert half.dtype == dtype
+        assert (half.double() - stream).abs().mean() / stream.abs().mean() < 0.05
+
+
 def sample_of(*tokens, before=None):
     return BlockSample(np.array(tokens), {}, before=before)
 
