@@ -64,13 +64,16 @@ def conllu(folder: Path, args: argparse.Namespace) -> Splits:
     column = {"upos": 3, "xpos": 4}[args.column or "upos"]
     found = {}
     for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
-        paths = sorted(folder.glob(f"*-{name}.conllu*"))
-        if len(paths) != 1:
-            raise UserError(
-                f"{folder}: expected one file *-{name}.conllu or .gz, found {len(paths)}"
-            )
-        found[split] = _sentences(paths[0], column)
+        found[split] = _sentences(treebank_file(folder, name), column)
     return found
+
+
+def treebank_file(folder: Path, part: str) -> Path:
+    """Find the file of a part of a treebank: train, dev or test."""
+    paths = sorted(folder.glob(f"*-{part}.conllu*"))
+    if len(paths) != 1:
+        raise UserError(f"{folder}: expected one file *-{part}.conllu or .gz, found {len(paths)}")
+    return paths[0]
 
 
 def _sentences(path: Path, column: int) -> Iterator[Example]:
@@ -226,11 +229,17 @@ def imdb(folder: Path, args: argparse.Namespace) -> Splits:
 
 
 def _reviews(path: Path) -> Iterator[Example]:
+    for label, text in imdb_reviews(path):
+        yield Example(text.split(), [label])
+
+
+def imdb_reviews(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each review, without HTML's line breaks."""
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t", maxsplit=3)
         if len(columns) != 4:
             raise UserError(f"{at(path, number)}: expected label, rating, number and text")
-        yield Example(re.sub(r"<br\s*/?>", " ", columns[3]).split(), [columns[0]])
+        yield columns[0], re.sub(r"<br\s*/?>", " ", columns[3])
 
 
 def probing(folder: Path, args: argparse.Namespace) -> Splits:

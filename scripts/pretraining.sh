@@ -3,6 +3,7 @@
 #
 #   bash scripts/pretraining.sh --seeds 1,2,3 --jobs 2               everything, Multi30k en-de
 #   bash scripts/pretraining.sh --part objectives                    the held-out losses alone
+#   bash scripts/pretraining.sh --text documents --seeds 1,2,3       on reviews and a treebank's text
 #   bash scripts/pretraining.sh --slice 400 --max-update 3           test the whole chain
 #
 # The objectives come first: the other parts start from their checkpoints of seed 1.
@@ -11,69 +12,102 @@
 #   --part NAME             all, objectives, translation, tagging or sst (all)
 #   --direction en-de|de-en of translation. Text and captions are in its source language (en-de)
 #   --fractions LIST        shares of the pairs of translation, such as 1/16,1/4,1 (1/16,1/4,1)
+#   --text NAME             captions, or documents: IMDB's reviews and English EWT, with a row for pairs of
+#                           sentences, without translation (captions)
+#   --reviews N             reviews to train on (5000)
 #   --captions DIR          more captions, train.*.LANG.gz (../shared/data/captions, if it is there)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINE=none
+PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINE=none TEXT=captions REVIEWS=5000
 CAPTIONS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/captions
 parse_options
 PARTS='objectives translation tagging sst'
 # shellcheck disable=SC2086
 check_one_of --part "$PART" all $PARTS
 check_one_of --direction "$DIRECTION" en-de de-en
+check_one_of --text "$TEXT" captions documents
+check_number REVIEWS
 [[ $FRACTIONS =~ ^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$ ]] ||
     die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
 [ "$PART" != all ] || [ "$DIRECTION" = en-de ] || PARTS='objectives translation'
+[ "$PART" != all ] || [ "$TEXT" = captions ] || PARTS='objectives tagging sst'
 [ "$PART" = all ] || PARTS=$PART
+[[ $PART != all || $ROWS =~ ^[0-9]*$ ]] || die "--rows $ROWS: every part has other rows: name one with --part"
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-} CHOSEN=$ROWS
-[[ $DIRECTION = en-de || ! $PARTS =~ tagging|sst ]] || die "--part $PART: its texts are English: --direction en-de"
-open_table label,plot "pretraining.$DIRECTION" "direction=$DIRECTION captions=$CAPTIONS" \
-    "configs/tables/pretraining.${PARTS%% *}.yaml"
+[[ $DIRECTION = en-de || ! $PARTS$TEXT =~ tagging|sst|documents ]] ||
+    die "--part $PART --text $TEXT: the texts are English: --direction en-de"
+[[ $TEXT = captions || $PARTS != translation ]] || die "--part translation: use --text captions"
+NAME=pretraining.$DIRECTION SETTINGS="direction=$DIRECTION captions=$CAPTIONS"
+if [ "$TEXT" = documents ]; then NAME=pretraining.documents SETTINGS="text=documents reviews=$REVIEWS"; fi
 
-# use_table PART: from now on, the rows of this part. ROWS are those of the command line that it has.
-use_table() {
+# files_of PART: set FILES to the files that define its rows.
+files_of() {
     FILES=("configs/tables/pretraining.$1.yaml")
+    [ "$1 $TEXT" != 'objectives documents' ] || FILES+=(configs/tables/pretraining.documents.yaml)
+}
+
+files_of "${PARTS%% *}"
+open_table label,plot "$NAME" "$SETTINGS" "${FILES[@]}"
+
+# use_table PART: from now on, ROWS are those of this part.
+use_table() {
+    files_of "$1"
     ROWS=$CHOSEN
     [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
 }
 
+# captions: write the text of captions to ALL, and let SUBWORDS be those of the whole parallel text.
+captions() {
+    local texts found=() file split
+    find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+    TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr
+    slice_text
+    [ -e "$WHOLE/dict.$TARGET.txt" ] ||
+        run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
+            --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
+    SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
+    MAKE_SUBWORDS=("${SUBWORDS[@]}")
+    shopt -s nullglob
+    texts=("$TRAIN.$SOURCE" "$TRAIN.$SOURCE.gz")
+    [ -n "$SLICE" ] || texts+=("$CAPTIONS"/train.*."$SOURCE" "$CAPTIONS"/train.*."$SOURCE".gz)
+    shopt -u nullglob
+    for file in "${texts[@]}"; do if [ -e "$file" ] || [ -n "$DRY_RUN" ]; then found+=("$file"); fi; done
+    make_file "$ALL/train.$SOURCE" gzip -dcf "${found[@]}"
+    for split in valid test; do
+        file=$DEV
+        [ "$split" = valid ] || file=$TEST
+        make_file "$ALL/$split.$SOURCE" python scripts/slice.py "$file" "$SOURCE"
+    done
+}
+
+# documents: write the text of documents to ALL, and let SUBWORDS be its own.
+documents() {
+    local data=${FAIRSEQ_PHRASE_DATA:-../shared/data}
+    [ -d "$data/imdb" ] || die "$data/imdb is not there: put IMDB's train.tsv and test.tsv into it"
+    [ -e "$ALL/test.en" ] || run python scripts/documents.py "$ALL" --imdb "$data/imdb" \
+        --treebank "$data/treebanks/en_ewt" --reviews "$REVIEWS" ${SLICE:+--slice "$SLICE"}
+    SUBWORDS=(--sentencepiece-model "$OUT/text/spm.model" --srcdict "$OUT/text/dict.en.txt")
+    MAKE_SUBWORDS=(--vocab-size "$(pieces 8000)")
+}
+
 say "Data"
-find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+ALL=$OUT/raw/text WHOLE=$OUT/pairs
+"$TEXT"
 choose_parser "$OUT/text" "masks of phrases"
-TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr ALL=$OUT/raw/text
-slice_text
-# The subword model and the dictionary of all parts are those of the whole parallel text.
-WHOLE=$OUT/pairs
-[ -e "$WHOLE/dict.$TARGET.txt" ] ||
-    run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
-        --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
-SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
-shopt -s nullglob
-TEXTS=("$TRAIN.$SOURCE" "$TRAIN.$SOURCE.gz")
-[ -n "$SLICE" ] || TEXTS+=("$CAPTIONS"/train.*."$SOURCE" "$CAPTIONS"/train.*."$SOURCE".gz)
-shopt -u nullglob
-FOUND=()
-for FILE in "${TEXTS[@]}"; do if [ -e "$FILE" ] || [ -n "$DRY_RUN" ]; then FOUND+=("$FILE"); fi; done
-make_file "$ALL/train.$SOURCE" gzip -dcf "${FOUND[@]}"
-for SPLIT in valid test; do
-    PREFIX=$DEV
-    [ "$SPLIT" = valid ] || PREFIX=$TEST
-    make_file "$ALL/$SPLIT.$SOURCE" python scripts/slice.py "$PREFIX" "$SOURCE"
-done
 [ -e "$OUT/text/syntax.$SOURCE.json" ] ||
     run fairseq-phrase-preprocess -s "$SOURCE" --only-source --destdir "$OUT/text" --trainpref "$ALL/train" \
         --validpref "$ALL/valid" --testpref "$ALL/test" --parser "$PARSER" --constituents from-dependencies \
-        --on-error flat --workers "$(nproc)" "${SUBWORDS[@]}"
+        --on-error flat --workers "$(nproc)" "${MAKE_SUBWORDS[@]}"
 PRETRAINED=$OUT/objectives
 export PRETRAINED
 
 objectives() {
     train_rows "$OUT/text" "$OUT/objectives"
     [ -n "$DATA_ONLY" ] || run python scripts/pretraining_losses.py "$OUT/objectives" --data "$OUT/text" \
-        --rows "${FILES[0]}" --out "$OUT/report-objectives"
+        --rows "${FILES[@]}" --out "$OUT/report-objectives"
 }
 
 # with_subwords DATA PREF_TRAIN PREF_VALID PREF_TEST OPTIONS...: data with the subwords of pre-training.

@@ -1,6 +1,6 @@
 """Make a table of the held-out losses of pre-training, beside that of a unigram model.
 
-    python scripts/pretraining_losses.py RUNS/objectives --data RUNS/text --rows FILE.yaml --out DIR
+    python scripts/pretraining_losses.py RUNS/objectives --data RUNS/text --rows FILE.yaml... --out DIR
 
 writes DIR/losses.md and DIR/losses.csv. All losses are bits for each predicted token.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import logging
 import re
 import statistics
 from pathlib import Path
@@ -58,11 +59,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--rows", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     lines = []
-    for name, row in yaml.safe_load(args.rows.read_text())["rows"].items():
+    files = [yaml.safe_load(path.read_text())["rows"] for path in args.rows]
+    for name, row in {name: row for rows in files for name, row in rows.items()}.items():
         seeds = sorted((args.runs / name).glob("seed*"))
         found = [losses for seed in seeds if (losses := losses_of(seed)) is not None]
         if found:

@@ -1,0 +1,100 @@
+"""Write a corpus of documents for pre-training: a sentence a line, a blank line between documents.
+
+    python scripts/documents.py OUT [--imdb FOLDER] [--treebank FOLDER] [--reviews N] [--slice N]
+
+writes OUT/{train,valid,test}.en from reviews (IMDB's train.tsv and test.tsv, compressed or not) and
+from a treebank of Universal Dependencies (*-train.conllu, *-dev.conllu, *-test.conllu). spaCy's rules cut
+reviews into sentences. A treebank's documents begin with "# newdoc". Reviews of the test file are not in
+train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import spacy
+from labelled_text import imdb_reviews, treebank_file
+from tqdm import tqdm
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import find_text, read_lines
+
+Document = list[str]
+TREEBANK_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
+
+
+def treebank_documents(path: Path) -> Iterator[Document]:
+    """Yield the texts of a treebank's documents."""
+    document: Document = []
+    for line in read_lines(path):
+        if line.startswith("# newdoc") and document:
+            yield document
+            document = []
+        elif line.startswith("# text = "):
+            document.append(line.removeprefix("# text = "))
+    if document:
+        yield document
+
+
+def review_documents(folder: Path, reviews: int) -> dict[str, list[Document]]:
+    """Cut reviews into sentences: N of the training file, and N / 20 of the test file for each split."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    train = _every(imdb_reviews(find_text(str(folder / "train"), "tsv")), reviews)
+    held_out = _every(
+        imdb_reviews(find_text(str(folder / "test"), "tsv")), 2 * max(1, reviews // 20)
+    )
+    splits = {"train": train, "valid": held_out[::2], "test": held_out[1::2]}
+    return {
+        name: [
+            [sentence.text.strip() for sentence in parsed.sents if sentence.text.strip()]
+            for parsed in tqdm(nlp.pipe(texts), f"{name}: reviews", len(texts), unit="review")
+        ]
+        for name, texts in splits.items()
+    }
+
+
+def _every(reviews: Iterator[tuple[str, str]], count: int) -> list[str]:
+    """Choose so many reviews. The files are sorted by label, so they are taken at equal distances."""
+    texts = [text for _, text in reviews]
+    return texts[:: max(1, len(texts) // count)][:count]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--imdb", type=Path)
+    parser.add_argument("--treebank", type=Path)
+    parser.add_argument(
+        "--reviews", type=int, default=5000, help="reviews to train on (%(default)s)"
+    )
+    parser.add_argument("--slice", type=int, help="keep so many documents of each split")
+    args = parser.parse_args(argv)
+    if args.reviews < 1:
+        parser.error(f"--reviews {args.reviews}: expected a number, at least 1")
+    if not (args.imdb or args.treebank):
+        parser.error("name --imdb FOLDER, --treebank FOLDER or both")
+    splits: dict[str, list[Document]] = {name: [] for name in TREEBANK_SPLITS}
+    try:
+        if args.treebank:
+            for name, part in TREEBANK_SPLITS.items():
+                splits[name] += treebank_documents(treebank_file(args.treebank, part))
+        if args.imdb:
+            for name, documents in review_documents(args.imdb, args.reviews).items():
+                splits[name] += documents
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, found in splits.items():
+        documents = found[: args.slice]
+        text = "\n".join("".join(f"{sentence}\n" for sentence in each) for each in documents)
+        (args.out / f"{name}.en").write_text(text, encoding="utf-8")
+        print(f"{name}: {len(documents)} documents, {sum(map(len, documents))} sentences")
+
+
+if __name__ == "__main__":
+    main()
