@@ -19,8 +19,27 @@ from fairseq_phrase.inference.transformers_model import (  # noqa: F401
 )
 '''
 _MODULE = "modeling_fairseq_phrase"
-#: Defaults of fairseq-generate: 200 subwords, after the first token and before the end.
-_GENERATION = {"num_beams": 5, "max_length": 202, "length_penalty": 1.0, "use_cache": False}
+
+
+def _search(dictionary: Any) -> dict[str, Any]:
+    """Return options of transformers' ``generate`` for fairseq's beam search, with its defaults.
+
+    fairseq stops when it has found as many translations as beams, never selects padding, and makes no
+    empty translation.
+
+    Args:
+        dictionary: fairseq's target dictionary.
+    """
+    return {
+        "num_beams": 5,
+        # 200 subwords, the first token and the end.
+        "max_length": 202,
+        "min_new_tokens": 1,
+        "length_penalty": 1.0,
+        "early_stopping": True,
+        "suppress_tokens": [dictionary.pad()],
+        "forced_eos_token_id": dictionary.eos(),
+    }
 
 
 def export_transformers(
@@ -72,7 +91,10 @@ def export_transformers(
     special = {name: value for name, value in tokens.items() if name != "vocab_size"}
     for name, content in (
         ("config.json", config),
-        ("generation_config.json", {**_GENERATION, **special}),
+        (
+            "generation_config.json",
+            {**special, **_search(task.target_dictionary), "use_cache": False},
+        ),
     ):
         (out / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     (out / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
@@ -120,7 +142,6 @@ def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
         scale_embedding=not cfg.no_scale_embedding,
         tie_word_embeddings=cfg.share_decoder_input_output_embed or cfg.share_all_embeddings,
         decoder_start_token_id=task.target_dictionary.eos(),
-        num_beams=_GENERATION["num_beams"],
     )
     made = transformers.FSMTForConditionalGeneration(config)
     states = {
@@ -132,5 +153,5 @@ def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
     absent = [name for name in absent if "embed_positions" not in name]
     if absent or unknown:
         raise UserError(f"this model has no form in transformers: {', '.join([*absent, *unknown])}")
-    made.generation_config.max_length = _GENERATION["max_length"]
+    made.generation_config.update(**_search(task.target_dictionary))
     return made.eval()

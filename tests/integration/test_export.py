@@ -24,18 +24,19 @@ MODELS = {
     "relations": ["--arch", "relation_transformer_tiny"],
     "tree": ["--arch", "tree_transformer_tiny"],
 }
+ENDING = ("plain", "relations")
 
 
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
-    """A checkpoint of each model, after a few updates."""
+    """A checkpoint of each model, after a few updates; that of two, when translations begin to end."""
     register_all()
     folder = tmp_path_factory.mktemp("models")
     for name, options in MODELS.items():
         arguments = [
             data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
-            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-update", "30",
-            "--max-tokens", "1000", "--disable-validation",
+            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-tokens", "1000",
+            "--max-update", "160" if name in ENDING else "30", "--disable-validation",
         ]  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
@@ -48,7 +49,6 @@ def lines(synthetic_corpus, monkeypatch):
     gold = GoldParser(synthetic_corpus / "test.de")
     built_in = parsers._BuiltIn("gold", lambda: gold)
     monkeypatch.setitem(parsers._BUILT_IN, "gold", built_in)
-    monkeypatch.setattr(translator, "longest_target", lambda source: 10)
     return (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:6]
 
 
@@ -60,8 +60,10 @@ def exported(checkpoint, data, out, kind):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_transformers_computes_and_searches_as_fairseq(
-    name, checkpoints, data_directory, lines, tmp_path
+    name, checkpoints, data_directory, lines, tmp_path, monkeypatch
 ):
+    longest = 100 if name in ENDING else 10
+    monkeypatch.setattr(translator, "longest_target", lambda source: longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
     own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
     parse = own.inputs(lines)
@@ -77,16 +79,21 @@ def test_transformers_computes_and_searches_as_fairseq(
             **parse,
         ).logits  # fmt: skip
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
-    found = model.generate(
-        input_ids=tokens, attention_mask=mask, num_beams=1, max_length=12, do_sample=False, **parse
-    )
-    hypotheses = own.hypotheses(lines, beam=1)
-    assert own.texts(found) == [best.text for (best,) in hypotheses]
-    beams = model.generate(
-        input_ids=tokens, attention_mask=mask, num_beams=3, num_return_sequences=3, max_length=12,
-        **parse,
-    )  # fmt: skip
-    assert len(beams) == 18
+    # transformers gives no score to the end of a translation that is cut off.
+    beams = 5 if name in ENDING else 1
+    for power in (1.0, 2.0) if beams > 1 else (1.0,):
+        found = model.generate(
+            input_ids=tokens, attention_mask=mask, num_beams=beams, num_return_sequences=beams,
+            length_penalty=power, max_length=longest + 2, return_dict_in_generate=True,
+            output_scores=True, **parse,
+        )  # fmt: skip
+        hypotheses = own.hypotheses(lines, beam=beams, nbest=beams, lenpen=power)
+        best = [one for line in hypotheses for one in line]
+        assert own.texts(found.sequences) == [one.text for one in best]
+        if beams > 1:
+            assert max(one.tokens for one in best) < longest
+            scores = torch.tensor([one.score for one in best])
+            torch.testing.assert_close(found.sequences_scores / 0.6931472, scores)
 
 
 def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, tmp_path):
