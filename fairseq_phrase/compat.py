@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import importlib
 import inspect
 import logging
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.tasks.fairseq_task import FairseqTask
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -153,6 +155,29 @@ def quieten() -> None:
             logging.getLogger(f"fairseq_cli.{command}").addFilter(
                 lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
             )
+
+
+def keep_last_batches() -> None:
+    """Make every task of fairseq keep the last batch of a data set, except in training.
+
+    fairseq 0.12.3 drops a last batch whose size is not a multiple of ``--required-batch-size-multiple``
+    (8 by default), also in ``fairseq-generate``. In training this stays so. A split's name does not
+    distinguish training from evaluation (``--gen-subset train``). But only the trainer passes the option
+    to shuffle groups of batches, and only for training data.
+    """
+    original = FairseqTask.get_batch_iterator
+    if hasattr(original, "__wrapped__"):
+        return
+    parameters = inspect.signature(original)
+
+    @functools.wraps(original)
+    def get_batch_iterator(*args: Any, **options: Any) -> Any:
+        given = parameters.bind(*args, **options).arguments
+        if "grouped_shuffling" not in given:
+            given["required_batch_size_multiple"] = 1
+        return original(**given)
+
+    FairseqTask.get_batch_iterator = get_batch_iterator
 
 
 def leave_out_unknown_inputs(module: torch.nn.Module) -> None:

@@ -245,14 +245,7 @@ class SyntaxPretrainingTask(NumberedLabels):
         return Masked(Masks(self._masking, mask=self._mask, dictionary=self.dictionary))
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Batch a dataset; outside training, no sample is lost.
-
-        fairseq 0.12.3 drops a last batch whose size is not a multiple of
-        ``--required-batch-size-multiple``. Only the trainer passes the option to shuffle groups of
-        batches, and only for training data.
-        """
-        if "grouped_shuffling" not in kwargs:
-            kwargs["required_batch_size_multiple"] = 1
+        """Batch a dataset, with new workers in each epoch."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         # Workers that fairseq keeps from epoch to epoch would not be told of the epoch.
         iterator.reuse_dataloader = False

@@ -312,18 +312,14 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         return None
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Batch a dataset; outside training, no sentence is lost.
+        """Batch a dataset, with the seed of subword sampling.
 
-        fairseq 0.12.3 drops the last batch of a dataset if its size is not a multiple of
-        ``--required-batch-size-multiple`` (8 by default), also in ``fairseq-generate``. In training this
-        stays so. The split does not distinguish training from evaluation (``--gen-subset train``). But
-        only the trainer passes the option to shuffle groups of batches, and only for training data.
+        Outside training no sentence is lost (:func:`fairseq_phrase.compat.keep_last_batches`).
         """
         sampling = getattr(dataset, "sampling", None)
         if sampling is not None:
             sampling.seed = kwargs.get("seed", sampling.seed)
         if "grouped_shuffling" not in kwargs:
-            kwargs["required_batch_size_multiple"] = 1
             # fairseq caches batches for ever: those of training are others, and those of raw lines
             # are not needed again.
             splits = (name for name, split in self.datasets.items() if split is dataset)
