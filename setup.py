@@ -12,6 +12,7 @@ VERSION = re.search(
 BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
 DEMO = ["fastapi>=0.110", "uvicorn>=0.29"]
+FORMS = ["greenery>=4.2", "pebble>=5", "sqlglot>=25"]  # languages of regular expressions, SQL
 LABEL = ["scikit-learn>=1.5", "seqeval>=1.2.2"]  # F1 of spans, scores of single labels
 PLOT = ["matplotlib>=3.8"]
 PROBE = ["scikit-learn>=1.5"]
@@ -26,6 +27,7 @@ TEST = [
     "httpx>=0.27",  # FastAPI's test client
     "selenium>=4.20",  # a real browser, if the machine has chromium
     *CTRANSLATE2,
+    *FORMS,
     *TRANSFORMERS,
     *LABEL,
     *MOSES,
@@ -93,6 +95,7 @@ setup(
         "bpe": BPE,
         "demo": DEMO,
         "ctranslate2": CTRANSLATE2,
+        "forms": FORMS,
         "label": LABEL,
         "moses": MOSES,
         "plot": PLOT,

@@ -22,3 +22,5 @@ MAX_WORDS = 30
 TOY_TASKS = ("copy", "subsample")
 #: The longest training sequence of the toy tasks, in letters.
 TOY_WORDS = 10
+#: Formal languages of outputs, ``--form``.
+FORMS = ("calls", "lambda", "regex", "sql")

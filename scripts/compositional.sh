@@ -52,6 +52,7 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
+[ "$CORPUS" != slog ] || MORE+=(--form calls) # SCAN's actions have no brackets
 report "$OUT/rows" "$OUT/report" test "test=$TEST.lf" '' "Compositional generalization, $NAME" --measure exact "${MORE[@]}"
 [ -n "$DATA_ONLY" ] || run python scripts/by_set.py "$OUT/report/runs.csv" "$OUT/report/by-set.png" --sets "${SETS[@]}"
 exit "$STATUS"

@@ -4,6 +4,7 @@ r"""Write questions and logical forms as parallel files.
     python scripts/logical_forms.py atis FOLDER OUT
     python scripts/logical_forms.py scan FOLDER OUT [--split simple|length|addprim_jump]
     python scripts/logical_forms.py slog FOLDER OUT
+    python scripts/logical_forms.py regex FOLDER OUT
 
 Files may be compressed (.gz). Written are OUT/{train,valid,test}.{en,lf}, tokens with white space between
 them.
@@ -14,6 +15,8 @@ atis  FOLDER has atis-logic.txt: question ||| form. The splits are drawn by a ha
 scan  FOLDER has SCAN's *_split folders: IN: commands OUT: actions. A tenth of train is valid.
 slog  FOLDER has train.tsv, dev.tsv and test.tsv (sentence, tab, form), and generalization_sets.zip, whose
       sets become OUT/test.SET.{en,lf}. Its password is in the benchmark's README.
+regex FOLDER has NL-RX's src-{train,val,test}.txt and targ-{train,val,test}.txt: descriptions and regular
+      expressions, line by line.
 """
 
 from __future__ import annotations
@@ -124,6 +127,24 @@ def slog(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
     return splits | {f"test.{name}": tokenized(pairs) for name, pairs in by_set.items()}
 
 
+def regex(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
+    """Read NL-RX.
+
+    Raises:
+        UserError: a file is missing, or two files have different numbers of lines.
+    """
+    splits = {}
+    for name, own in (("train", "train"), ("valid", "val"), ("test", "test")):
+        paths = [one_file(folder, f"{side}-{own}.txt") for side in ("src", "targ")]
+        sides = [[" ".join(line.split()) for line in read_lines(path)] for path in paths]
+        if len(sides[0]) != len(sides[1]):
+            raise UserError(
+                f"{paths[0]} has {len(sides[0])} lines, and {paths[1]} has {len(sides[1])}"
+            )
+        splits[name] = list(zip(*sides, strict=True))
+    return splits
+
+
 def tokenized(pairs: Iterable[Pair]) -> list[Pair]:
     """Put white space between words and punctuation."""
     return [(" ".join(_TOKEN.findall(a)), " ".join(_TOKEN.findall(b))) for a, b in pairs]
@@ -142,7 +163,7 @@ def write(pairs: Iterable[Pair], prefix: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and write the files."""
-    readers = {"geo": geo, "atis": atis, "scan": scan, "slog": slog}
+    readers = {"geo": geo, "atis": atis, "scan": scan, "slog": slog, "regex": regex}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from fairseq_phrase.choices import FORMS
 from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
@@ -64,6 +66,17 @@ def _parser() -> argparse.ArgumentParser:
         "to the reference, such as logical forms",
     )  # fmt: skip
     parser.add_argument(
+        "--form", choices=FORMS,
+        help="with --measure exact: the outputs' formal language, which adds the share of well-formed "
+        "outputs. calls: brackets after predicates, f ( a ); lambda: brackets around them, ( f a ); "
+        "regex: also the share with the reference's language; sql: also the share of equal queries",
+    )  # fmt: skip
+    parser.add_argument(
+        "--known-forms", type=Path, metavar="FILE",
+        help="with --form calls or lambda: the training data's forms. A form with other predicates than "
+        "theirs is not well-formed",
+    )  # fmt: skip
+    parser.add_argument(
         "--known-words", type=Path, metavar="FILE",
         help="with --measure labels or spans, and --source: the training data's words, a fairseq "
         "dictionary or text; adds the accuracy of all other words",
@@ -71,6 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lowercase", action="store_true", help="add BLEU of lower-cased text, as papers report it"
     )
+    parser.add_argument(
+        "--repetition", action="store_true",
+        help="add the rates of n-grams that a translation repeats (n = 1 to 4), and of immediate "
+        "repetitions",
+    )  # fmt: skip
     parser.add_argument(
         "--tokenize", default="13a", metavar="NAME",
         help="sacrebleu's tokenizer for BLEU: zh for Chinese, none for references and translations that "
@@ -96,6 +114,25 @@ def _parser() -> argparse.ArgumentParser:
         help="leave out unfinished runs, and say so in the table",
     )  # fmt: skip
     return parser
+
+
+def _form(args: argparse.Namespace) -> Any:
+    """Make the form that ``--form`` names.
+
+    Raises:
+        UserError: options do not go together, the file is missing, or a library is not installed.
+    """
+    if args.form is None:
+        if args.known_forms is not None:
+            raise UserError("--known-forms needs --form calls or --form lambda")
+        return None
+    if args.measure != "exact":
+        raise UserError(f"--form {args.form} goes with --measure exact, not {args.measure}")
+    from fairseq_phrase.report.measures import FORMS as MADE
+    from fairseq_phrase.text import read_lines
+
+    known = args.known_forms and list(read_lines(args.known_forms))
+    return MADE[args.form](known)
 
 
 def _body(argv: Sequence[str] | None) -> None:
@@ -124,7 +161,9 @@ def _body(argv: Sequence[str] | None) -> None:
             args.measure,
             args.lowercase,
             args.tokenize,
+            args.repetition,
             read_known_words(args.known_words) if args.known_words is not None else None,
+            _form(args),
         ),
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},

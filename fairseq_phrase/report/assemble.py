@@ -110,9 +110,12 @@ def make_report(
         measure=options.measure.metrics,
         signatures=metrics[0].signatures(**settings),
         left_out=problems,
-        notes=table_notes(
-            rows, baseline, metrics[0].main, texts, options.sentence_test, options.trials
-        ),
+        notes=[
+            *table_notes(
+                rows, baseline, metrics[0].main, texts, options.sentence_test, options.trials
+            ),
+            *dict.fromkeys(note for one in metrics for note in one.notes),
+        ],
         pairs=options.pairs,
     )
 

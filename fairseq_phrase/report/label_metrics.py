@@ -1,4 +1,4 @@
-"""Scores of labels: accuracy, accuracy of unknown words, F1 of spans, and exact match."""
+"""Scores of labels: accuracy, accuracy of unknown words, and F1 of spans."""
 
 from __future__ import annotations
 
@@ -150,44 +150,6 @@ class SpanMetrics(LabelMetrics):
         if name == "F1":
             return 200 * _ratio(sums[:, 0], sums[:, 1] + sums[:, 2])
         return super().scores(name, sums)
-
-
-class ExactMatch(Metrics):
-    """Share of outputs that equal the reference, in percent; white space is not compared."""
-
-    outputs = "outputs"
-    tested = ("exact match",)
-    sentence_metric = "exact match"
-
-    def __init__(self, references: Sequence[str]):
-        self._references = list(references)
-
-    @property
-    def names(self) -> list[str]:
-        """Only exact match."""
-        return ["exact match"]
-
-    def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell which outputs are correct. Shape: (sentences,)."""
-        pairs = zip(hypotheses, self._references, strict=True)
-        return np.array([own.split() == right.split() for own, right in pairs], bool)
-
-    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
-        """Return whether each output is correct, and 1. Shape: (sentences, 2)."""
-        correct = self.correct_items(hypotheses).astype(np.float64)
-        return {"exact match": np.stack([correct, np.ones_like(correct)], axis=1)}
-
-    def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return the share of one test set, in percent."""
-        return float(self.scores(name, sums[None])[0])
-
-    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of many test sets, in percent; (resamples, 2) -> (resamples,)."""
-        return 100 * _ratio(sums[:, 0], sums[:, 1])
-
-    def sentence_score(self, hypothesis: str, reference: str) -> float:
-        """Return 100 for a correct output, else 0."""
-        return 100.0 * (hypothesis.split() == reference.split())
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:

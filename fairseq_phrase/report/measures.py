@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from fairseq_phrase.report.label_metrics import ExactMatch, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.exact_match import ExactMatch
+from fairseq_phrase.report.forms import Brackets, Form
+from fairseq_phrase.report.label_metrics import LabelMetrics, SpanMetrics
 from fairseq_phrase.report.metrics import Metrics
+from fairseq_phrase.report.queries import Queries
 from fairseq_phrase.report.references import ReferenceText
+from fairseq_phrase.report.regexes import Regexes
 from fairseq_phrase.report.translation_metrics import TranslationMetrics
 
 
@@ -19,13 +23,17 @@ class Measure:
         name: one of :data:`MEASURES`.
         lowercase: of ``translation``: add lower-cased BLEU.
         tokenizer: of ``translation``: sacrebleu's name of BLEU's tokenizer.
+        repetition: of ``translation``: add the rates of repeated n-grams.
         known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
+        form: of ``exact``: the outputs' formal language; None if it is not known.
     """
 
     name: str = "translation"
     lowercase: bool = False
     tokenizer: str = "13a"
+    repetition: bool = False
     known: Collection[str] | None = None
+    form: Form | None = None
 
     def metrics(self, lines: Sequence[str], sources: Sequence[str] | None = None) -> Metrics:
         """Make the metrics of a test set.
@@ -47,12 +55,20 @@ class Measure:
 #: What makes metrics from references and sources.
 MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
     "translation": lambda options, lines, _: TranslationMetrics(
-        lines, options.lowercase, options.tokenizer
+        lines, options.lowercase, options.tokenizer, options.repetition
     ),
     "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
     "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
-    "exact": lambda options, lines, sources: ExactMatch(lines),
+    "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
 }
 
 #: The measures of systems that label: their output is in ``labels-SUBSET.txt``.
 LABELLING = frozenset({"labels", "spans"})
+
+#: What makes the form of ``--form`` from forms with all known predicates, or None.
+FORMS: dict[str, Callable[[Iterable[str] | None], Form]] = {
+    "calls": lambda known: Brackets(known=known),
+    "lambda": lambda known: Brackets(inside=True, known=known),
+    "regex": lambda _: Regexes(),
+    "sql": lambda _: Queries(),
+}

@@ -89,6 +89,11 @@ class Metrics(ABC):
         """
         return None
 
+    @property
+    def notes(self) -> list[str]:
+        """Notes that explain the metrics, for below the table."""
+        return []
+
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return how each metric is computed, by metric.
 
@@ -96,3 +101,9 @@ class Metrics(ABC):
             settings: a test's settings with sacrebleu's names: ``ar``, ``seed``.
         """
         return {}
+
+
+def percentages(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide counts by totals, in percent; 0 where the total is 0. Shape: (..., 2) -> (...)."""
+    part, whole = sums[..., 0], sums[..., 1]
+    return 100 * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.metrics import Metrics, Statistics
+from fairseq_phrase.report.metrics import Metrics, Statistics, percentages
+from fairseq_phrase.report.repetition import NAMES, NOTE, repetitions
 
 _ORDER = 4  # BLEU's longest n-grams
 
@@ -60,16 +61,26 @@ class TranslationMetrics(Metrics):
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
+        repetition: add the rates of repeated n-grams (:mod:`fairseq_phrase.report.repetition`) in the
+            same tokens.
 
     Raises:
         UserError: sacrebleu lacks a package or a file that the tokenizer needs.
     """
 
     tested = ("BLEU", "chrF", "TER")
-    lower_is_better = frozenset({"TER"})
+    lower_is_better = frozenset({"TER", *NAMES})
     sentence_metric = "chrF"
 
-    def __init__(self, references: Sequence[str], lowercase: bool = False, tokenizer: str = "13a"):
+    def __init__(
+        self,
+        references: Sequence[str],
+        lowercase: bool = False,
+        tokenizer: str = "13a",
+        repetition: bool = False,
+    ):
+        self._references = references
+        self._repetition = repetition
         texts = [list(references)]
         self._metrics: dict[str, Any] = {
             "BLEU": bleu_metric(references, tokenizer),
@@ -83,23 +94,40 @@ class TranslationMetrics(Metrics):
     @property
     def names(self) -> list[str]:
         """The metrics' names, BLEU first."""
-        return list(self._metrics)
+        return [*self._metrics, *(NAMES if self._repetition else ())]
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Compute sacrebleu's sufficient statistics of each sentence for each metric."""
-        return {
+        found = {
             name: sentence_statistics(metric, hypotheses) for name, metric in self._metrics.items()
         }
+        return found | (self._repetitions(hypotheses) if self._repetition else {})
+
+    def _repetitions(self, sentences: Sequence[str]) -> dict[str, Statistics]:
+        return repetitions(sentences, self._metrics["BLEU"].tokenizer)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the rates of repetition are, and those of the references."""
+        if not self._repetition:
+            return []
+        rates = (
+            f"{name} {self.score(name, counts.sum(0)):.2f}"
+            for name, counts in self._repetitions(self._references).items()
+        )
+        return [NOTE, f"The references have {', '.join(rates)}."]
 
     def score(self, name: str, sums: NDArray[np.float64]) -> float:
         """Return a metric's score of one test set; TER is in percent."""
+        if name in NAMES:
+            return float(percentages(sums))
         # sacrebleu's formulas need Python numbers, and for BLEU integer counts.
         values = [int(value) if value.is_integer() else value for value in sums.tolist()]
         return self._metrics[name]._compute_score_from_stats(values).score
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
-        formulas = {"chrF": _chrf_scores, "TER": _ter_scores}
+        formulas = {"chrF": _chrf_scores, "TER": _ter_scores, **dict.fromkeys(NAMES, percentages)}
         return formulas.get(name, bleu_scores)(sums)
 
     def sentence_score(self, hypothesis: str, reference: str) -> float:

@@ -11,6 +11,7 @@ import pytest
 import fairseq_phrase
 from fairseq_phrase import choices, cli
 from fairseq_phrase.corpus.segmenters import SEGMENTERS
+from fairseq_phrase.report.measures import FORMS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 
 COMMANDS = [
@@ -75,4 +76,5 @@ def test_every_command_prints_its_version(command, capsys):
 
 def test_choices_are_what_the_package_has():
     assert set(choices.SUBWORD_MODELS) == set(SEGMENTERS)
+    assert set(choices.FORMS) == set(FORMS)
     assert set(choices.SYNTHETIC_LANGUAGES) == set(LANGUAGES)

@@ -11,7 +11,8 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.label_metrics import UNKNOWN_WORDS, ExactMatch, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.exact_match import ExactMatch
+from fairseq_phrase.report.label_metrics import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
 from fairseq_phrase.report.sentence_significance import mcnemar_p_value
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run

@@ -1,0 +1,99 @@
+"""Formal languages of outputs: what is well-formed, and which different texts mean the same.
+
+A form is chosen by ``--form NAME`` of ``fairseq-phrase-report``. Another one is a subclass of
+:class:`Form` in :data:`fairseq_phrase.report.measures.FORMS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+_OPENING = frozenset(_BRACKETS.values())
+_NO_WORD = frozenset([*_BRACKETS, *_OPENING, ",", ";", ":", "=", "."])
+
+
+class Form(ABC):
+    """A formal language.
+
+    Attributes:
+        equality: the name of a metric, equality of meaning; None if only equal texts mean the same.
+        limited: whether :meth:`equal` may leave a pair undecided.
+    """
+
+    equality: ClassVar[str | None] = None
+    limited: ClassVar[bool] = False
+
+    @abstractmethod
+    def well_formed(self, text: str) -> bool:
+        """Tell whether an output is a text of the language."""
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Tell of each pair of texts whether both mean the same; None if that took too long."""
+        return [one.split() == other.split() for one, other in pairs]
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes that explain the form's metrics, for below the table."""
+        return []
+
+
+class Brackets(Form):
+    """Logical forms with brackets: ``river ( A )``, or with the predicate inside, ``( river $0 )``.
+
+    Args:
+        inside: whether the predicate is the first word inside its brackets.
+        known: forms with all predicates that exist, such as those of the training data; None to accept
+            every predicate.
+
+    Examples:
+        >>> form = Brackets(known=["answer ( A , river ( A ) )"])
+        >>> [form.well_formed(text) for text in ("river ( A )", "river ( A", "lake ( A )")]
+        [True, False, False]
+    """
+
+    def __init__(self, inside: bool = False, known: Iterable[str] | None = None):
+        self._inside = inside
+        self._known: set[str] | None = None
+        if known is not None:
+            self._known = {name for text in known for name in self._predicates(text.split())}
+
+    def _predicates(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the words beside opening brackets. A bracket without a predicate is a group."""
+        for number, word in enumerate(words):
+            place = number + 1 if self._inside else number - 1
+            if word == "(" and 0 <= place < len(words) and words[place] not in _NO_WORD:
+                yield words[place]
+
+    def well_formed(self, text: str) -> bool:
+        """Tell whether brackets match and predicates are known."""
+        words = text.split()
+        return (
+            bool(words)
+            and balanced(words)
+            and (self._known is None or self._known.issuperset(self._predicates(words)))
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What well-formed means."""
+        known = "" if self._known is None else ", and all predicates are among those of training"
+        return [f"Well-formed: brackets match{known}."]
+
+
+def balanced(words: Iterable[str]) -> bool:
+    """Tell whether every bracket among words has its partner.
+
+    Examples:
+        >>> balanced("( [ ] )".split()), balanced("( ]".split())
+        (True, False)
+    """
+    opened: list[str] = []
+    for word in words:
+        if word in _OPENING:
+            opened.append(word)
+        elif word in _BRACKETS and (not opened or opened.pop() != _BRACKETS[word]):
+            return False
+    return not opened

@@ -1,0 +1,72 @@
+"""SQL queries as outputs: whether sqlglot can parse them, and whether two are one query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.forms import Form
+
+
+class Queries(Form):
+    """SELECT statements.
+
+    Raises:
+        UserError: sqlglot is not installed.
+
+    Examples:
+        >>> query, same = "SELECT a FROM t WHERE b = 1 AND c = 2", "select A from t where c=2 and b=1"
+        >>> Queries().equal([(query, same)])
+        [True]
+    """
+
+    equality: ClassVar[str | None] = "equal queries"
+
+    def __init__(self) -> None:
+        try:
+            import sqlglot
+        except ImportError:
+            raise UserError(
+                "--form sql needs sqlglot: pip install 'fairseq-phrase[forms]'"
+            ) from None
+        self._sqlglot = sqlglot
+        self._known: dict[str, str | None] = {}
+
+    def _rewritten(self, query: Any) -> str:
+        from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+        from sqlglot.optimizer.simplify import simplify
+
+        return simplify(normalize_identifiers(query)).sql()
+
+    def canonical(self, text: str) -> str | None:
+        """Write a query in one way: case of words, order of conditions; None if it is not a query."""
+        if text not in self._known:
+            try:
+                query = self._sqlglot.parse_one(text)
+            except self._sqlglot.errors.SqlglotError:
+                self._known[text] = None
+            else:
+                is_query = isinstance(query, self._sqlglot.exp.Select) and query.args.get("from_")
+                self._known[text] = self._rewritten(query) if is_query else None
+        return self._known[text]
+
+    def well_formed(self, text: str) -> bool:
+        """Tell whether a text is a SELECT statement with a FROM."""
+        return self.canonical(text) is not None
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Tell of each pair whether both are the same query, up to case and the order of conditions."""
+        return [
+            one.split() == other.split()
+            or (self.canonical(one) is not None and self.canonical(one) == self.canonical(other))
+            for one, other in pairs
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the metrics mean."""
+        return [
+            "Well-formed: sqlglot parses the output as a SELECT statement. Equal queries: equal after "
+            "sqlglot has simplified both, which orders their conditions."
+        ]

@@ -1,0 +1,119 @@
+"""Regular expressions as outputs: whether two have the same language, within a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as OutOfTime
+from functools import reduce
+from multiprocessing import get_context
+from typing import Any, ClassVar
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.forms import Form
+from fairseq_phrase.report.regex_syntax import BOUNDARY, NotARegexError, Tree, parse
+
+#: Seconds for a pair. The automaton of an expression can be exponentially large.
+LIMIT = 5.0
+
+
+class Regexes(Form):
+    """Regular expressions of NL-RX.
+
+    Args:
+        limit: seconds for a pair. Pairs that take longer count as unequal.
+
+    Raises:
+        UserError: greenery or pebble is not installed.
+    """
+
+    equality: ClassVar[str | None] = "equal languages"
+    limited = True
+
+    def __init__(self, limit: float = LIMIT):
+        try:
+            import greenery  # noqa: F401
+            import pebble
+        except ImportError:
+            raise UserError(
+                "--form regex needs greenery and pebble: pip install 'fairseq-phrase[forms]'"
+            ) from None
+        self._pool = pebble.ProcessPool
+        self._limit = limit
+        self._known: dict[tuple[str, str], bool | None] = {}
+
+    def well_formed(self, text: str) -> bool:
+        """Tell whether a text is a regular expression."""
+        try:
+            parse(text)
+        except NotARegexError:
+            return False
+        return True
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Tell of each pair whether both have the same language; None where the limit ended it."""
+        keys = [("".join(one.split()), "".join(other.split())) for one, other in pairs]
+        self._compare([key for key in dict.fromkeys(keys) if key not in self._known])
+        return [self._known[key] for key in keys]
+
+    def _compare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        hard = []
+        for one, other in pairs:
+            if one != other and self.well_formed(one) and self.well_formed(other):
+                hard.append((one, other))
+            else:
+                self._known[one, other] = one == other
+        if not hard:
+            return
+        # A process can be stopped in the middle of a function. spawn: a fork of threads may hang.
+        with self._pool(max_workers=1, context=get_context("spawn")) as pool:
+            found = pool.map(same_language, *zip(*hard, strict=True), timeout=self._limit).result()
+            for pair in hard:
+                try:
+                    self._known[pair] = next(found)
+                except OutOfTime:
+                    self._known[pair] = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the metrics mean."""
+        return [
+            "Equal languages: share of outputs with the reference's language, by greenery's automata. "
+            f"Undecided: pairs that took longer than {self._limit:g} s. They count as unequal. A word's "
+            r"boundary (\b) is read as a character of its own, which the point does not match."
+        ]
+
+
+def same_language(one: str, other: str) -> bool:
+    """Tell whether two regular expressions have the same language.
+
+    Raises:
+        NotARegexError: either is not a regular expression.
+
+    Examples:
+        >>> same_language("( a | b ) *", "( b | a ) *"), same_language("a +", "a *")
+        (True, False)
+    """
+    return automaton(parse(one)).equivalent(automaton(parse(other)))
+
+
+def automaton(tree: Tree) -> Any:
+    """Make greenery's finite automaton of a parsed expression."""
+    from greenery.charclass import Charclass
+    from greenery.fsm import from_charclass
+
+    kind, *parts = tree
+    if kind == "characters":
+        (characters,) = parts
+        if characters is None:
+            return from_charclass(~Charclass(BOUNDARY))
+        return from_charclass(Charclass(characters))
+    if kind == "not":
+        return automaton(parts[0]).everythingbut()
+    if kind == "repeat":
+        part, least, most = parts
+        inner = automaton(part)
+        rest = inner.star() if most is None else (inner | inner * 0) * (most - least)
+        return (inner * least + rest).reduce()
+    automata = [automaton(part) for part in parts[0]]
+    join = {"union": "__or__", "both": "__and__", "then": "__add__"}[kind]
+    return reduce(lambda one, other: getattr(one, join)(other), automata).reduce()

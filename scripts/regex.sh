@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Descriptions to regular expressions, NL-RX: exact match, and equality of languages.
+#
+#   bash scripts/regex.sh --seeds 1,2,3 --jobs 2                        made-up sentences
+#   bash scripts/regex.sh --corpus turk --seeds 1,2,3 --jobs 2          paraphrases by people
+#   bash scripts/regex.sh --slice 100 --max-update 5 --rows 2           test the whole chain
+#
+# greenery compares the languages, each pair for a few seconds at most.
+#
+# Options of this table:
+#   --corpus synth|turk     (synth)
+#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/regex/CORPUS)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+. scripts/table.sh
+
+CORPUS=synth DATA='' SOURCE=en TARGET=lf BASELINE=none PARSER=none
+parse_options
+check_one_of --corpus "$CORPUS" synth turk
+DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/regex/$CORPUS}
+[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+open_table plot,forms "regex.$CORPUS" "corpus=$CORPUS data=$DATA" configs/tables/regex.yaml
+
+say "Data"
+RAW=$OUT/raw/forms
+[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py regex "$DATA" "$RAW"
+TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
+slice_text
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none \
+    --copy-words 5 --joined-dictionary --source-tokenized --target-tokenized
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
+say "Report ($OUT/report)"
+report "$OUT/rows" "$OUT/report" test "$TEST.lf" '' "Regular expressions, NL-RX $CORPUS" --measure exact --form regex
+exit "$STATUS"

@@ -1,0 +1,76 @@
+"""Slices of the tables of the attention family: their scripts from text to report, one row and two updates."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from tests.support.commands import run_script
+from tests.support.report_table import records
+
+SMALL = [
+    "--max-update", "2", "--slice", "300", "--train-flags", "--max-tokens 200 --num-workers 0",
+    "--generate-flags", "--max-len-a 0 --max-len-b 4 --beam 1",
+]  # fmt: skip
+
+
+def table_of(folder: Path) -> tuple[str, list[dict[str, str]]]:
+    """The report, and its rows that have runs."""
+    rows = [row for row in records(folder / "report.csv") if row["runs"] != "0"]
+    return (folder / "report.md").read_text(), rows
+
+
+def test_a_slice_of_the_table_of_regular_expressions_comes_to_its_end(tmp_path):
+    data, out = tmp_path / "synth", tmp_path / "out"
+    data.mkdir()
+    for name, count in (("train", 300), ("val", 5), ("test", 5)):
+        texts = {"src": "lines with a letter\n" * count, "targ": ". * ( [ <LET> ] ) . *\n" * count}
+        for side, text in texts.items():
+            (data / f"{side}-{name}.txt.gz").write_bytes(gzip.compress(text.encode()))
+    run_script("regex", *SMALL, "--rows", "additive_joint", "--data", data, "--out", out)
+    text, rows = table_of(out / "report")
+    assert [row["row"] for row in rows] == ["additive_joint"]
+    assert "Regular expressions, NL-RX synth, only 2 updates, only 300 training pairs" in text
+    assert "| equal languages |" in text.replace("  ", "")
+    assert {row["undecided_mean"] for row in rows} == {"0.0"}
+
+
+def test_a_slice_of_the_table_of_queries_comes_to_its_end(tmp_path):
+    path, out = tmp_path / "wikisql.json", tmp_path / "out"
+    entries = [
+        {
+            "sql": [f'SELECT TABLEalias0.NAME_FIELD FROM TABLE AS TABLEalias0 WHERE NO._FIELD = "var{n}" ;'],
+            "sentences": [
+                {
+                    "question-split": split, "table-id": split, "text": f"who is number var{n} ?",
+                    "variables": {f"var{n}": str(n)},
+                }
+            ],
+        }
+        for split, count in (("train", 300), ("dev", 5), ("test", 5))
+        for n in range(count)
+    ]  # fmt: skip
+    path.write_text(json.dumps(entries))
+    run_script("sql", *SMALL, "--rows", "additive_gate", "--data", path, "--out", out)
+    text, rows = table_of(out / "report")
+    assert [row["row"] for row in rows] == ["additive_gate"]
+    assert "sqlglot parses the output" in text
+    assert {"equal queries_mean", "well-formed_mean"} <= set(rows[0])
+
+
+def test_a_slice_of_the_lectures_table_comes_to_its_end(synthetic_corpus, tmp_path):
+    data, out = tmp_path / "multi30k", tmp_path / "out"
+    data.mkdir()
+    for name, other in (("train", "train"), ("val", "valid"), ("test_2016_flickr", "test")):
+        for language in ("de", "en"):
+            text = (synthetic_corpus / f"{other}.{language}").read_bytes()
+            (data / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
+    run_script(
+        "lecture_table", *SMALL, "--rows", "none", "--out", out,
+        FAIRSEQ_PHRASE_DATA=str(tmp_path),
+    )  # fmt: skip
+    text, rows = table_of(out / "report")
+    assert [row["row"] for row in rows] == ["none"]
+    assert "The references have rep-1" in text
+    assert (out / "report" / "lengths.png").is_file()

@@ -1,0 +1,184 @@
+"""Formal languages of outputs: well-formed ones, and which mean the same."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+import sys
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.exact_match import ExactMatch
+from fairseq_phrase.report.forms import Brackets
+from fairseq_phrase.report.measures import FORMS
+from fairseq_phrase.report.queries import Queries
+from fairseq_phrase.report.regex_syntax import CLASSES, STRINGS, NotARegexError, parse
+from fairseq_phrase.report.regexes import Regexes, automaton, same_language
+from tests.support.report_table import records, report
+from tests.support.run_folders import write_run
+
+
+@pytest.mark.parametrize(
+    ("inside", "text", "right"),
+    [
+        (False, "_answer ( A , ( _river ( A ) , _loc ( A , B ) ) )", True),
+        (False, "_answer ( A , ( _river ( A ) )", False),
+        (False, "_answer ) A (", False),
+        (False, "_answer ( A , rivers ( A ) )", False),
+        (False, "", False),
+        (True, "( _answer $0 ( _river $0 ) )", True),
+        (True, "( rivers $0 )", False),
+    ],
+)
+def test_logical_forms_need_matching_brackets_and_known_predicates(inside, text, right):
+    known = ["( _answer ( _river $0 ) )" if inside else "_answer ( _river ( _loc ( A , B ) ) )"]
+    assert Brackets(inside, known).well_formed(text) is right
+    if "rivers" in text:
+        assert Brackets(inside).well_formed(text)
+
+
+#: Expressions that Python's re has too, with intersection and complement written as look-ahead.
+TWINS = [
+    ("( [ <VOW> ] ) | ( <M0> )", "[AEIOUaeiou]|dog"),
+    ("( . * a ) & ( . . )", "(?=.*a$).."),
+    ("~ ( a . * )", "(?!a.*$).*"),
+    ("~ ( a ) *", "(?!a$).*|((?!a$).*)+"),  # the complement binds closer
+    ("( a { 2 , } ) b ?", "a{2,}b?"),
+    ("( a | b ) { 1 , 2 }", "[ab]{1,2}"),
+    ("b { 2 }", "bb"),
+    ("a + b | b +", "a+b|b+"),
+    ("( [ a b ] ) + & ~ ( a b . * )", "(?!ab)[ab]+"),
+]
+
+
+@pytest.mark.parametrize(("text", "twin"), TWINS)
+def test_expressions_accept_what_pythons_do(text, twin):
+    found = automaton(parse(text))
+    words = ["".join(each) for size in range(5) for each in itertools.product("abd", repeat=size)]
+    for word in [*words, "dog", "do", "E"]:
+        assert found.accepts(word) == (re.fullmatch(twin, word) is not None), word
+
+
+def test_classes_and_strings_are_those_of_the_corpus():
+    for name, characters in CLASSES.items():
+        found = automaton(parse(f"[ {name} ]"))
+        assert {one for one in string.printable if found.accepts(one)} == set(characters)
+    for name, word in STRINGS.items():
+        assert automaton(parse(name)).accepts(word)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "(", "( a", "a )", "* a", "a | ", "[ ]", "[ a", "<M9>", "a { 2", "~"]
+)
+def test_what_is_no_expression_is_not_well_formed(text):
+    with pytest.raises(NotARegexError):
+        parse(text)
+    assert not Regexes().well_formed(text)
+
+
+def test_hundreds_of_brackets_are_no_error():
+    assert not Regexes().well_formed("(" * 5000 + "a" + ")" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("( a ) | ( b )", "( b ) | ( a )", True),
+        ("( . * <M0> . * ) & ( . * <M1> . * )", "( . * <M1> . * ) & ( . * <M0> . * )", True),
+        ("~ ( ~ ( a ) )", "a", True),
+        (r"\ b a \ b", "a", False),
+        (r"\ b a | b \ b", r"( \ b a ) | ( b \ b )", True),
+        ("[ <LET> ]", "[ <LOW> ] | [ <CAP> ]", True),
+        ("a { 3 , }", "a a a +", True),
+        ("a +", "a *", False),
+    ],
+)
+def test_languages_are_compared_and_not_texts(one, other, same):
+    assert same_language(one, other) is same
+
+
+def test_pairs_are_compared_in_a_process_that_a_time_limit_ends():
+    # A last letter that is the 40th from the end: 2^40 states.
+    large = "( a | b ) * a " + "( a | b ) " * 40
+    form = Regexes(limit=1.0)
+    pairs = [
+        ("a | b", "b | a"),
+        (large, f"( {large} ) | c"),
+        ("a", "a  "),
+        ("( a", "a"),
+        ("c | b", "b | c"),
+    ]
+    assert form.equal(pairs) == [True, None, True, False, True]
+    metrics = ExactMatch([right for _, right in pairs], form)
+    found = metrics.statistics([own for own, _ in pairs])  # the verdicts are remembered
+    scores = {name: metrics.score(name, found[name].sum(0)) for name in metrics.names}
+    assert scores == {
+        "exact match": 20.0, "equal languages": 60.0, "undecided": 20.0, "well-formed": 80.0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ('SELECT MAX ( " bike no " ) FROM t WHERE " position " = \' 30 \'', True),
+        ("SELECT a FROM t WHERE b >", False),
+        ("SELECT MAX ( a FROM t", False),
+        ("SELECT a FROM t WHERE b = ' c", False),
+        ("which bike is first", False),
+        ("DROP TABLE t", False),
+        ("SELECT a", False),
+        ("", False),
+    ],
+)
+def test_queries_are_well_formed_if_sqlglot_parses_them(text, right):
+    assert Queries().well_formed(text) is right
+
+
+def test_queries_are_equal_up_to_case_and_the_order_of_conditions():
+    query = 'SELECT " a " FROM t WHERE " b " = \' 1 \' AND " c " > \' 2 \''
+    other = 'select " a " from T where " c " > \' 2 \' and " b " = \' 1 \''
+    wrong = query.replace(">", "<")
+    assert Queries().equal([(query, query), (other, query), (wrong, query), ("x", query)]) == [
+        True, True, False, False
+    ]  # fmt: skip
+    assert Queries().equal([("not SQL", "not  SQL"), ("not SQL", "nor SQL")]) == [True, False]
+
+
+def test_the_report_has_a_column_and_counts_bad_references(tmp_path):
+    forms = ["f ( a )", "f ( b )", "f ( a ) )"]
+    for seed, outputs in ((1, ["f ( a )", "f ( b", "f ( a ) )"]), (2, ["g ( a )", "f ( b )", ""])):
+        write_run(tmp_path / "runs" / "m" / f"seed{seed}", outputs, forms, forms, seed=seed)
+    (tmp_path / "test.en").write_text("\n".join(forms) + "\n")
+    (tmp_path / "train").write_text("f ( c )\n")
+    text = report(
+        tmp_path, "--measure", "exact", "--form", "calls", "--known-forms", str(tmp_path / "train")
+    )
+    assert "brackets match, and all predicates are among those of training" in text
+    assert "1 of 3 references are not well-formed." in text
+    runs = records(tmp_path / "out" / "runs.csv")
+    assert [float(run["well-formed"]) for run in runs] == pytest.approx([100 / 3, 100 / 3])
+    assert [float(run["exact match"]) for run in runs] == pytest.approx([200 / 3, 100 / 3])
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch):
+    for form, library in (("regex", "greenery"), ("sql", "sqlglot")):
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(UserError, match=r"pip install 'fairseq-phrase\[forms\]'"):
+            FORMS[form](None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--form", "regex"], "--form regex goes with --measure exact, not translation"),
+        (["--measure", "exact", "--known-forms", "x"], "--known-forms needs --form calls"),
+        (["--measure", "exact", "--form", "calls", "--known-forms", "/none"], "/none"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(arguments, message, tmp_path, capsys):
+    (tmp_path / "test.en").write_text("a\n")
+    with pytest.raises(SystemExit):
+        report(tmp_path, *arguments)
+    assert message in capsys.readouterr().err
