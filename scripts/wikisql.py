@@ -2,14 +2,14 @@ r"""Write questions and queries of WikiSQL as parallel files.
 
     python scripts/wikisql.py wikisql.json.bz2 OUT [--train N] [--held-out N]
 
-The file is text2sql-data's. Written are OUT/{train,valid,test}.{en,sql}, lower-cased tokens with white space
-between them. A source is the question and the names of the table's columns:
+The file is text2sql-data's. Written are OUT/{train,valid,test}.{en,sql}, lower-cased tokens with white
+space between them. A source is the question and the names of the table's columns:
 
     what bike has position 30 ? | bike no | position | rider
     SELECT " bike no " FROM t WHERE " position " = ' 30 '
 
-text2sql-data has no tables. So a table's columns are those that any of its questions uses. Splits are those
-of WikiSQL, in which no table is in two. N pairs of each are drawn by a hash of the question.
+text2sql-data has no tables. So a table's columns are those that any of its questions uses. Splits are
+those of WikiSQL, in which no table is in two. N pairs of each are drawn by a hash of the question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slices of the tables of the attention family: their scripts from text to report, one row and two updates."""
+"""Slices of the attention family's tables: scripts from text to report, one row and two updates."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def test_a_slice_of_the_table_of_regular_expressions_comes_to_its_end(tmp_path):
 
 def test_a_slice_of_the_table_of_queries_comes_to_its_end(tmp_path):
     path, out = tmp_path / "wikisql.json", tmp_path / "out"
+    query = "SELECT TABLEalias0.NAME_FIELD FROM TABLE AS TABLEalias0 WHERE TABLEalias0.NO._FIELD"
     entries = [
         {
-            "sql": [f'SELECT TABLEalias0.NAME_FIELD FROM TABLE AS TABLEalias0 WHERE NO._FIELD = "var{n}" ;'],
+            "sql": [f'{query} = "var{n}" ;'],
             "sentences": [
                 {
                     "question-split": split, "table-id": split, "text": f"who is number var{n} ?",

@@ -75,3 +75,15 @@ def test_bad_files_are_named_with_their_lines(tmp_path, corpus, file, text, said
     with pytest.raises(SystemExit, match=re.escape(said)):
         run(corpus, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_descriptions_and_expressions_of_nl_rx_are_read_line_by_line(tmp_path):
+    for name in ("train", "val", "test"):
+        (tmp_path / f"src-{name}.txt").write_text("lines  with a letter\n")
+        (tmp_path / f"targ-{name}.txt").write_text("[ <LET> ]\n")
+    run("regex", tmp_path, tmp_path / "out")
+    assert lines(tmp_path / "out" / "valid.en") == ["lines with a letter"]
+    assert lines(tmp_path / "out" / "test.lf") == ["[ <LET> ]"]
+    (tmp_path / "targ-val.txt").write_text("a\nb\n")
+    with pytest.raises(SystemExit, match=r"src-val.txt has 1 lines, and .*targ-val.txt has 2"):
+        run("regex", tmp_path, tmp_path / "other")
