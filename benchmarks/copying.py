@@ -18,7 +18,7 @@ import warnings
 import torch
 from machine import describe_machine, peak_memory
 from models import VOCABULARY, add_arguments, build, write_dictionaries
-from train_step import Trained, load_batches, measure
+from train_step import Trained, add_step_arguments, load_batches, measure
 
 from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.copying import COPIES
@@ -46,11 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     add_arguments(parser)
     parser.add_argument("--kinds", nargs="*", choices=list(COPIES), help="default: all")
-    parser.add_argument("--subset", default="train", help="split of DATA that batches come from")
-    parser.add_argument("--max-tokens", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=11, help="measured steps of each model")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before those")
-    parser.add_argument("--batches", type=int, default=2, help="different batches")
+    add_step_arguments(parser, max_tokens=1024, steps=11, batches=2)
     return parser.parse_args()
 
 

@@ -21,7 +21,7 @@ import warnings
 import torch
 from machine import describe_machine
 from models import add_arguments, build_of_flags, write_dictionaries
-from train_step import Trained, load_batches, measure
+from train_step import Trained, add_step_arguments, load_batches, measure
 
 import fairseq_phrase.models.seq2seq  # noqa: F401 - registers the architecture
 from fairseq_phrase.markdown import markdown_table
@@ -83,11 +83,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=512, help="of embeddings and states")
     parser.add_argument("--layers", type=int, default=1, help="of encoder and decoder")
     parser.add_argument("--bidirectional", action="store_true", help="bidirectional encoders")
-    parser.add_argument("--subset", default="train", help="split of DATA that batches come from")
-    parser.add_argument("--max-tokens", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=11, help="measured steps of each model")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before those")
-    parser.add_argument("--batches", type=int, default=4, help="different batches")
+    add_step_arguments(parser, max_tokens=1024, steps=11, batches=4)
     return parser.parse_args()
 
 

@@ -155,19 +155,26 @@ def table(models: list[Trained], times: list[list[float]], batches: list[dict[st
     return markdown_table(headings, lines, texts=1)
 
 
+def add_step_arguments(
+    parser: argparse.ArgumentParser, *, max_tokens: int, steps: int, batches: int
+) -> None:
+    """Add the options of :func:`load_batches` and :func:`measure`, with these defaults."""
+    parser.add_argument("--subset", default="train", help="split of DATA that batches come from")
+    parser.add_argument(
+        "--max-tokens", type=int, default=max_tokens, help="in a batch, as fairseq counts"
+    )
+    parser.add_argument("--steps", type=int, default=steps, help="measured steps of each model")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before those")
+    parser.add_argument("--batches", type=int, default=batches, help="different batches")
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    parser.add_argument("--subset", default="train", help="split of DATA that batches come from")
-    parser.add_argument(
-        "--max-tokens", type=int, default=4096, help="in a batch, as fairseq counts"
-    )
-    parser.add_argument("--steps", type=int, default=12, help="measured steps of each model")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before those")
-    parser.add_argument("--batches", type=int, default=4, help="different batches")
+    add_step_arguments(parser, max_tokens=4096, steps=12, batches=4)
     parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
     return parser.parse_args(arguments)
 

@@ -211,7 +211,7 @@ def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[
     _, steps, average = trained(args, options, folder)
     for subset in args.subsets.split(","):
         command = ["fairseq-phrase-label", str(args.data), "--path", str(average)]
-        command += ["--gen-subset", subset, *shlex.split(args.generate_flags)]
+        command += ["--subset", subset, *shlex.split(args.generate_flags)]
         steps.append(Step(f"label {subset}", command, folder / f"labels-{subset}.txt"))
     return steps
 

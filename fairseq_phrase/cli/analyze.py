@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.arguments import add_max_tokens
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,17 +22,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the share of attention that constituents get, in each layer's cross- and "
         "self-attention, against their share of the nodes that may be attended to.",
     )
-    attention.add_argument("data", type=Path, metavar="DATA", help="data directory")
+    attention.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     attention.add_argument(
         "--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint"
     )
     attention.add_argument(
         "--subset", default="test", metavar="SUBSET", help="the test set's name in fairseq"
     )
-    attention.add_argument(
-        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
-    )
-    attention.add_argument("--out", type=Path, help="also write the table here")
+    add_max_tokens(attention)
+    attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
 

@@ -69,6 +69,54 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     return options
 
 
+def add_device(group: Any) -> None:
+    """Add ``--device`` to an argument parser or group."""
+    group.add_argument(
+        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
+    )
+
+
+def add_data(group: Any) -> None:
+    """Add ``--data`` to an argument parser or group, for commands that begin with checkpoints."""
+    group.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="the checkpoints' data directory (default: the one that each was trained with)",
+    )  # fmt: skip
+
+
+def add_max_tokens(group: Any) -> None:
+    """Add ``--max-tokens`` to an argument parser or group."""
+    group.add_argument(
+        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
+    )
+
+
+def add_source_parser(group: Any, what: str = "parse") -> None:
+    """Add ``--source-parser`` to an argument parser or group.
+
+    Args:
+        group: the parser or group.
+        what: what the parser does, for the help.
+    """
+    group.add_argument(
+        "--source-parser", metavar="PARSER",
+        help=f"{what} with this parser instead of the one that made the data, such as spacy:MODEL",
+    )  # fmt: skip
+
+
+def add_references(group: Any) -> None:
+    """Add ``--reference`` and ``--subset`` to an argument parser or group."""
+    group.add_argument(
+        "--reference", action="append", required=True, metavar="[SUBSET=]FILE",
+        help="raw text, .gz accepted; for several test sets once each: --reference test=FILE "
+        "--reference test1=FILE, by fairseq's names of them",
+    )  # fmt: skip
+    group.add_argument(
+        "--subset", default="test", metavar="SUBSET",
+        help="the test set's name in fairseq, if --reference does not have it",
+    )  # fmt: skip
+
+
 def add_labels(group: Any, default: str) -> None:
     """Add ``--labeldict`` to an argument parser or group.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.arguments import add_data, add_device, add_source_parser, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -25,19 +25,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]CHECKPOINT|BUNDLE",
         help="trained models to show side by side",
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="the checkpoints' data directory (default: the one they were trained with)",
-    )
-    parser.add_argument(
-        "--source-parser", metavar="PARSER",
-        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
-    )  # fmt: skip
-    parser.add_argument(
-        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
-    )
+    add_data(parser)
+    add_source_parser(parser)
+    add_device(parser)
     parser.add_argument(
         "--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",

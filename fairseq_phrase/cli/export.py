@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import add_source_parser
 from fairseq_phrase.errors import UserError
 
 FORMATS = ("bundle", "transformers", "ctranslate2")
@@ -23,11 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="fairseq checkpoint")
     parser.add_argument("data", metavar="DATA", help="its data directory")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
-    parser.add_argument(
-        "--source-parser", metavar="PARSER",
-        help="name this parser instead of the one that made the data, for example spacy:MODEL if it was "
-        "a folder of this machine",
-    )  # fmt: skip
+    add_source_parser(parser, "later parse")
     parser.add_argument(
         "--to", choices=FORMATS, default="bundle",
         help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "

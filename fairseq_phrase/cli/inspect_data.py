@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         "are those of the binarized text, from 1.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
-    parser.add_argument("data", type=Path, metavar="DATA", help="data directory")
+    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
     parser.add_argument(
         "--subset", action="append", metavar="SUBSET", dest="splits",

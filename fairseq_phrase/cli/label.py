@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli import CommandParser, add_hidden, run
+from fairseq_phrase.cli.arguments import add_device, add_max_tokens, add_source_parser
 from fairseq_phrase.errors import UserError
 
 
@@ -24,32 +24,26 @@ def _parser() -> argparse.ArgumentParser:
         help="checkpoint of --task syntax_labelling; for an ensemble several, with : between them",
     )  # fmt: skip
     parser.add_argument(
-        "--gen-subset",
-        metavar="SPLIT",
-        help="label a split of DATA (test, valid), not standard input",
+        "--subset",
+        metavar="SUBSET",
+        help="label this split of DATA (test, valid), not standard input",
     )
+    add_hidden(parser, "--gen-subset", dest="subset")
     parser.add_argument(
         "--scores", action="store_true",
-        help="with --gen-subset, print scores to standard error: accuracy, that of words that training "
+        help="with --subset, print scores to standard error: accuracy, that of words that training "
         "does not have, F1 of spans for BIO labels, and precision and recall of each label",
     )  # fmt: skip
-    parser.add_argument(
-        "--source-parser", metavar="PARSER",
-        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
-    )
-    parser.add_argument(
-        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
-    )
+    add_source_parser(parser)
+    add_max_tokens(parser)
+    add_device(parser)
     return parser
 
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    if args.scores and args.gen_subset is None:
-        raise UserError("--scores needs --gen-subset: raw text has no labels to compare with")
+    if args.scores and args.subset is None:
+        raise UserError("--scores needs --subset: raw text has no labels to compare with")
     from fairseq_phrase.inference.label_scores import describe_scores
     from fairseq_phrase.inference.labelling import load_labeller
     from fairseq_phrase.text import decoded_lines
@@ -62,12 +56,12 @@ def _body(argv: Sequence[str] | None) -> None:
         max_tokens=args.max_tokens,
     )
     out = sys.stdout.buffer
-    if args.gen_subset is None:
+    if args.subset is None:
         for line in labeller.label(decoded_lines(sys.stdin.buffer, "standard input")):
             out.write(f"{line}\n".encode())
         out.flush()
         return
-    split = labeller.label_split(args.gen_subset)
+    split = labeller.label_split(args.subset)
     out.write("".join(f"{line}\n" for line in split.predicted).encode())
     out.flush()
     if args.scores:

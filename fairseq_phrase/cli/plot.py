@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.cli import CommandParser, add_hidden, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.arguments import add_source_parser, positive
 
 
 def _choice(text: str) -> Any:
@@ -80,7 +80,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sentence(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, metavar="DATA", help="data directory")
+    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     parser.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint")
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
@@ -89,11 +89,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subset", default="test", metavar="SUBSET", help="the split of --line: test, valid, …"
     )
-    parser.add_argument(
-        "--source-parser",
-        metavar="PARSER",
-        help="parse --sentence with this parser instead of the one that made the data",
-    )
+    add_source_parser(parser, "parse --sentence")
 
 
 def _body(argv: Sequence[str] | None) -> None:

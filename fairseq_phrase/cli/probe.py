@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.cli import CommandParser, add_hidden, run
-from fairseq_phrase.cli.arguments import add_parser, positive
+from fairseq_phrase.cli.arguments import (
+    add_data,
+    add_device,
+    add_max_tokens,
+    add_parser,
+    add_source_parser,
+    positive,
+)
 from fairseq_phrase.errors import UserError
 
 
@@ -49,24 +56,14 @@ def _parser() -> argparse.ArgumentParser:
         "--layer", type=_layer, default="last", metavar="N",
         help="from 0 (what enters the first layer), last, or all",
     )  # fmt: skip
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR",
-        help="the checkpoints' data directory; by default the one that each was trained with",
-    )  # fmt: skip
-    parser.add_argument(
-        "--source-parser", metavar="PARSER",
-        help="parse the sentences with this parser instead of the one that made the data",
-    )  # fmt: skip
+    add_data(parser)
+    add_source_parser(parser)
     parser.add_argument(
         "--max-sentences", type=positive, metavar="N",
         help="use at most N training sentences of each task, and a quarter of N of the others",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=positive, default=8000, metavar="N", help="tokens in a batch, at most"
-    )
-    parser.add_argument(
-        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
-    )
+    add_max_tokens(parser)
+    add_device(parser)
     add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",

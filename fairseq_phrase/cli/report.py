@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq_phrase.choices import FORMS
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.arguments import add_references, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -26,11 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
     )
-    parser.add_argument(
-        "--reference", action="append", required=True, metavar="[SUBSET=]FILE",
-        help="raw text, .gz accepted; for several test sets once each: --reference test=FILE "
-        "--reference test1=FILE, by fairseq's names of them",
-    )  # fmt: skip
+    add_references(parser)
     parser.add_argument(
         "--source", action="append", metavar="[SUBSET=]FILE",
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
@@ -43,10 +39,6 @@ def _parser() -> argparse.ArgumentParser:
         help="folder for report.md and the other files",
     )
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
-    parser.add_argument(
-        "--subset", default="test", metavar="SUBSET",
-        help="the test set's name in fairseq, if --reference does not have it",
-    )  # fmt: skip
     parser.add_argument(
         "--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
         help="tests against the baseline: auto, a two-level bootstrap over seeds and sentences for rows "

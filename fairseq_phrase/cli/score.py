@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import add_references
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -21,16 +22,8 @@ def _parser() -> argparse.ArgumentParser:
         "runs", nargs="+", metavar="[NAME=]PATH",
         help="runs, rows of runs, folders of rows, or files of translations",
     )  # fmt: skip
-    parser.add_argument(
-        "--reference", action="append", required=True, metavar="[SUBSET=]FILE",
-        help="raw text, .gz accepted; for several test sets once each: --reference test=FILE "
-        "--reference test1=FILE, by fairseq's names of them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--subset", default="test", metavar="SUBSET",
-        help="the test set's name in fairseq, if --reference does not have it",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, help="also write the table here")
+    add_references(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
 

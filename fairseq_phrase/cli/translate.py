@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.arguments import add_device, add_source_parser, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -62,13 +62,8 @@ def _parser() -> argparse.ArgumentParser:
         "--buffer-size", type=positive, metavar="N",
         help="read N lines at a time (default: 512, or 1 if standard input is a terminal)",
     )  # fmt: skip
-    parser.add_argument(
-        "--device", help="cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"
-    )
-    parser.add_argument(
-        "--source-parser", metavar="PARSER",
-        help="parse with this parser instead of the one that made the data, such as spacy:MODEL",
-    )  # fmt: skip
+    add_device(parser)
+    add_source_parser(parser)
     parser.add_argument(
         "--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "

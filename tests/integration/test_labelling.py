@@ -191,7 +191,7 @@ def labelled(monkeypatch):
 
 def test_the_splits_labels_and_their_scores(corpus, words, tagger, labelled):
     path = tagger[0] / "checkpoint_best.pt"
-    lines, messages = labelled(words, "--path", path, "--gen-subset", "test", "--scores")
+    lines, messages = labelled(words, "--path", path, "--subset", "test", "--scores")
     expected = (corpus / "test.tag").read_text().splitlines()
     pairs = [(a, b) for x, y in zip(lines, expected, strict=True)
              for a, b in zip(x.split(), y.split(), strict=True)]  # fmt: skip
@@ -206,7 +206,7 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     data = make_data(corpus, tmp_path / "data", "word", "--vocab-size", "36")
     train(command, data, tmp_path / "save", 20, "--disable-validation")
     path = tmp_path / "save" / "checkpoint_last.pt"
-    split, _ = labelled(data, "--path", path, "--gen-subset", "test")
+    split, _ = labelled(data, "--path", path, "--subset", "test")
     text = (corpus / "test.en").read_text().splitlines()
     raw = [*text[:5], "", " ", *text[5:]]
     lines, _ = labelled(data, "--path", path, stdin="".join(f"{line}\n" for line in raw))
@@ -250,7 +250,7 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
 
 def test_scores_need_a_split(words, tagger, labelled):
     _, messages = labelled(words, "--path", tagger[0] / "checkpoint_best.pt", "--scores", status=2)
-    assert "--scores needs --gen-subset" in messages
+    assert "--scores needs --subset" in messages
 
 
 # What cannot be used.

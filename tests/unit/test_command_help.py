@@ -46,15 +46,30 @@ def test_every_option_is_explained_and_its_default_shown(command):
 def test_the_same_thing_has_the_same_name_in_every_command():
     """Options of one name take the same kind of value, and names of the same thing are not mixed."""
     metavars: dict[str, set] = {}
+    defaults: dict[str, set] = {}
     for command in COMMANDS:
         for parser in parsers_of(command):
             for action in parser._actions:
                 if action.help != argparse.SUPPRESS:
                     for name in action.option_strings:
                         metavars.setdefault(name, set()).add(action.metavar)
+                        defaults.setdefault(name, set()).add(str(action.default))
     # --out writes a file or a folder. --test is a size of the corpus, or a test of significance.
     assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
-    for other in ("--split", "--index", "--checkpoint", "--output", "--model", "--cpu"):
+    # Besides those: a test set is translated by default, but a split to label or to look at is asked for.
+    # The synthetic corpus has two languages. Sentences to make have another limit than those to read.
+    others = {"--out", "--test", "--subset", "-s", "-t", "--source-lang", "--target-lang"}
+    others |= {"--bpe", "--max-words"}
+    assert {name for name, values in defaults.items() if len(values) > 1} <= others
+    for other in (
+        "--split",
+        "--gen-subset",
+        "--index",
+        "--checkpoint",
+        "--output",
+        "--model",
+        "--cpu",
+    ):
         assert other not in metavars, other
 
 
