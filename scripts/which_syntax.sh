@@ -15,7 +15,7 @@
 #   --trees gold|parsed     of synthetic: the grammar's own trees, or a parser's (gold)
 #   --train-size N          pairs of tatoeba and synthetic to train on (40000)
 #   --setting small|full    sizes and updates: configs/tables/which_syntax.SETTING.yaml (small)
-#   --vocab-size N          subwords of both languages together (4000)
+#   --vocab-size N          subwords of both languages together (4000; synthetic: 1000)
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
 #   --contrastive DIR       minimal pairs for en-de (../shared/data/contrastive, if it is there)
 set -euo pipefail
@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=4000
+CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
 TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
 CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE
 parse_options
@@ -42,6 +42,8 @@ fi
     die "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
 [ "$CONTRASTIVE" = "$USUAL_PAIRS" ] || [ -d "$CONTRASTIVE" ] ||
     die "--contrastive $CONTRASTIVE: there is no such folder"
+# The synthetic corpus has few words.
+[ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 NAME=$CORPUS.$DIRECTION CHOICES="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
 if [ "$CORPUS" = synthetic ]; then NAME+=.$TREES CHOICES+=" trees=$TREES"; fi
