@@ -1,12 +1,13 @@
 # What all scripts share: messages, dry runs and the environment. Source it from the project's root.
 # Settings, all optional:
-#   PYTHON                  interpreter to use, or to build the virtual environment with (python3, 3.10-3.13)
+#   PYTHON                  interpreter to use, or to build the virtual environment with: Python 3.10 to 3.13
+#                           (python3, or else the first of python3.12, 3.13, 3.11 and 3.10 in PATH)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: PATH has all that is needed; install nothing
 #   TORCH                   what to install if there is no torch (torch==2.13.0)
 #   FAIRSEQ_PHRASE_DATA     folder of data sets, such as multi30k/
 
-PYTHON=${PYTHON:-python3}
+GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch==2.13.0}
 SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@")
 
@@ -47,7 +48,8 @@ ensure_environment() {
         PYTHON=python3
         return
     fi
-    prefix=$("$PYTHON" -c 'import sys; print(sys.prefix)') || die "PYTHON=$PYTHON cannot be run"
+    prefix=$("$PYTHON" -c 'import sys; print(sys.prefix)' 2>/dev/null) || [ -z "$GIVEN_PYTHON" ] ||
+        die "PYTHON=$PYTHON cannot be run"
     if [ -n "${FAIRSEQ_PHRASE_VENV:-}" ] || ! use_environment "$prefix" "$1"; then
         use_environment "$venv" "$1" || make_environment "$venv" "$1"
     fi
@@ -74,15 +76,31 @@ or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scrip
     fi
 }
 
+# choose_python: let PYTHON be an interpreter that fits. The one that the user names is not replaced.
+choose_python() {
+    local candidate
+    for candidate in "$PYTHON" ${GIVEN_PYTHON:-python3.12 python3.13 python3.11 python3.10}; do
+        if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+            PYTHON=$candidate
+            return
+        fi
+    done
+    candidate=$("$PYTHON" --version 2>/dev/null) || candidate=missing
+    die "Python 3.10 to 3.13 is needed, and $PYTHON is $candidate. Install one:
+    sudo apt-get install python3 python3-venv python3-dev g++          Debian 12 and 13, Ubuntu 22.04 and 24.04
+    uv python install 3.12                                             elsewhere; or pyenv install 3.12
+and name it, for example:
+    PYTHON=\$(uv python find 3.12) bash $SCRIPT"
+}
+
 # make_environment FOLDER EXTRAS: a virtual environment with this project and fairseq in it. A torch that
 # $PYTHON already has stays in use; otherwise one is installed.
 make_environment() {
     local python=$1/bin/python site=() stamp
     stamp="$1/.installed-$2-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
+        choose_python
         say "Setting up $1 (once; about 5 minutes where fairseq must be compiled)"
-        "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
-            die "$PYTHON is not Python 3.10 to 3.13: install one and set PYTHON=python3.11"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
         # A wheel of fairseq exists for Python 3.12; else it is compiled, for about two minutes.

@@ -98,6 +98,35 @@ def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     assert line.rstrip().endswith("--dry-run")
 
 
+def interpreters(folder: Path, fitting: str = "") -> Path:
+    """Interpreters of a Python that is too new, and perhaps one that fits."""
+    folder.mkdir()
+    for name in ("python3", *(f"python3.{minor}" for minor in range(10, 14))):
+        said = (
+            f'exec {sys.executable} "$@"'
+            if name == fitting
+            else "echo Python 3.14.0; [[ $1 == --version ]]"
+        )
+        (folder / name).write_text(f"#!/bin/bash\n{said}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_where_no_python_fits_it_is_said_how_to_get_one(clone, tmp_path):
+    path = str(interpreters(tmp_path / "interpreters"))
+    output = run(clone, "quickstart", "--fast", expect=1, path=path)
+    assert "error: Python 3.10 to 3.13 is needed, and python3 is Python 3.14.0. Install" in output
+    assert "apt-get install python3" in output
+    assert "PYTHON=$(uv python find 3.12) bash scripts/quickstart.sh" in output
+    assert not (clone / ".venv").exists()
+
+
+def test_another_python_in_the_path_is_taken_if_python3_does_not_fit(clone, tmp_path):
+    path = str(interpreters(tmp_path / "interpreters", "python3.11"))
+    output = run(clone, "quickstart", "--fast", "--dry-run", path=path)
+    assert "\npython3.11 -m venv " in output
+
+
 def test_nothing_is_installed_into_an_active_environment(clone, empty_environment, tmp_path):
     before = files(tmp_path)
     python = str(empty_environment / "bin" / "python3")
