@@ -18,9 +18,9 @@ LABELLED = ("word", "sentence")
 SYNTHETIC_LANGUAGES = ("de", "en")
 #: The longest sentence of the synthetic corpus, in words.
 MAX_WORDS = 30
-#: The toy tasks of ``--kind``: letters to copy, and letters to leave out.
-TOY_TASKS = ("copy", "subsample")
-#: The longest training sequence of the toy tasks, in letters.
+#: The toy tasks of ``--kind``: letters to copy, letters to leave out, and sentences to put in order.
+TOY_TASKS = ("copy", "subsample", "order")
+#: The longest training sequence of the toy tasks, in letters or sentences.
 TOY_WORDS = 10
 #: Formal languages of outputs, ``--form``.
 FORMS = ("calls", "lambda", "regex", "sql")

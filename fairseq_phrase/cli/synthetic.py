@@ -18,7 +18,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kind", choices=["translation", *TOY_TASKS], default="translation",
         help="the grammar's corpus; or letters to copy, in test sequences longer than those of training; "
-        "or letters of which every second of the alphabet is left out",
+        "or letters of which every second of the alphabet is left out; or sentences to put in the order "
+        "of time, for pointer networks",
     )  # fmt: skip
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):

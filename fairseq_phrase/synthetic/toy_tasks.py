@@ -1,13 +1,18 @@
-"""Two tasks that attention is made for: copying a sequence, and leaving some of its words out.
+"""Tasks that attention is made for: copying a sequence, leaving some words out, putting in order.
 
-A source is a sequence of distinct letters. The target of ``copy`` is the source. The target of
-``subsample`` is the source without every second letter of the alphabet (b, d, f, ...). Test sequences of
-``copy`` are longer than all training sequences.
+A source of the first two is a sequence of distinct letters. The target of ``copy`` is the source. The
+target of ``subsample`` is the source without every second letter of the alphabet (b, d, f, ...). Test
+sequences of ``copy`` are longer than all training sequences.
+
+A source of ``order`` is a sequence of sentences, each of a letter and an hour of the day. The target is
+the letters in the order of their hours. A pointer network has to find all words of it in the source.
 
 Examples:
     >>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
     >>> all(letter in rows[0][0].split() for letter in rows[0][1].split())
     True
+    >>> in_order({"c": 9, "a": 17, "f": 2})
+    ('c at 9 . a at 17 . f at 2 .', 'f c a')
 """
 
 from __future__ import annotations
@@ -21,13 +26,15 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic.writer import PendingFiles, check_directory
 
-__all__ = ["toy_pairs", "write_toy_task"]
+__all__ = ["in_order", "toy_pairs", "write_toy_task"]
 
 LETTERS = string.ascii_lowercase
 #: The letters that subsampling keeps: every second one.
 KEPT = frozenset(LETTERS[::2])
 #: By the task, the letters that stay.
 STAY = {"copy": frozenset(LETTERS), "subsample": KEPT}
+#: The hours of ``order``.
+HOURS = range(24)
 #: Test sequences of copying have one to so many letters more than the longest training sequence.
 LONGER = 2
 
@@ -38,23 +45,37 @@ def toy_pairs(
     """Draw sources and targets.
 
     Args:
-        kind: ``copy`` or ``subsample``.
+        kind: ``copy``, ``subsample`` or ``order``.
         count: how many.
         seed: same seed, same pairs.
         shortest: letters of the shortest source.
-        longest: letters of the longest source, at most 26.
+        longest: letters of the longest source, at most 24.
 
     Yields:
-        Source and target, letters between spaces. No target is empty.
+        Source and target, words between spaces. No target is empty.
     """
     dice = random.Random(f"{kind} {seed}")
     drawn = 0
     while drawn < count:
         letters = dice.sample(LETTERS, dice.randint(shortest, longest))
+        if kind == "order":
+            drawn += 1
+            yield in_order(dict(zip(letters, dice.sample(HOURS, len(letters)), strict=True)))
+            continue
         kept = [letter for letter in letters if letter in STAY[kind]]
         if kept:
             drawn += 1
             yield " ".join(letters), " ".join(kept)
+
+
+def in_order(hours: Mapping[str, int]) -> tuple[str, str]:
+    """Write sentences that say when something is, and their letters in the order of time.
+
+    Args:
+        hours: the hour of each letter, in the order of the sentences.
+    """
+    source = " ".join(f"{letter} at {hour} ." for letter, hour in hours.items())
+    return source, " ".join(sorted(hours, key=hours.__getitem__))
 
 
 def write_toy_task(
@@ -71,11 +92,11 @@ def write_toy_task(
 
     Args:
         out: the directory; made if missing.
-        kind: ``copy`` or ``subsample``.
+        kind: ``copy``, ``subsample`` or ``order``.
         sizes: number of pairs by split.
         seed: same seed, same bytes.
         languages: the names of source and target.
-        max_words: letters of the longest source in training and validation.
+        max_words: letters of the longest source (sentences, of ``order``) in training and validation.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
 
     Raises:

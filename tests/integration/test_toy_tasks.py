@@ -1,4 +1,4 @@
-"""Recurrent models learn to copy sequences longer than those of training, and to subsample."""
+"""Recurrent models learn to copy longer sequences than in training, to subsample, and to order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from tests.support.commands import run
 
 MODEL = [
     "--user-dir", "fairseq_phrase", "--arch", "seq2seq", "--attention", "dot", "--cell", "gru",
-    "--share-all-embeddings", "--dropout", "0.1",
+    "--share-all-embeddings",
     *(f"--{side}-{size}=64" for side in ("encoder", "decoder") for size in ("embed-dim", "hidden-size")),
 ]  # fmt: skip
+POINTER = [
+    "--copy",
+    "pointer",
+    "--encoder-bidirectional",
+    "--encoder-hidden-size",
+    32,
+    "--dropout",
+    0,
+]
 TRAINING = [
     "--optimizer", "adam", "--lr", "0.01", "--clip-norm", "1", "--lr-scheduler", "polynomial_decay",
     "--warmup-updates", "50", "--criterion", "cross_entropy", "--batch-size", "64", "--seed", "1",
@@ -21,17 +30,23 @@ TRAINING = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "updates", "least"), [("copy", 500, 1.0), ("subsample", 500, 0.99)]
+    ("kind", "longest", "options", "updates", "least"),
+    [
+        ("copy", 10, ["--dropout", "0.1"], 500, 1.0),
+        ("subsample", 10, ["--dropout", "0.1"], 500, 0.99),
+        ("order", 4, POINTER, 600, 0.95),
+    ],
 )
-def test_dot_attention_learns_it(tmp_path, kind, updates, least):
+def test_dot_attention_learns_it(tmp_path, kind, longest, options, updates, least):
     text, data = tmp_path / "text", tmp_path / "data"
-    run("fairseq-phrase-synthetic", "--kind", kind, "--out", text, "--test", 500)
+    sizes = ["--train", 20_000 if kind == "order" else 6000, "--test", 500, "--max-words", longest]
+    run("fairseq-phrase-synthetic", "--kind", kind, "--out", text, *sizes)
     run(
         "fairseq-preprocess", "--source-lang", "de", "--target-lang", "en", "--joined-dictionary",
         "--trainpref", text / "train", "--testpref", text / "test", "--destdir", data,
     )  # fmt: skip
     run(
-        "fairseq-train", data, *MODEL, *TRAINING, "--save-dir", tmp_path,
+        "fairseq-train", data, *MODEL, *options, *TRAINING, "--save-dir", tmp_path,
         "--max-update", updates, "--total-num-update", updates,
     )  # fmt: skip
     output = run(

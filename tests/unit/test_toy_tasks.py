@@ -28,6 +28,17 @@ def test_targets_are_the_letters_that_stay(tmp_path, kind, capsys):
     assert "train: 40 sentence pairs" in capsys.readouterr().out
 
 
+def test_sentences_are_put_in_the_order_of_their_hours(tmp_path):
+    main(["--kind", "order", "--out", str(tmp_path), "--max-words", "6", *SIZES])
+    for split, size in (("train", 40), ("test", 20)):
+        sources, targets = lines(tmp_path / f"{split}.de"), lines(tmp_path / f"{split}.en")
+        assert len(sources) == len(targets) == size
+        for source, target in zip(sources, targets, strict=True):
+            hours = dict(zip(source[::4], map(int, source[2::4]), strict=True))
+            assert len(source) == 4 * len(target) == 4 * len(set(hours.values()))
+            assert [hours[letter] for letter in target] == sorted(hours.values())
+
+
 def test_the_same_seed_draws_the_same_pairs():
     assert list(toy_pairs("copy", 9, 1, 1, 9)) == list(toy_pairs("copy", 9, 1, 1, 9))
     assert list(toy_pairs("copy", 9, 1, 1, 9)) != list(toy_pairs("copy", 9, 2, 1, 9))
