@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, contents, lines_of, write_lines
+from tests.support.warm_start import python
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
                    splits=("train",))  # fmt: skip
     arguments = [str(data), "-s", "de", "-t", "en", "--trainpref", str(bpe_corpus / "train"), "--bpe",
                  "subword_nmt", *options]  # fmt: skip
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True)
+    killed = subprocess.run([python(), "-c", KILLED, *arguments], capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(list((data / ".partial").rglob("*.jsonl"))) == 4
     assert {n: x for n, x in contents(data).items() if (stock_bpe_data / n).exists()} == (

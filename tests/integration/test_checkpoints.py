@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_structural_checkpoint_loads_where_nothing_else_was_imported(structura
         f"model, _ = load_model(Path({str(structural)!r}), Path({str(data_directory)!r})); "
         "print(type(model.encoder).__name__)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+    done = subprocess.run([python(), "-c", code], capture_output=True, text=True,
                           cwd=REPOSITORY)  # fmt: skip
     assert done.stdout.strip() == "StructuralEncoder", done.stderr[-2000:]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 
 from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, run_by_two_processes, train
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def trained(data_directory, tmp_path_factory) -> tuple[Path, str]:
     save = tmp_path_factory.mktemp("trained")
     log = train(
         data_directory, save, *PHRASE, "--phrase-source", "dependency", "--phrase-max-length", "3",
-        "--max-epoch", "2",
+        "--max-epoch", "2", warm=False,
     )  # fmt: skip
     return save, log
 
@@ -60,7 +60,7 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     run("fairseq-phrase-average", trained[0], "--last", "2", "--out", average)
     arguments = [
         data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
-        average, "--beam", "3", "--max-len-b", "40", "--cpu",
+        average, "--beam", "3", "--max-len-b", "20", "--cpu",
     ]  # fmt: skip
     output = run("fairseq-generate", *arguments, "--batch-size", "33", "--remove-bpe",
                  "sentencepiece", "--scoring", "sacrebleu")  # fmt: skip
@@ -75,7 +75,7 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     assert re.search(r"\| k=3 +\| \d+\.\d\d +\| \d+\.\d\d +\| [\d,]+", table)
     assert "tok:13a" in table
     one_by_one = run("fairseq-generate", *arguments, "--batch-size", "1", "--remove-bpe",
-                     "sentencepiece")  # fmt: skip
+                     "sentencepiece", warm=False)  # fmt: skip
 
     def translations(printed: str) -> dict[str, str]:
         return dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
@@ -130,7 +130,7 @@ def test_interactive_parses_raw_lines_as_preprocessing_did(
         "print(*hub.translate(lines, beam=2, max_len_b=20), sep='\\n')\n"
     )
     hub = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
+        [python(), "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
         cwd=REPOSITORY, input="\n".join(lines), capture_output=True, text=True,
     )  # fmt: skip
     assert hub.returncode == 0, hub.stderr[-2000:]

@@ -45,7 +45,8 @@ def test_ray_makes_the_bytes_that_one_process_makes(spacy):
     assert shards(spacy, EngineOptions("ray", 2)) == shards(spacy, EngineOptions())
 
 
-def test_a_ray_cluster_that_is_not_there_is_named():
+def test_a_ray_cluster_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("ray.util.client.worker.INITIAL_TIMEOUT_SEC", 0.2)  # else half a minute
     with pytest.raises(UserError, match="cannot connect to Ray at 'ray://localhost:1'"):
         shards(ParsingOptions(), EngineOptions("ray", 1, "ray://localhost:1"))
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import commands
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -34,7 +35,10 @@ def rehearse(work: Path, *arguments: str, **environment: str) -> subprocess.Comp
     return subprocess.run(
         ["bash", "scripts/gpu_hour.sh", "--device", "cpu", "--tiny", "--work", work, *arguments],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(lacking), "OMP_NUM_THREADS": "1", **environment},
+        env={
+            **os.environ, "PYTHONPATH": str(lacking), "PATH": f"{commands()}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1", **environment,
+        },
     )  # fmt: skip
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.text import read_lines
+from tests.support.warm_start import python
 
 
 def files(directory):
@@ -59,7 +59,7 @@ def start(text, out, parser, workers):
     options = ["-s", "de", "-t", "en", "--trainpref", str(text / "train"), "--destdir", str(out)]
     options += ["--vocab-size", "300", "--parser", f"spacy:{parser}", "--workers", str(workers)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen([sys.executable, str(script), *options], **pipes, text=True)
+    return subprocess.Popen([python(), str(script), *options], **pipes, text=True)
 
 
 def wait_for_shards(run, count):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tarfile
 
 import pytest
@@ -13,12 +12,13 @@ from fairseq_phrase.report.kept_logs import log_lines
 from tests.support.report_table import report, write_table
 from tests.support.repository import REPOSITORY
 from tests.support.run_folders import write_interactive
+from tests.support.warm_start import python
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
     """Run a script of the repository; return what it printed."""
     finished = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
+        [python(), str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,

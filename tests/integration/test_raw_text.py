@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import subprocess
-import sys
 import weakref
 
 import pytest
@@ -24,6 +23,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 from tests.support.commands import SIZES, TRAINING
+from tests.support.warm_start import python
 
 # ☃ and § are unknown to the dictionary, so that both lines have the same token indices.
 SNOWMAN, SECTION = "Ein Mann ☃ läuft schnell .", "Ein Mann § läuft schnell ."
@@ -223,12 +223,13 @@ def test_input_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
     program = (
         "import fairseq_phrase.tasks, sys\n"
         "from fairseq_cli.interactive import buffered_read\n"
+        "sys.stdin.reconfigure(encoding='utf-8', errors='strict')\n"
         "for lines in buffered_read(sys.argv[1], 100): pass"
     )
     with path.open() as stream:
         finished = subprocess.run(
-            [sys.executable, "-c", program, str(path) if name == "FILE" else name],
-            stdin=stream, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+            [python(), "-c", program, str(path) if name == "FILE" else name],
+            stdin=stream, capture_output=True, text=True,
         )  # fmt: skip
     assert finished.returncode == 1
     place = "standard input" if name == "-" else str(path)

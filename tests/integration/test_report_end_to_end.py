@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -15,6 +13,7 @@ from fairseq_phrase.report.generation import read_generation
 from tests.support.commands import PHRASE, run
 from tests.support.report_table import records, table_lines
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import commands, python
 
 TRAINING = [
     "--task", "syntax_translation", "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005",
@@ -69,12 +68,12 @@ def test_minimal_pairs_are_scored_and_reported(folder, data_directory, synthetic
     (pairs / "length.mt" / "tgt.incorrect.en").write_text(twice)
     subprocess.run(
         [
-            sys.executable, "scripts/contrastive.py", str(pairs), "--data", str(data_directory),
+            python(), "scripts/contrastive.py", str(pairs), "--data", str(data_directory),
             "--runs", str(folder.parent), "-s", "de", "-t", "en", "--parser", "none", "--work",
             str(tmp_path / "work"), "--checkpoint", "checkpoint_last.pt", "--generate-flags=--cpu",
         ],
         check=True, cwd=REPOSITORY,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{commands()}:{os.environ['PATH']}"},
     )  # fmt: skip
     main(
         [

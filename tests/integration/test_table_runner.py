@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from tests.support.commands import losses
 from tests.support.commands import run as run_command
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
@@ -26,7 +27,6 @@ from table import (
     Runner,
     advance,
     choose_gpus,
-    device_names,
     main,
     parse_arguments,
     repair_last_checkpoint,
@@ -165,10 +165,21 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
 
 
-def test_gpus_are_counted_among_those_that_the_user_lets_be_seen():
-    assert device_names(["0", "1"], "") == ["0", "1"]
-    assert device_names(["1", "0"], "3,5") == ["5", "3"]
-    assert device_names(["0"], "GPU-8932f937") == ["GPU-8932f937"]
+@pytest.mark.parametrize(
+    ("visible", "given", "expected"),
+    [
+        ("", ["--gpus", "0,1"], ["0", "1"]),
+        ("", [], ["0", "1", "2", "3"]),
+        ("3,5,6,7", ["--gpus", "1,0"], ["5", "3"]),
+        ("GPU-8932f937,GPU-1b21,2,3", ["--gpus-per-run", "2"], ["GPU-8932f937,GPU-1b21", "2,3"]),
+    ],
+)
+def test_gpus_are_counted_among_those_that_the_user_lets_be_seen(
+    visible, given, expected, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert choose_gpus(parse_arguments(["run", "table.yaml", *given])) == expected
 
 
 def test_gpus_that_train_together_train_only(tmp_path):
@@ -252,7 +263,7 @@ def test_gpus_divide_the_steps_of_an_update_or_are_refused():
 def command(*arguments, action="run", files=SETTINGS["tuned"]):
     script = [REPOSITORY / "scripts" / "table.py", action, *files]
     return subprocess.run(
-        [sys.executable, *map(str, script), "--data", "D", "-s", "de", "-t", "en", *arguments],
+        [python(), *map(str, script), "--data", "D", "-s", "de", "-t", "en", *arguments],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,

@@ -40,6 +40,21 @@ def table_of(folder: Path) -> tuple[str, list[str]]:
     return caption, [row[1].strip() for row in rows[1:] if row[bleu].strip() != "-"]
 
 
+def test_a_slice_of_the_multi30k_table_comes_to_its_end(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    out = tmp_path / "out"
+    multi30k_of(synthetic_corpus, tmp_path / "multi30k")
+    run_script(
+        "multi30k_table1", *FEW, "--rows", "2", "--out", out, FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+    )  # fmt: skip
+    caption, titles = table_of(out / "report-test_2016_flickr")
+    assert "tuned setting, only 4 updates, only 300 training pairs" in caption
+    assert titles == ["Transformer (fairseq)", "Linear PhraseTransformer k=2"]
+    assert "case:lc" in (out / "report-test_2016_flickr" / "report.md").read_text()
+
+
 def test_a_slice_of_the_multi30k_table_in_moses_tokens_comes_to_its_end(
     synthetic_corpus, trained_pipeline, tmp_path
 ):

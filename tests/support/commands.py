@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import REAL, commands, python
 
 SIZES = [
     f"--{side}-{name}={value}"
@@ -28,11 +29,21 @@ TRAINING = [
 PHRASE = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]
 
 
-def run(command: str, *arguments: object, expect: int = 0, stdin: str = "", **environment: str):
-    """Run a command in the repository; return what it printed."""
-    script = Path(sys.executable).parent / command
+def run(
+    command: str,
+    *arguments: object,
+    expect: int = 0,
+    stdin: str = "",
+    warm: bool = True,
+    **environment,
+) -> str:
+    """Run a command in the repository; return what it printed.
+
+    It starts warm (:mod:`tests.support.warm_start`) or, with ``warm=False``, as users start it.
+    """
+    interpreter = python() if warm else sys.executable
     finished = subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)],
+        [interpreter, str(REAL / command), *map(str, arguments)],
         cwd=REPOSITORY,
         env={
             **os.environ,
@@ -92,14 +103,13 @@ def losses(log: str) -> dict[int, float]:
 def run_script(
     name: str, *arguments: object, expect: int = 0, cwd: Path = REPOSITORY, **environment: str
 ) -> str:
-    """Run a script in an environment that is ready; return what it printed."""
-    commands = Path(sys.executable).parent
+    """Run a script in an environment that is ready, where commands start warm; return what it printed."""
     finished = subprocess.run(
         ["bash", f"scripts/{name}.sh", *map(str, arguments)],
         cwd=cwd,
         env={
             **os.environ,
-            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{commands()}{os.pathsep}{REAL}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(REPOSITORY),
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",

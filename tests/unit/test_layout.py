@@ -13,6 +13,7 @@ FILES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py"
 #: What starts processes, commands of fairseq, or trains and loads parsers.
 SLOW_MODULES = ("subprocess.", "fairseq_cli.", "tests.support.commands.", "spacy.", "stanza.")
 SLOW_MODULES += ("tests.support.attaching.", "tests.support.stanza_training.")
+SLOW_MODULES += ("tests.support.warm_start.",)
 SLOW_FIXTURES = {"trained_pipeline", "spacy_pipeline", "stock_bpe_data", "stock_sp_data"}
 SLOW_FIXTURES |= {"attached_data", "bpe_corpus", "sp_corpus"}
 

@@ -1,0 +1,78 @@
+"""A command that starts warm does what one that starts cold does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.warm_start import commands, python
+
+SHOW = """
+import os, sys
+print(__name__, sys.argv[1:], os.getcwd(), os.environ.get("MINE"), sys.stdin.read())
+print(os.path.basename(sys.path[0]), "torch" in dir(), file=sys.stderr)
+"""
+CODES = {
+    "shows": SHOW,
+    "a status": "import sys; sys.exit(3)",
+    "a message": "import sys; sys.exit('what to do')",
+    "nothing": "import sys; sys.exit(None)",
+    "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "its end": "import atexit; atexit.register(print, 'last')\nprint('first')",
+    "a thread": "import threading; threading.Timer(0.1, print, ['later']).start()",
+}
+
+
+def run(interpreter, *words, **options):
+    done = subprocess.run(
+        [interpreter, *words], capture_output=True, text=True, check=False, input="a\nb", **options
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_streams_arguments_and_status_are_its_own(tmp_path, code):
+    (tmp_path / "script.py").write_text(CODES[code])
+    options = {"cwd": tmp_path, "env": {**os.environ, "MINE": "ä"}}
+    for words in (["script.py", "--one", "two"], ["-c", CODES[code], "three"]):
+        assert run(python(), *words, **options) == run(sys.executable, *words, **options)
+
+
+def test_an_exception_has_its_traceback(tmp_path):
+    status, _, message = run(python(), "-c", "raise ValueError('no')")
+    assert status == 1
+    assert message.startswith("Traceback")
+    assert message.endswith("ValueError: no\n")
+
+
+def test_modules_of_pythonpath_replace_those_that_are_imported(tmp_path):
+    (tmp_path / "spacy.py").write_text("raise ImportError('not here')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert "ImportError: not here" in run(python(), "-c", "import spacy", env=environment)[2]
+
+
+def test_the_package_is_imported_by_each_command():
+    code = "import sys; print([name for name in sys.modules if name.startswith('fairseq_phrase')])"
+    assert run(python(), "-c", code)[1] == "[]\n"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_ends_the_command(tmp_path, end):
+    code = "import sys; print('began', flush=True); sys.stdin.read(); print('never')"
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    process = subprocess.Popen([python(), "-c", code], **pipes, text=True)
+    assert process.stdout.readline() == "began\n"
+    process.send_signal(end)
+    # The command has ended when nobody can write to its output.
+    assert process.stdout.read() == ""
+    process.stdin.close()
+    assert process.wait() == -end
+
+
+def test_commands_are_those_of_the_environment():
+    names = {path.name for path in commands().iterdir()}
+    assert {"python", "fairseq-train", "fairseq-phrase-preprocess"} <= names

@@ -1,0 +1,207 @@
+"""Commands that start at once: forks of a process that has imported torch, fairseq and spaCy.
+
+To import them takes several seconds, which most tests of a command spend more than once. A fork runs the
+same script, with arguments, environment, folder, streams and exit status of its own. This package is
+imported by each command anew. Three things differ from a process of its own: the hash seed, variables
+that libraries read when they are imported, and what torch and fairseq would say while they are imported.
+
+:func:`python` replaces the interpreter for ``python FILE …`` and ``python -c CODE …``.
+:func:`commands` is a folder for PATH. Where the system is not Linux, they are the usual ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import warnings
+from pathlib import Path
+
+IMPORTED = (
+    "torch", "torch._dynamo", "fairseq", "fairseq.model_parallel.megatron_trainer", "matplotlib.pyplot",
+    "sacrebleu", "safetensors.torch", "scipy.stats", "sentencepiece", "spacy", "jinja2", "tqdm",
+)  # fmt: skip
+#: These configure logging after fairseq is imported, which does it as well.
+LOG_LATE = ("fairseq-generate", "fairseq-phrase-")
+REAL = Path(sys.executable).parent
+CLIENT = """#!{python} -IS
+import json, os, signal, socket, sys
+
+name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+if not name.startswith("python"):
+    words = ["{real}/" + name, *words]
+elif not words or (words[0].startswith("-") and words[0] != "-c"):
+    os.execv("{python}", ["{python}", *words])
+server = socket.socket(socket.AF_UNIX)
+server.connect("{address}")
+socket.send_fds(server, [b"."], [0, 1, 2])
+server.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode() + b"\\n")
+answers = server.makefile()
+child = int(answers.readline())
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+status = int(answers.readline())
+if status < 0:  # ended by a signal
+    if -status != signal.SIGKILL:
+        signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+
+
+def python() -> str:
+    """Return an interpreter."""
+    return str(commands() / "python")
+
+
+@functools.cache
+def commands() -> Path:
+    """Return a folder with python, python3 and the commands of fairseq and of this package."""
+    if sys.platform != "linux":
+        return REAL
+    folder = Path(tempfile.mkdtemp(prefix="warm"))
+    address = str(folder / "socket")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    server = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(listener.fileno())],
+        stdin=subprocess.PIPE,  # its end is the server's
+        pass_fds=[listener.fileno()],
+        cwd=Path(__file__).resolve().parents[2],
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "",
+        },
+    )
+    listener.close()
+    client = folder / "python"
+    client.write_text(CLIENT.format(python=sys.executable, real=REAL, address=address))
+    client.chmod(0o755)
+    for name in ("python3", *(path.name for path in REAL.glob("fairseq-*"))):
+        (folder / name).symlink_to("python")
+
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    return folder
+
+
+def serve(listener: socket.socket) -> list[str]:
+    """Fork for each command; in the fork, return the command.
+
+    Raises:
+        SystemExit: in the server, when the process that started it has closed its standard input.
+    """
+    alive = os.dup(0)
+    running: dict[int, tuple[int, socket.socket]] = {}  # file descriptor: its process and client
+    clients: dict[socket.socket, int] = {}  # and their processes
+    while True:
+        ready = select.select([listener, alive, *running, *clients], [], [])[0]
+        if alive in ready:
+            sys.exit()
+        for one in ready:
+            if one is listener:
+                client, _ = listener.accept()
+                _, streams, _, _ = socket.recv_fds(client, 1, 3)
+                words, folder, environment = json.loads(client.makefile().readline())
+                pid = os.fork()
+                if pid == 0:
+                    become(streams, folder, environment)
+                    return words
+                for stream in streams:
+                    os.close(stream)
+                client.sendall(b"%d\n" % pid)
+                watched = os.pidfd_open(pid)
+                running[watched], clients[client] = (pid, client), pid
+            elif one in running:
+                pid, client = running.pop(one)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                if client in clients:
+                    del clients[client]
+                    client.sendall(b"%d\n" % status)
+                    client.close()
+                os.close(one)
+            elif one in clients:  # it was killed, and so is the command
+                os.kill(clients.pop(one), signal.SIGKILL)
+                one.close()
+
+
+def become(streams: list[int], folder: str, environment: dict[str, str]) -> None:
+    """Take over the streams, the folder and the environment of a client."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    found = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    paths = [path for path in map(os.path.abspath, found) if path not in sys.path[1:]]
+    sys.path[1:1] = paths
+    replaced = {file.stem for path in paths for file in Path(path).glob("*")}
+    for name in [name for name in sys.modules if name.partition(".")[0] in replaced]:
+        del sys.modules[name]  # a test's own module of that name is imported instead
+    if os.environ.get("PYTHONWARNINGS") == "ignore":
+        warnings.simplefilter("ignore")
+    importlib.import_module("numpy").random.seed()
+
+
+def run(words: list[str]) -> int:
+    """Run a script as the interpreter does; return its exit status."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if words[0] == "-c":
+        _, code, *arguments = words
+        sys.argv, sys.path[0] = ["-c", *arguments], ""
+    else:
+        script = Path(words[0])
+        code, main.__file__ = script.read_text("utf-8"), words[0]
+        sys.argv, sys.path[0] = words, str(script.resolve().parent)
+    if not Path(words[0]).name.startswith(LOG_LATE):
+        logging.root.handlers.clear()
+        logging.root.setLevel(logging.WARNING)
+    try:
+        exec(compile(code, words[0], "exec"), main.__dict__)
+        return 0
+    except SystemExit as ended:
+        if not isinstance(ended.code, str):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    return 1
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    for module in IMPORTED:
+        importlib.import_module(module)
+    logging.disable(logging.NOTSET)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        words = serve(listener)
+    status = run(words)
+    # What the interpreter does at its end, without freeing all modules, which takes half a second.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
