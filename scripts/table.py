@@ -72,12 +72,8 @@ class Runner:
 
     def _in_slot(self, run: Run) -> None:
         number, gpus = slot = self._slots.get()
-        cores = max(1, (os.cpu_count() or 1) // self._jobs)
-        environment = {
-            "OMP_NUM_THREADS": str(cores),
-            **({} if gpus else _KEEP_MEMORY),
-            **os.environ,
-        }
+        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self._jobs))}
+        environment = {**threads, **({} if gpus else _KEEP_MEMORY), **os.environ}
         environment["CUDA_VISIBLE_DEVICES"] = gpus
         try:
             with tqdm(position=number, unit="update", dynamic_ncols=True, desc=str(run)) as bar:
@@ -189,14 +185,10 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
             f"--gpus-per-run {args.gpus_per_run}: the GPUs to share are {len(gpus)}; give a multiple of "
             f"{args.gpus_per_run} with --gpus"
         )
-    devices = iter(device_names(gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    # torch counts the GPUs that CUDA_VISIBLE_DEVICES lists, where it is set.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(there)))
+    devices = iter(visible.split(",")[int(gpu)] for gpu in gpus)
     return [",".join(group) for group in zip(*[devices] * args.gpus_per_run, strict=True)]
-
-
-def device_names(gpus: list[str], visible: str) -> list[str]:
-    """Name GPUs as CUDA_VISIBLE_DEVICES does, where it is set: torch counts those that it lists."""
-    names = visible.split(",") if visible else None
-    return [names[int(gpu)] if names else gpu for gpu in gpus]
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -245,9 +237,8 @@ def main() -> None:
         names = list(rows)[: int(args.rows)]
     if missing := [name for name in names if name not in rows]:
         sys.exit(f"no row {', '.join(missing)}: the table has {', '.join(rows)}")
-    runs = [
-        plan(args, row, rows[row], int(seed)) for seed in args.seeds.split(",") for row in names
-    ]
+    seeds = map(int, args.seeds.split(","))
+    runs = [plan(args, row, rows[row], seed) for seed in seeds for row in names]
     gpus = [] if args.dry_run else choose_gpus(args)
     if args.action == "names":
         print(",".join(names))
@@ -261,10 +252,8 @@ def main() -> None:
             sys.exit("\nstopped; run the same command again to go on from here")
         for name, reason in runner.failures.items():
             print(f"\n{name} failed: {reason}", file=sys.stderr)
-        if runner.failures:
-            sys.exit(
-                f"\n{len(runner.failures)} of {len(runs)} runs failed; the others are finished"
-            )
+        if failed := len(runner.failures):
+            sys.exit(f"\n{failed} of {len(runs)} runs failed; the others are finished")
 
 
 if __name__ == "__main__":
