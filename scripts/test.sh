@@ -11,4 +11,4 @@ ensure_environment test
 
 say "pytest"
 # One thread each: the tests run side by side, and threads that wait for one another are slow.
-OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(nproc)" --dist loadfile "$@"
+OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(nproc)" --dist worksteal "$@"
