@@ -35,7 +35,7 @@ def run(
     expect: int = 0,
     stdin: str = "",
     warm: bool = True,
-    **environment,
+    **environment: str,
 ) -> str:
     """Run a command in the repository; return what it printed.
 
@@ -73,7 +73,7 @@ def run_by_two_processes(data: Path, *arguments: object) -> str:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     command = [
-        sys.executable, Path(sys.executable).parent / "fairseq-train", data, *arguments,
+        python(), REAL / "fairseq-train", data, *arguments,
         "--distributed-world-size", "2", "--distributed-backend", "gloo", "--ddp-backend",
         "legacy_ddp", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
         "--distributed-no-spawn", "--distributed-rank",
