@@ -1,9 +1,10 @@
 """Commands that start at once: forks of a process that has imported torch, fairseq and spaCy.
 
 To import them takes several seconds, which most tests of a command spend more than once. A fork runs the
-same script, with arguments, environment, folder, streams and exit status of its own. This package is
-imported by each command anew. Three things differ from a process of its own: the hash seed, variables
-that libraries read when they are imported, and what torch and fairseq would say while they are imported.
+same script, with arguments, environment, folder, streams and exit status of its own. Commands import this
+package anew, except those of fairseq with --user-dir, which imports it whole. Three things differ from a
+process of its own: the hash seed, variables that libraries read when they are imported, and what torch
+and fairseq would say while they are imported.
 
 :func:`python` replaces the interpreter for ``python FILE …`` and ``python -c CODE …``.
 :func:`commands` is a folder for PATH. Where the system is not Linux, they are the usual ones.
@@ -36,6 +37,9 @@ IMPORTED = (
 )  # fmt: skip
 #: These configure logging after fairseq is imported, which does it as well.
 LOG_LATE = ("fairseq-generate", "fairseq-phrase-")
+USER_DIR = ("fairseq-train", "fairseq-generate", "fairseq-interactive", "fairseq-validate")
+ROOT = Path(__file__).resolve().parents[2]
+SOCKETS = ("libraries", "package")  # of the process without this package, and of that with it
 REAL = Path(sys.executable).parent
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -45,8 +49,10 @@ if not name.startswith("python"):
     words = ["{real}/" + name, *words]
 elif not words or (words[0].startswith("-") and words[0] != "-c"):
     os.execv("{python}", ["{python}", *words])
+added = set(os.environ.get("PYTHONPATH", "").split(":")) - {paths}
+whole = os.path.basename(words[0]) in {user_dir} and "--user-dir" in words and not added
 server = socket.socket(socket.AF_UNIX)
-server.connect("{address}")
+server.connect("{folder}/" + {sockets}[whole])
 socket.send_fds(server, [b"."], [0, 1, 2])
 server.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode() + b"\\n")
 answers = server.makefile()
@@ -74,25 +80,29 @@ def commands() -> Path:
     if sys.platform != "linux":
         return REAL
     folder = Path(tempfile.mkdtemp(prefix="warm"))
-    address = str(folder / "socket")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen()
+    listeners = [socket.socket(socket.AF_UNIX) for _ in SOCKETS]
+    for name, listener in zip(SOCKETS, listeners, strict=True):
+        listener.bind(str(folder / name))
+        listener.listen()
+    paths = ["", str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    numbers = [listener.fileno() for listener in listeners]
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     server = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(listener.fileno())],
+        [sys.executable, "-m", __name__, *map(str, numbers)],
         stdin=subprocess.PIPE,  # its end is the server's
-        pass_fds=[listener.fileno()],
-        cwd=Path(__file__).resolve().parents[2],
-        env={
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONWARNINGS": "",
-        },
+        pass_fds=numbers,
+        cwd=ROOT,
+        env={**os.environ, **environment},
     )
-    listener.close()
+    for listener in listeners:
+        listener.close()
     client = folder / "python"
-    client.write_text(CLIENT.format(python=sys.executable, real=REAL, address=address))
+    code = CLIENT.format(
+        python=sys.executable, real=REAL, folder=folder, paths=set(paths), user_dir=USER_DIR,
+        sockets=SOCKETS,
+    )  # fmt: skip
+    client.write_text(code)
     client.chmod(0o755)
     for name in ("python3", *(path.name for path in REAL.glob("fairseq-*"))):
         (folder / name).symlink_to("python")
@@ -194,10 +204,17 @@ if __name__ == "__main__":
     for module in IMPORTED:
         importlib.import_module(module)
     logging.disable(logging.NOTSET)
+    listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
+    chosen = 0
+    if os.fork() == 0:
+        chosen = 1
+        user_dir = types.SimpleNamespace(user_dir=str(ROOT / "fairseq_phrase"))
+        importlib.import_module("fairseq.utils").import_user_module(user_dir)
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=int(sys.argv[1])) as listener:
-        words = serve(listener)
+    words = serve(listeners[chosen])
+    for listener in listeners:
+        listener.close()
     status = run(words)
     # What the interpreter does at its end, without freeing all modules, which takes half a second.
     threading._shutdown()
