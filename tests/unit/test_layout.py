@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -18,6 +19,7 @@ SLOW_FIXTURES = {"trained_pipeline", "spacy_pipeline", "stock_bpe_data", "stock_
 SLOW_FIXTURES |= {"attached_data", "bpe_corpus", "sp_corpus"}
 
 
+@functools.cache
 def parsed(name: str) -> ast.Module:
     return ast.parse((TESTS / name).read_text(encoding="utf-8"))
 
