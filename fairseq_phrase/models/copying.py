@@ -7,6 +7,7 @@ take a softmax of these scores, as of any other decoder's.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,10 +16,14 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqIncrementalDecoder
+from fairseq.tasks.translation import TranslationTask
+from fairseq.utils import split_paths
 from torch import Tensor
 
+from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.copying import COPIES, CopyScores
+from fairseq_phrase.store.copied_words import number_of_places, place
 
 __all__ = ["CopyOptions", "CopyingDecoder", "copies", "copying_class", "source_words"]
 
@@ -77,17 +82,20 @@ class CopyingDecoder(FairseqIncrementalDecoder):
     copy_scores: CopyScores
     source_words: Tensor
 
-    def start_copying(
-        self, kind: str, source_width: int, source: Dictionary, target: Dictionary
-    ) -> None:
+    def start_copying(self, kind: str, source_width: int, task: Any) -> None:
         """Add the parameters of copying.
 
         Args:
             kind: a name in :data:`COPIES`.
             source_width: width of the encoder's states.
-            source: the source dictionary.
-            target: the target dictionary.
+            task: the task, with both dictionaries.
+
+        Raises:
+            UserError: fairseq's own task would train on unknown words, or on places for them.
         """
+        source, target = task.source_dictionary, task.target_dictionary
+        if isinstance(task, TranslationTask) and not hasattr(target, "places"):
+            _check_data(task)
         width: Any = self.output_embed_dim
         self.copy_scores = COPIES[kind](width, source_width)
         self.source_padding = source.pad()
@@ -144,6 +152,26 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             attention,
         )
         return joined.view(shape)
+
+
+def _check_data(task: TranslationTask) -> None:
+    """Check what this project's tasks check themselves, for fairseq's own.
+
+    Raises:
+        UserError: the data have places for unknown words, or the training target has unknown words.
+    """
+    target = task.target_dictionary
+    if number_of_places(target.indices):
+        raise UserError(
+            f"--copy: the data have {place(1)} in place of unknown words, which only --task "
+            "syntax_translation can write back: use it in training and translation"
+        )
+    options = task.cfg
+    pair = f"{options.source_lang}-{options.target_lang}"
+    for folder in split_paths(options.data):
+        text = os.path.join(folder, f"{options.train_subset}.{pair}.{options.target_lang}")
+        if os.path.exists(f"{text}.idx"):
+            refuse_unknown_words(text, target)
 
 
 @cache

@@ -78,7 +78,7 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
             model.use_pretrained(cfg, task)
             return model
         decoder = copying_class(Seq2SeqDecoder)(cfg, target, target_embedding)
-        decoder.start_copying(str(cfg.copy), encoder_width(cfg), task.source_dictionary, target)
+        decoder.start_copying(str(cfg.copy), encoder_width(cfg), task)
         model = cls(cfg, encoder, decoder)
         model.use_pretrained(cfg, task)
         return model

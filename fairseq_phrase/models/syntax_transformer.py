@@ -76,9 +76,7 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
         model = super().build_model(cfg, task)
         model.use_pretrained(cfg, task)
         if copying:
-            model.decoder.start_copying(
-                str(cfg.copy), cfg.encoder.embed_dim, task.source_dictionary, task.target_dictionary
-            )
+            model.decoder.start_copying(str(cfg.copy), cfg.encoder.embed_dim, task)
         return model
 
     @classmethod

@@ -18,12 +18,12 @@ from fairseq_phrase.batch.raw_parses import RawParses
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
+from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import CopiedWords
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.tasks.copying import refuse_unknown_words
 from fairseq_phrase.tasks.coverage import with_coverage
 from fairseq_phrase.tasks.numbered_labels import NumberedLabels
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss

@@ -134,6 +134,18 @@ def test_without_copy_words_a_copying_model_says_what_to_run(corpus, tmp_path):
     assert "Traceback" not in log
 
 
+def test_fairseqs_own_task_refuses_unknown_words_and_places_too(corpus, tmp_path):
+    model = [word for word in MODEL if word not in ("--task", "syntax_translation")]
+    training = [*model, *TRAINING, "--copy", "joint", "--max-update", 1, "--total-num-update", 1]
+    for data, options, message in (
+        ("unknown", [], "fairseq-phrase-preprocess with --copy-words"),
+        ("places", ["--copy-words", 3], "only --task syntax_translation can write back"),
+    ):
+        preprocess(corpus, tmp_path / data, "--joined-dictionary", *options)
+        log = run("fairseq-train", tmp_path / data, *training, "--save-dir", tmp_path, expect=1)
+        assert message in log
+
+
 def test_separate_dictionaries_are_refused(corpus, tmp_path):
     output = preprocess(corpus, tmp_path / "data", "--copy-words", 3, expect=2)
     assert "--copy-words needs --joined-dictionary" in output
