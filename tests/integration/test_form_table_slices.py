@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 from tests.support.commands import run_script
 from tests.support.report_table import records
+from tests.support.repository import shared_pipeline
 
 SMALL = [
     "--max-update", "2", "--slice", "300", "--train-flags", "--max-tokens 200 --num-workers 0",
@@ -75,3 +77,36 @@ def test_a_slice_of_the_lectures_table_comes_to_its_end(synthetic_corpus, tmp_pa
     assert [row["row"] for row in rows] == ["none"]
     assert "The references have rep-1" in text
     assert (out / "report" / "lengths.png").is_file()
+
+
+def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(trained_pipeline, tmp_path):
+    data, out = tmp_path / "geo", tmp_path / "out"
+    data.mkdir()
+    (data / "geo_train.tsv").write_text("what is the river ?\t_answer ( A , _river ( A ) )\n" * 70)
+    (data / "geo_test.tsv").write_text("what is the lake ?\t_answer ( A , _lake ( A ) )\n" * 5)
+    run_script(
+        "semantic_parsing", *SMALL, "--rows", "additive_gate", "--data", data, "--out", out,
+        FAIRSEQ_PHRASE_PARSER=f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}",
+    )  # fmt: skip
+    text, rows = table_of(out / "report")
+    assert [row["row"] for row in rows] == ["additive_gate"]
+    assert "all predicates are among those of training" in text
+    assert "5 of 5 references are not well-formed." in text
+
+
+def test_a_slice_of_the_table_of_generalization_comes_to_its_end(trained_pipeline, tmp_path):
+    data, out = tmp_path / "slog", tmp_path / "out"
+    data.mkdir()
+    for name, count in (("train", 300), ("dev", 5), ("test", 5)):
+        (data / f"{name}.tsv").write_text("A dog ran .\trun ( agent = dog )\tname\n" * count)
+    with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
+        archive.writestr("gen_varfreeLF.tsv", "A cat ran .\trun ( agent = cat )\tPP_3\n" * 5)
+    run_script(
+        "compositional", *SMALL, "--rows", "relative", "--data", data, "--out", out,
+        FAIRSEQ_PHRASE_PARSER=f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}",
+    )  # fmt: skip
+    text, rows = table_of(out / "report")
+    assert [row["row"] for row in rows] == ["relative"]
+    assert "exact match test1" in text
+    assert "Well-formed: brackets match." in text
+    assert (out / "report" / "by-set.png").is_file()
