@@ -26,7 +26,8 @@ CLASSES = {
     "<CAP>": string.ascii_uppercase,
     "<LOW>": string.ascii_lowercase,
 }
-#: The corpus replaces the strings in its sentences by places. These are its own words for them.
+#: The corpus replaces the strings in its sentences by places. An automaton needs words for them. These
+#: occur in some paraphrases, whose strings were not replaced ("lake" does not).
 STRINGS = {"<M0>": "dog", "<M1>": "truck", "<M2>": "ring", "<M3>": "lake"}
 _TOKEN = re.compile(r"<[A-Z]+\d?>|\\b|\{\d+,?\d*\}|\S")
 _REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
