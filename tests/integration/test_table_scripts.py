@@ -112,10 +112,11 @@ def test_the_check_of_flags_finds_unknown_ones(parse, capsys):
     assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
 
 
-def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(parse):
+def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(tmp_path, parse):
     output = run_script(
-        "wmt14_table2", DRY, "--gpus", "0,1,2,3", "--gpus-per-run", "4", "--rows", "1"
-    )
+        "wmt14_table2", DRY, "--gpus", "0,1,2,3", "--gpus-per-run", "4", "--rows", "1",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
     training, translating = (
         parse(next(words for words in printed_commands(output) if words[0] == name))
         for name in ("fairseq-train", "fairseq-generate")
@@ -204,8 +205,10 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_data_only_makes_the_data_and_trains_nothing(table):
-    output = run_script(table.split()[0], DRY, *TABLES[table], "--data-only")
+def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
+    output = run_script(
+        table.split()[0], DRY, *TABLES[table], "--data-only", "--out", tmp_path / "out"
+    )
     names = {words[0] for words in printed_commands(output)}
     assert "fairseq-phrase-preprocess" in names
     assert not names & {"fairseq-train", "fairseq-generate", "fairseq-phrase-report"}
