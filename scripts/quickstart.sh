@@ -17,10 +17,11 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-FAST='' MULTI30K='' SOURCE=de TARGET=en JOBS=2 OUT=${WORK:-}
+FAST='' MULTI30K='' SOURCE=de TARGET=en JOBS=3 OUT=${WORK:-}
 parse_options
-OUT=${OUT:-runs/quickstart${FAST:+-fast}} MAX_EPOCH=${MAX_EPOCH:-6}
-open_table plot quickstart "fast=$FAST" configs/tables/quickstart.yaml
+OUT=${OUT:-runs/quickstart${FAST:+-fast}}
+[ -n "$FAST" ] || MAX_EPOCH=${MAX_EPOCH:-6}
+open_table plot quickstart "fast=$FAST" configs/tables/quickstart.yaml ${FAST:+configs/tables/quickstart.fast.yaml}
 
 say "Data"
 if [ -z "$FAST" ] && find_multi30k; then
