@@ -2,7 +2,7 @@
 # From nothing to translations: virtual environment, data, parsing, training, BLEU, and what the models see.
 #
 #   bash scripts/quickstart.sh          Multi30k de-en: about 25 minutes on 2 cores
-#   bash scripts/quickstart.sh --fast   the synthetic corpus: about 4 minutes after the installation
+#   bash scripts/quickstart.sh --fast   the synthetic corpus: about 3 minutes after the installation
 #
 # Three models of the same size are trained (configs/tables/quickstart.yaml): fairseq's Transformer, an encoder that
 # reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. Those of the synthetic
