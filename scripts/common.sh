@@ -16,6 +16,9 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    bash %s\n" \
     "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 
+# In a log, progress bars write a line a minute.
+[ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-60} TQDM_MAXINTERVAL=${TQDM_MAXINTERVAL:-60}
+
 # run COMMAND...: run it; in a dry run, print it instead.
 DRY_RUN=
 run() {

@@ -37,7 +37,7 @@ from fairseq_phrase.report.kept_logs import ARCHIVE
 _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
-_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
+_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log", ".html"}
 _LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t"),
@@ -57,21 +57,22 @@ def keep(table: Path, folder: Path) -> None:
     for pattern in _KEPT:
         for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
             for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
-                copy(source, folder / source.relative_to(table))
+                copy(source, folder / source.relative_to(table), table)
     for log in logs:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
         target = folder.joinpath(*parts)
         for pattern in ("commands.sh", "generate-*.txt", *_LOGS):
             for source in run.glob(pattern):
-                copy(source, target / source.relative_to(run))
+                copy(source, target / source.relative_to(run), table)
     archive_logs(folder)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
 
-def copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path, table: Path) -> None:
     """Copy a file; in a text, paths of this machine become relative, and other people's text goes.
 
+    A table's folder elsewhere than in the working directory becomes ``runs/NAME``.
     Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,7 @@ def copy(source: Path, target: Path) -> None:
         lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
     here = Path.cwd()
     text = "".join(lines).replace(f"{here}/", "")
+    text = text.replace(str(table.resolve()), f"runs/{table.name}")
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")
     target.write_text(text, encoding="utf-8")

@@ -61,6 +61,10 @@ def run(
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
+    if not sys.stderr.isatty():
+        # In a log, tqdm writes a line a minute. It reads these when it is imported.
+        os.environ.setdefault("TQDM_MININTERVAL", "60")
+        os.environ.setdefault("TQDM_MAXINTERVAL", "60")
     try:
         body(argv)
     except UserError as error:

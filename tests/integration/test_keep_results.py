@@ -99,6 +99,9 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]
     script("keep_results", table, tmp_path / "kept", cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
+    script("keep_results", table, tmp_path / "kept")  # from the repository
+    saved = "\n".join(log_lines(run / "train.log"))
+    assert "Saved checkpoint runs/table/rows/k2/x.pt" in saved
 
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):

@@ -1,0 +1,204 @@
+"""The commands of README and docs/ run, page by page, with small data and short trainings.
+
+Scripts, the two examples of plugins, the demo and docs/tutorials/translate.md have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.text import read_lines
+from tests.support.attaching import binarize, write_lines
+from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
+from tests.support.labelled_corpora import write_corpus
+from tests.support.repository import REPOSITORY
+
+#: Pages of which the commands have tests of their own.
+ELSEWHERE = {"docs/tables.md", "docs/tutorials/encoder.md", "docs/tutorials/translate.md"}
+HERE = {
+    "docs/demo.md", "docs/results.md", "docs/tutorials/encoder.md", "docs/tutorials/table.md",
+    "docs/tutorials/translate.md", "docs/tables.md",
+}  # fmt: skip
+HERE = {
+    "README.md", "docs/compat.md", "docs/labelling.md", "docs/preprocessing.md", "docs/pretraining.md",
+    "docs/probing.md", "docs/translate.md", "docs/usage.md", "docs/tutorials/grammatical_errors.md",
+    "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def packages(spacy_pipeline, tmp_path_factory) -> Path:
+    """One pipeline under the names of the pages."""
+    folder = tmp_path_factory.mktemp("packages")
+    return install_pipelines(folder, spacy_pipeline, "de_core_news_sm", "en_core_web_sm")
+
+
+def test_every_page_with_commands_is_run():
+    pages = [
+        "README.md",
+        *(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob("docs/**/*.md")),
+    ]
+    with_commands = {
+        page
+        for page in pages
+        for line in "".join(blocks_of(page)).splitlines()
+        if not line.startswith((*LEFT_OUT, "#"))
+    }
+    assert with_commands == HERE | ELSEWHERE
+
+
+def test_usage_and_the_pages_that_go_on_with_its_models(
+    packages, bpe_corpus, synthetic_corpus, tmp_path
+):
+    shutil.copytree(bpe_corpus, tmp_path / "bpe")
+    shutil.copyfile(bpe_corpus / "codes.en", tmp_path / "bpe" / "codes")
+    binarize(bpe_corpus, tmp_path / "data-bin" / "wmt14.en-de", "-s", "en", "-t", "de")
+    _probing_task(synthetic_corpus, tmp_path / "probing")
+    tree = "--arch tree_transformer_tiny"
+    chains = "--arch phrase_transformer_tiny --phrase-source dependency --phrase-max-length 3"
+    blocks = [block for block in blocks_of("docs/usage.md") if chains in block]
+    assert len(blocks) == 1
+
+    usage = run_page(
+        "docs/usage.md", tmp_path,
+        {
+            "--out corpus": "--out corpus --train 120 --valid 20 --test 20",
+            # "Trained as above": the last model of the page, which has no commands there.
+            "fairseq-phrase-analyze": f"{_training(tree)}\nfairseq-phrase-analyze",
+            "runs/tree/seed1/average.pt": "tree/checkpoint_last.pt",
+            "--layer all": "--layer all --hidden 20 --l2 0.001",
+        },
+        packages=packages,
+    )  # fmt: skip
+    assert "PhraseTransformer of dependency chains" in usage[-2]
+    assert (tmp_path / "report" / "report.html").exists() or list((tmp_path / "report").iterdir())
+    for picture in ("attention.pdf", "tree.png", "trees.html", "probed/probing.png"):
+        assert (tmp_path / picture).stat().st_size > 1000, picture
+
+    run_page("docs/compat.md", tmp_path, {"--max-tokens 4096": "--max-tokens 4096 --max-epoch 1"})
+    write_lines(tmp_path / "input.de", ["Der Hund schläft.", "", "Der Student sieht den Hund."])
+    run_page("docs/translate.md", tmp_path, packages=packages)
+    assert len(list(read_lines(tmp_path / "output.en"))) == 3
+
+    write_lines(tmp_path / "sentences.en", list(read_lines(tmp_path / "corpus" / "valid.en")))
+    for number, lines in enumerate(("(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))",) * 2, 1):
+        write_lines(tmp_path / f"wsj_000{number}.mrg", [f"( {lines} )"] * 30)
+    run_page(
+        "docs/probing.md", tmp_path,
+        {
+            "runs/structural/": "runs/chains/",
+            "--layer all": "--layer all --hidden 20 --l2 0.001",
+            "--out probing": "--out made",
+        },
+        left_out=("fairseq-phrase-probe --make top_constituents --text sentences.en --parser stanza",),
+        packages=packages,
+    )  # fmt: skip
+
+
+def _training(arch: str) -> str:
+    return (
+        "fairseq-train data-bin/multi30k.de-en --user-dir fairseq_phrase --task syntax_translation "
+        f"{arch} --share-all-embeddings --optimizer adam --lr 0.005 --criterion cross_entropy "
+        "--max-tokens 4096 --max-update 1 --save-dir tree"
+    )
+
+
+def _probing_task(corpus: Path, folder: Path) -> None:
+    """Is a sentence longer than most?"""
+    folder.mkdir()
+    lines = list(read_lines(corpus / "train.de"))[:150]
+    median = sorted(len(line.split()) for line in lines)[75]
+    for split, part in (("va", lines[:100]), ("te", lines[100:])):
+        rows = [f"{line}\t{len(line.split()) > median}" for line in part]
+        write_lines(folder / f"sentence_length.{split}.txt", rows)
+
+
+def test_the_readme(packages, gold_corpus, tmp_path):
+    (tmp_path / "corpus").symlink_to(gold_corpus)
+    run_page("README.md", tmp_path, packages=packages)
+    assert (tmp_path / "checkpoints" / "checkpoint_best.pt").exists()
+
+
+def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):
+    shutil.copytree(gold_corpus, tmp_path / "corpus")
+    for path in gold_corpus.iterdir():
+        other = path.name.replace("valid.", "val.").replace("test.", "new.")
+        shutil.copyfile(path, tmp_path / "corpus" / other)
+    binarize(bpe_corpus, tmp_path / "stock", splits=("train",))
+    # The text of the page is tokenized, and its codes and dictionaries are there already.
+    (tmp_path / "wmt").mkdir()
+    shutil.copyfile(bpe_corpus / "codes.de", tmp_path / "wmt" / "bpe.32000")
+    for language in ("de", "en"):
+        shutil.copyfile(tmp_path / f"stock/dict.{language}.txt", tmp_path / f"dict.{language}.txt")
+        cut = read_lines(bpe_corpus / f"train.{language}")
+        write_lines(
+            tmp_path / f"wmt/train.tok.{language}", [line.replace("@@ ", "") for line in cut]
+        )
+    run_page(
+        "docs/preprocessing.md", tmp_path, {"data1/": "data-bin/multi30k.de-en/"}, packages=packages
+    )
+    made = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("data-bin/*/syntax.*.json"))]
+    assert len(made) == 4
+
+
+def test_labelling(tmp_path):
+    corpus, treebank = write_corpus(tmp_path / "made"), tmp_path / "treebanks" / "en_ewt"
+    treebank.mkdir(parents=True)
+    for split, part in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        shutil.copyfile(corpus / f"{split}.en.conllu", treebank / f"en_ewt-{part}.conllu")
+    write_lines(tmp_path / "text.en", ["the dog sees a cat", "every horse"])
+    run_page("docs/labelling.md", tmp_path, {"--column xpos": "--column upos"})
+    labels = list(read_lines(tmp_path / "text.tag"))
+    assert [len(line.split()) for line in labels] == [5, 2]
+    assert len(list(read_lines(tmp_path / "labels-test.txt"))) >= 21
+
+
+def test_pretraining(packages, gold_corpus, tmp_path):
+    for folder in ("corpus", "mt"):
+        (tmp_path / folder).symlink_to(gold_corpus)
+    printed = run_page(
+        "docs/pretraining.md", tmp_path,
+        {"--max-tokens 4096": "--max-tokens 4096 --max-update 1"},
+        packages=packages,
+    )  # fmt: skip
+    assert printed
+
+
+def test_the_tutorial_on_grammatical_errors(gold_corpus, tmp_path):
+    (tmp_path / "gec").mkdir()
+    for split in ("train", "valid", "test"):
+        for suffix in ("src", "src.conllu", "tgt"):
+            text = gold_corpus / f"{split}.{suffix.replace('src', 'en').replace('tgt', 'en')}"
+            shutil.copyfile(text, tmp_path / "gec" / f"{split}.{suffix}")
+    run_page("docs/tutorials/grammatical_errors.md", tmp_path)
+    assert (tmp_path / "checkpoints" / "gec" / "generate-test.txt").stat().st_size > 1000
+
+
+def test_the_tutorial_on_parsers(tmp_path):
+    small = {"--out corpus": "--out corpus --train 120 --valid 20 --test 20"}
+    (_, *_) = printed = run_page("docs/tutorials/parser.md", tmp_path, small)
+    assert printed
+
+
+def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
+    (tmp_path / "wmt14").symlink_to(gold_corpus)
+    shutil.copytree(bpe_corpus, tmp_path / "bpe")
+    shutil.copyfile(bpe_corpus / "codes.en", tmp_path / "bpe" / "code")
+    joined = ("-s", "en", "-t", "de", "--joined-dictionary")
+    binarize(bpe_corpus, tmp_path / "data-bin" / "wmt14_en_de", *joined)
+    run_page(
+        "docs/tutorials/wmt14.md", tmp_path,
+        {
+            # Ray's cluster has tests of its own.
+            "--engine ray": "--engine processes",
+            "--ray-address auto": "",
+            "torchrun --nproc_per_node 8": "torchrun --nproc_per_node 2",
+            "--bf16": "--cpu --distributed-backend gloo --max-update 1 --encoder-layers 1",
+        },
+        packages=packages,
+    )  # fmt: skip
+    assert (tmp_path / "checkpoints" / "wmt14" / "checkpoint_last.pt").exists()

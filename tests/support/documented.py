@@ -1,0 +1,88 @@
+"""The commands in the pages of docs/, as a user gives them, with small data and short trainings."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support import warm_start
+from tests.support.repository import REPOSITORY
+
+#: Nothing is downloaded or installed. Scripts, examples and the demo have tests of their own.
+LEFT_OUT = ("bash scripts/", "fairseq-phrase-demo ", "pip install ", "python -m ")
+_SMALLER = {
+    r"--vocab-size \d+": "--vocab-size 300",
+    r"--workers \d+": "--workers 1",
+    r"--max-epoch \d+": "--max-epoch 2",
+    r"--max-update \d+": "--max-update 2",
+    r"--last \d+": "--last 2",
+    r"fairseq-(generate|interactive)": r"\g<0> --max-len-b 8",
+    # It changes how its output is encoded, which a fork cannot do.
+    "fairseq-phrase-inspect": f"{warm_start.REAL}/fairseq-phrase-inspect",
+}
+
+
+def blocks_of(page: str) -> list[str]:
+    """The bash blocks of a page, a command on each line."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [re.sub(r"\\\n\s*", "", block) for block in blocks]
+
+
+def run_page(
+    page: str,
+    folder: Path,
+    changed: Mapping[str, str] | None = None,
+    left_out: tuple[str, ...] = (),
+    packages: Path | None = None,
+) -> list[str]:
+    """Run a page's blocks; return what each printed.
+
+    Args:
+        page: its path in the repository.
+        folder: in which the commands run, like in a clone: it has ``fairseq_phrase``, ``configs`` and
+            ``scripts``.
+        changed: what stands in the page, and what takes its place. All of it must be there.
+        left_out: how commands begin that are not run.
+        packages: a folder of installed packages (:func:`install_pipelines`).
+    """
+    for name in ("fairseq_phrase", "configs", "scripts"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(REPOSITORY / name)
+    path = f"{warm_start.commands()}{os.pathsep}{os.environ['PATH']}"
+    environment = {
+        **os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
+        "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(packages or ""),
+    }  # fmt: skip
+    printed, used = [], set()
+    for block in blocks_of(page):
+        for pattern, short in _SMALLER.items():
+            block = re.sub(pattern, short, block)
+        for said, replaced in (changed or {}).items():
+            used |= {said} if said in block else set()
+            block = block.replace(said, replaced)
+        lines = block.splitlines(keepends=True)
+        kept = "".join(line for line in lines if not line.startswith((*LEFT_OUT, *left_out)))
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", kept],
+            cwd=folder, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, (kept, done.stderr[-3000:])
+        printed.append(done.stdout)
+    assert used == set(changed or {}), set(changed or {}) - used
+    return printed
+
+
+def install_pipelines(folder: Path, pipeline: Path, *names: str) -> Path:
+    """Make a folder for PYTHONPATH in which a spaCy pipeline is installed under several names."""
+    for name in names:
+        package, metadata = folder / name, folder / f"{name}-1.0.dist-info"
+        package.mkdir(parents=True)
+        metadata.mkdir()
+        (package / "__init__.py").touch()
+        (package / f"{name}-1.0").symlink_to(pipeline)
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    return folder
