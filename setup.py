@@ -21,7 +21,7 @@ RAY = ["ray[client]>=2.9"]  # client: addresses ray://HOST:PORT
 # line in a batch otherwise than alone.
 STANZA = ["stanza>=1.11"]
 CTRANSLATE2 = ["ctranslate2>=4.8"]
-TRANSFORMERS = ["transformers>=5.23"]
+TRANSFORMERS = ["transformers>=5.20"]
 TEST = [
     *DEMO,
     "httpx>=0.27",  # FastAPI's test client

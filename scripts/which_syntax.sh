@@ -16,6 +16,7 @@
 #   --train-size N          pairs of tatoeba and synthetic to train on (40000)
 #   --setting small|full    sizes and updates: configs/tables/which_syntax.SETTING.yaml (small)
 #   --vocab-size N          subwords of both languages together (4000; synthetic: 1000)
+#   --baselines ROWS        rows that all others are compared with, a report for each (transformer,relative)
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
 #   --contrastive DIR       minimal pairs for en-de (../shared/data/contrastive, if it is there)
 set -euo pipefail
@@ -24,6 +25,7 @@ cd "$(dirname "$0")/.."
 . scripts/table.sh
 
 CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
+BASELINES=transformer,relative
 TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
 CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE
 parse_options
@@ -121,7 +123,15 @@ if [ "$DIRECTION" = en-de ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [
     MORE+=(--contrastive "$CONTRASTIVE")
 fi
 
-say "Report ($OUT/report)"
-report "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
-    "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
+for BASELINE in ${BASELINES//,/ }; do
+    REPORT=$OUT/report
+    if [ "$BASELINE" != "${BASELINES%%,*}" ]; then
+        REPORT+=.$BASELINE
+        [[ ,$ROWS, == *,$BASELINE,* || -d $OUT/rows/$BASELINE ]] ||
+            { echo "Row $BASELINE is missing: no report compares with it." && continue; }
+    fi
+    say "Report ($REPORT)"
+    report "$OUT/rows" "$REPORT" test "test=${REFERENCES[0]}" '' \
+        "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
+done
 exit "$STATUS"

@@ -20,6 +20,8 @@ _SMALLER = {
     r"--max-update \d+": "--max-update 2",
     r"--last \d+": "--last 2",
     r"fairseq-(generate|interactive)": r"\g<0> --max-len-b 8",
+    r"--user-dir fairseq_phrase": f"--user-dir {REPOSITORY}/fairseq_phrase",
+    r"\$PWD/fairseq_phrase": f"{REPOSITORY}/fairseq_phrase",
     # It changes how its output is encoded, which a fork cannot do.
     "fairseq-phrase-inspect": f"{warm_start.REAL}/fairseq-phrase-inspect",
 }
@@ -43,34 +45,35 @@ def run_page(
 
     Args:
         page: its path in the repository.
-        folder: in which the commands run, like in a clone: it has ``fairseq_phrase``, ``configs`` and
-            ``scripts``.
+        folder: in which the commands run, with ``configs`` and ``scripts`` as in a clone.
         changed: what stands in the page, and what takes its place. All of it must be there.
         left_out: how commands begin that are not run.
         packages: a folder of installed packages (:func:`install_pipelines`).
     """
-    for name in ("fairseq_phrase", "configs", "scripts"):
+    for name in ("configs", "scripts"):
         if not (folder / name).exists():
             (folder / name).symlink_to(REPOSITORY / name)
     path = f"{warm_start.commands()}{os.pathsep}{os.environ['PATH']}"
     environment = {
         **os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
-        "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(packages or ""),
+        "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
+    if packages is not None:
+        environment["PYTHONPATH"] = str(packages)
     printed, used = [], set()
     for block in blocks_of(page):
-        for pattern, short in _SMALLER.items():
-            block = re.sub(pattern, short, block)
         for said, replaced in (changed or {}).items():
             used |= {said} if said in block else set()
             block = block.replace(said, replaced)
+        for pattern, short in _SMALLER.items():
+            block = re.sub(pattern, short, block)
         lines = block.splitlines(keepends=True)
         kept = "".join(line for line in lines if not line.startswith((*LEFT_OUT, *left_out)))
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", kept],
             cwd=folder, env=environment, capture_output=True, text=True,
         )  # fmt: skip
-        assert done.returncode == 0, (kept, done.stderr[-3000:])
+        assert done.returncode == 0, f"{page}:\n{kept}\n{done.stderr[-5000:]}"
         printed.append(done.stdout)
     assert used == set(changed or {}), set(changed or {}) - used
     return printed
