@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.transformers_export import export_transformers
-from tests.support import warm_start
+from tests.support.documented import run_page
 from tests.support.repository import REPOSITORY
-
-# Nothing is downloaded here, and the page of the demo has tests of its own.
-LEFT_OUT = ("python -m spacy download", "fairseq-phrase-demo")
-
-
-def commands(pipeline: Path) -> list[str]:
-    """The page's commands, with a small corpus and a short training."""
-    page = (REPOSITORY / "docs" / "tutorials" / "translate.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    small = {
-        "--train 20000": "--train 300",
-        "--vocab-size 800": "--vocab-size 300",
-        "--max-epoch 3": "--max-update 3 --cpu",
-        "--gen-subset test": "--gen-subset test --max-len-b 8 --cpu",
-        "spacy:de_core_news_sm": f"spacy:{pipeline}",
-        "--user-dir fairseq_phrase": f"--user-dir {REPOSITORY / 'fairseq_phrase'}",
-        # It changes how its output is encoded, which a fork cannot do.
-        "fairseq-phrase-inspect": f"{warm_start.REAL}/fairseq-phrase-inspect",
-    }
-    found = []
-    for line in lines:
-        if not line.startswith(LEFT_OUT):
-            for long, short in small.items():
-                line = line.replace(long, short)
-            found.append(line)
-    assert all(any(short in line for line in found) for short in small.values())
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +19,10 @@ def folder(tmp_path_factory):
 
 
 def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
-    path = f"{warm_start.commands()}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    printed = []
-    for command in commands(spacy_pipeline):
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=folder, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, (command, done.stderr[-2000:])
-        printed.append(done.stdout)
-    _, _, trees, _, _, readings, own, _ = printed
+    _, trees, _, readings, own, _, _ = run_page(
+        "docs/tutorials/translate.md", folder,
+        {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"spacy:{spacy_pipeline}"},
+    )  # fmt: skip
     assert trees.count("Der Mann wird manchmal die Zeitung vom Anwalt stehlen.") == 2
     assert len(readings.splitlines()) == 2
     assert re.fullmatch(r"(-\d+\.\d+\t.*\n){2}", own)
