@@ -18,7 +18,7 @@
 #   --vocab-size N          subwords of both languages together (4000; synthetic: 1000)
 #   --baselines ROWS        rows that all others are compared with, a report for each (transformer,relative)
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
-#   --contrastive DIR       minimal pairs for en-de (../shared/data/contrastive, if it is there)
+#   --contrastive DIR|none  minimal pairs for en-de (../shared/data/contrastive, if it is there)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -42,8 +42,8 @@ else
 fi
 [ "$CORPUS" != tatoeba ] || [ -e "$TATOEBA" ] || [ -n "$DRY_RUN" ] || [ -e "$OUT/raw/tatoeba/test.en" ] ||
     die "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
-[ "$CONTRASTIVE" = "$USUAL_PAIRS" ] || [ -d "$CONTRASTIVE" ] ||
-    die "--contrastive $CONTRASTIVE: there is no such folder"
+[ "$CONTRASTIVE" = "$USUAL_PAIRS" ] || [ "$CONTRASTIVE" = none ] || [ -d "$CONTRASTIVE" ] ||
+    die "--contrastive $CONTRASTIVE: there is no such folder (none: no minimal pairs)"
 # The synthetic corpus has few words.
 [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
@@ -115,7 +115,7 @@ slice_pairs() {
 }
 
 # The minimal pairs are English to German.
-if [ "$DIRECTION" = en-de ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
+if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
     say "Minimal pairs ($OUT/contrastive)"
     slice_pairs
     run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \

@@ -204,6 +204,17 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(
     assert shown == [bool(with_numbers), False, False]
 
 
+def test_minimal_pairs_are_scored_unless_none_are_wanted(tmp_path):
+    pairs = tmp_path / "pairs"
+    pairs.mkdir()
+    for contrastive, scored in ((pairs, True), ("none", False)):
+        output = run_script(
+            "which_syntax", DRY, "--rows", "1", "--contrastive", contrastive, "--out", tmp_path / "out"
+        )  # fmt: skip
+        assert ("scripts/contrastive.py" in output) == scored
+        assert ("--contrastive" in output) == scored
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(
