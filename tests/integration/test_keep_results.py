@@ -117,6 +117,28 @@ def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     assert [path.name for path in tmp_path.glob(".results-*")] == []
 
 
+def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
+    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    kept, restored = tmp_path / "kept", tmp_path / "new" / "table"
+    script("keep_results", table, kept)
+    runs = sorted(path.parent.relative_to(table) for path in table.glob("rows/*/*/train.log"))
+    assert f"restored {len(runs)} runs in {restored}" in script("restore_results", kept, restored)
+    assert (restored / "settings").read_text() == "setting=tuned\n"
+    for run in runs:
+        files = {path.name for path in (restored / run).iterdir()}
+        assert {"train.done", "average.txt", "train.log", "generate-test.txt"} <= files
+    folder = "../new/table"
+    assert report(table, *ARGUMENTS, runs=(f"{folder}/rows",), out=f"{folder}/report") == before
+    again = tmp_path / "again"
+    script("keep_results", restored, again)
+    assert (again / "logs.tar.xz").read_bytes() == (kept / "logs.tar.xz").read_bytes()
+    assert "is there already" in script("restore_results", kept, restored, expect=1)
+    assert "has no logs.tar.xz" in script("restore_results", table, tmp_path / "no", expect=1)
+    (kept / "logs.tar.xz").write_bytes((again / "logs.tar.xz").read_bytes()[:50])
+    assert "not a whole archive" in script("restore_results", kept, tmp_path / "no", expect=1)
+    assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
+
+
 def test_a_table_without_a_report_is_named(table, tmp_path):
     assert "has no report of runs" in script("keep_results", table, tmp_path / "kept", expect=1)
     assert not (tmp_path / "kept").exists()

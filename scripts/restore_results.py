@@ -1,0 +1,82 @@
+"""Go on with a table whose results were kept, on any machine: add rows or seeds to it.
+
+    python scripts/restore_results.py results/multi30k_table1.de-en runs/more
+    bash scripts/multi30k_table1.sh --direction de-en --seeds 4,5 --out runs/more
+
+The folder gets the runs that keep_results.py kept, as finished ones: their translations and logs. The
+table's script, with the options in `provenance.txt`, makes the data again, trains what is missing, and
+reports on all. The kept runs have no models. To train one again, remove its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from fairseq_phrase.report.kept_logs import ARCHIVE
+
+_NO_MODEL = "restored from kept results: the model is not here\n"
+
+
+def restore(results: Path, table: Path) -> int:
+    """Copy kept results into an empty folder of a table; return the number of runs."""
+    for name in ("settings", "provenance.txt"):
+        if (results / name).is_file():
+            shutil.copy(results / name, table / name)
+    for kept in results.glob("**/seed*/generate-*.txt"):
+        copy_to(table / as_rows(kept.relative_to(results)), kept.read_bytes())
+    with tarfile.open(results / ARCHIVE, "r:xz") as archive:
+        for member in archive:
+            if (file := archive.extractfile(member)) is not None:
+                copy_to(table / as_rows(Path(member.name)), file.read())
+    runs = sorted({log.parent for log in table.glob("**/seed*/train.log")})
+    for run in runs:
+        # The steps that rows.py makes before the translations.
+        (run / "train.done").touch()
+        (run / "average.txt").write_text(_NO_MODEL, encoding="utf-8")
+    return len(runs)
+
+
+def as_rows(kept: Path) -> Path:
+    """Return a kept file's path in the table's folder."""
+    return Path(*("rows" if part == "runs" else part for part in kept.parts))
+
+
+def copy_to(path: Path, content: bytes) -> None:
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def main() -> None:
+    """Restore the results named on the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, help="the folder that keep_results.py wrote")
+    parser.add_argument("table", type=Path, help="a new folder, for --out of the table's script")
+    args = parser.parse_args()
+    if not (args.results / ARCHIVE).is_file():
+        sys.exit(f"{args.results} has no {ARCHIVE}: name a folder that keep_results.py wrote")
+    if args.table.exists():
+        sys.exit(f"{args.table} is there already; name a new folder")
+    args.table.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".restored-", dir=args.table.parent))
+    try:
+        count = restore(args.results, made)
+        made.chmod(0o755)
+        os.replace(made, args.table)
+    except (tarfile.TarError, EOFError) as error:
+        sys.exit(f"{args.results / ARCHIVE} is not a whole archive of logs: {error}")
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    print(f"restored {count} runs in {args.table}")
+
+
+if __name__ == "__main__":
+    main()
