@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tqdm import tqdm
@@ -89,7 +90,14 @@ def score(run: Path, checkpoint: Path, subset: str, name: str, args: argparse.Na
         "--max-tokens", args.max_tokens, *args.generate_flags.split(),
     ]  # fmt: skip
     with open(partial, "w") as stdout, open(output.with_suffix(".log"), "w") as stderr:
-        subprocess.run(list(map(str, command)), check=True, stdout=stdout, stderr=stderr)
+        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // args.jobs))}
+        subprocess.run(
+            list(map(str, command)),
+            check=True,
+            stdout=stdout,
+            stderr=stderr,
+            env=threads | os.environ,
+        )
     partial.rename(output)
 
 
@@ -109,6 +117,7 @@ def main() -> None:
         "--checkpoint", default="average.pt", help="in each run's folder (average.pt)"
     )
     parser.add_argument("--max-tokens", type=int, default=8000, help="of a batch (8000)")
+    parser.add_argument("--jobs", type=int, default=1, help="models scored at a time (1)")
     parser.add_argument("--generate-flags", default="", help="more flags for fairseq-generate")
     args = parser.parse_args()
     try:
@@ -130,8 +139,16 @@ def score_all(args: argparse.Namespace, pairs: list[MinimalPairs], runs: list[Pa
             args, write_texts(pairs, args.work / "text", args.source, args.target), destination
         )
     jobs = [(run, *test) for run in runs for test in subsets(pairs)]
-    for run, subset, name in tqdm(jobs, unit="test set"):
-        score(run, run / args.checkpoint, subset, name, args)
+    with ThreadPoolExecutor(args.jobs) as pool, tqdm(total=len(jobs), unit="test set") as bar:
+        futures = [
+            pool.submit(score, run, run / args.checkpoint, *test, args) for run, *test in jobs
+        ]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                bar.update()
+        finally:  # after a failure, start no more
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 if __name__ == "__main__":

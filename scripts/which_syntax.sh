@@ -19,6 +19,7 @@
 #   --baselines ROWS        rows that all others are compared with, a report for each (transformer,relative)
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
 #   --contrastive DIR|none  minimal pairs for en-de (../shared/data/contrastive, if it is there)
+#   --pairs N               of each phenomenon, N minimal pairs at most, spread over its file (all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -27,9 +28,9 @@ cd "$(dirname "$0")/.."
 CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
 BASELINES=transformer,relative
 TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
-CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE
+CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE PAIRS=''
 parse_options
-for name in TRAIN_SIZE VOCAB_SIZE; do check_number "$name"; done
+for name in TRAIN_SIZE VOCAB_SIZE PAIRS; do check_number "$name"; done
 check_one_of --corpus "$CORPUS" multi30k tatoeba synthetic
 check_one_of --trees "$TREES" gold parsed
 check_one_of --setting "$SETTING" small full
@@ -101,17 +102,20 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# slice_pairs: with --slice, take the first 20 minimal pairs of each phenomenon.
+# slice_pairs: with --pairs (a slice has 20), take so many minimal pairs of each phenomenon, evenly spread.
 slice_pairs() {
-    local folder cut file
-    [ -n "$SLICE" ] || return 0
+    local folder cut file count
+    [ -z "$SLICE" ] || PAIRS=${PAIRS:-20}
+    [ -n "$PAIRS" ] || return 0
+    cut=$OUT/raw/contrastive.$PAIRS
     for folder in "$CONTRASTIVE"/*/; do
-        cut=$OUT/raw/contrastive/$(basename "$folder")
+        count=$(gzip -cdf "$folder"src.en* | wc -l)
         for file in src.en tgt.correct.de tgt.incorrect.de; do
-            make_file "$cut/$file" python scripts/slice.py "$folder/${file%.*}" "${file##*.}" 20
+            make_file "$cut/$(basename "$folder")/$file" python scripts/slice.py "$folder${file%.*}" \
+                "${file##*.}" "$PAIRS" --every $((count > PAIRS ? (count + PAIRS / 2) / PAIRS : 1))
         done
     done
-    CONTRASTIVE=$OUT/raw/contrastive
+    CONTRASTIVE=$cut
 }
 
 # The minimal pairs are English to German.
@@ -119,7 +123,7 @@ if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE"
     say "Minimal pairs ($OUT/contrastive)"
     slice_pairs
     run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \
-        -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive"
+        -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive" --jobs "$JOBS"
     MORE+=(--contrastive "$CONTRASTIVE")
 fi
 

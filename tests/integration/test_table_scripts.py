@@ -206,13 +206,16 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(
 
 def test_minimal_pairs_are_scored_unless_none_are_wanted(tmp_path):
     pairs = tmp_path / "pairs"
-    pairs.mkdir()
-    for contrastive, scored in ((pairs, True), ("none", False)):
-        output = run_script(
-            "which_syntax", DRY, "--rows", "1", "--contrastive", contrastive, "--out", tmp_path / "out"
-        )  # fmt: skip
-        assert ("scripts/contrastive.py" in output) == scored
-        assert ("--contrastive" in output) == scored
+    (pairs / "agreement").mkdir(parents=True)
+    (pairs / "agreement" / "src.en").write_text("A sentence.\n" * 10)
+    command = ["which_syntax", DRY, "--rows", "1", "--out", tmp_path / "out", "--contrastive"]
+    scored = run_script(*command, pairs)
+    assert f"scripts/contrastive.py {pairs}" in scored
+    assert f"--contrastive {pairs}" in scored
+    some = run_script(*command, pairs, "--pairs", "5")
+    assert f"slice.py {pairs}/agreement/src en 5 --every 2" in some
+    assert f"--contrastive {tmp_path}/out/raw/contrastive.5" in some
+    assert "contrastive" not in run_script(*command, "none")
 
 
 @pytest.mark.parametrize("table", TABLES)
