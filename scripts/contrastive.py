@@ -3,9 +3,9 @@
     python scripts/contrastive.py ../shared/data/contrastive --data RUNS/data-bin --runs RUNS/rows \\
         -s en -t de --work RUNS/contrastive
 
-The correct translations of a phenomenon are a test set, and so are the incorrect ones. They are cut into
-subwords and parsed as the models' data were, in WORK/data-bin, and scored by each run's average.pt
-(fairseq-generate --score-reference) to RUNS/ROW/seedN/contrastive/PHENOMENON.correct.txt and
+All translations, correct and incorrect, are one test set: a model is loaded once. They are cut into
+subwords and parsed as the models' data were, in WORK/pairs-bin, and scored by each run's average.pt
+(fairseq-generate --score-reference). Scores go to RUNS/ROW/seedN/contrastive/PHENOMENON.correct.txt and
 .incorrect.txt. Existing files are not made again.
 """
 
@@ -14,9 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
+from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -26,29 +29,47 @@ from fairseq_phrase.report.contrastive import FOLDER, SIDES, MinimalPairs, read_
 from fairseq_phrase.report.runs import find_runs
 from fairseq_phrase.text import read_lines
 
+_NUMBERED = re.compile(r"([A-Z])-(\d+)(?=\t)")  # the beginning of a line of fairseq-generate's
 
-def write_texts(pairs: list[MinimalPairs], folder: Path, source: str, target: str) -> list[str]:
-    """Write each side of each phenomenon as a test set; return the prefixes, as `subsets` orders them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    prefixes = []
+
+@dataclass(frozen=True)
+class Part:
+    """The correct or the incorrect translations of a phenomenon.
+
+    Attributes:
+        name: of their scores.
+        source: the file of sentences.
+        target: the file of translations.
+        start: the number of sentences before them in the test set of all parts.
+    """
+
+    name: str
+    source: Path
+    target: Path
+    start: int
+
+
+def parts_of(pairs: list[MinimalPairs]) -> list[Part]:
+    """Put the sides of all phenomena in the order of the test set."""
+    parts, start = [], 0
     for one in pairs:
-        for side, translations in zip(SIDES, (one.correct, one.incorrect), strict=True):
-            prefix = folder / f"{one.phenomenon}.{side}"
-            for language, file in ((source, one.source), (target, translations)):
-                text = "".join(f"{line}\n" for line in read_lines(file))
-                Path(f"{prefix}.{language}").write_text(text, encoding="utf-8")
-            prefixes.append(str(prefix))
-    return prefixes
+        for side, target in zip(SIDES, (one.correct, one.incorrect), strict=True):
+            parts.append(Part(f"{one.phenomenon}.{side}", one.source, target, start))
+            start += one.count
+    return parts
 
 
-def subsets(pairs: list[MinimalPairs]) -> list[tuple[str, str]]:
-    """Return fairseq's name of each test set and the name of its scores."""
-    names = [f"{one.phenomenon}.{side}" for one in pairs for side in SIDES]
-    return [(f"test{number or ''}", name) for number, name in enumerate(names)]
+def write_text(parts: list[Part], prefix: Path, source: str, target: str) -> None:
+    """Write all parts as one test set."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    for language, side in ((source, "source"), (target, "target")):
+        with open(f"{prefix}.{language}", "w", encoding="utf-8") as stream:
+            for part in parts:
+                stream.writelines(f"{line}\n" for line in read_lines(getattr(part, side)))
 
 
-def preprocess(args: argparse.Namespace, prefixes: list[str], destination: Path) -> None:
-    """Cut and parse the test sets as the models' data were, says their manifest.
+def preprocess(args: argparse.Namespace, prefix: Path, destination: Path) -> None:
+    """Cut and parse the test set as the models' data were, says their manifest.
 
     Raises:
         SystemExit: the models' data have no manifest, or are not of raw text.
@@ -67,7 +88,7 @@ def preprocess(args: argparse.Namespace, prefixes: list[str], destination: Path)
     models = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}
     command = [
         "fairseq-phrase-preprocess", "-s", args.source, "-t", args.target, "--testpref",
-        ",".join(prefixes), "--destdir", destination, "--parser", parser,
+        prefix, "--destdir", destination, "--parser", parser,
         "--constituents", made["constituents"] if parser != "none" else "none",
         "--on-error", "flat", "--workers", os.cpu_count(),
         "--srcdict", args.data / f"dict.{args.source}.txt",
@@ -77,20 +98,26 @@ def preprocess(args: argparse.Namespace, prefixes: list[str], destination: Path)
     subprocess.run(list(map(str, command)), check=True)
 
 
-def score(run: Path, checkpoint: Path, subset: str, name: str, args: argparse.Namespace) -> None:
-    """Score a test set by a model."""
-    output = run / FOLDER / f"{name}.txt"
-    if output.exists():
+def score(run: Path, parts: list[Part], args: argparse.Namespace) -> None:
+    """Score all parts by a run's model, unless that is done.
+
+    Raises:
+        SystemExit: the run has no model.
+    """
+    folder, checkpoint = run / FOLDER, run / args.checkpoint
+    if all((folder / f"{part.name}.txt").exists() for part in parts):
         return
-    output.parent.mkdir(exist_ok=True)
-    partial = output.with_suffix(".part")
+    if not checkpoint.exists():
+        sys.exit(f"{checkpoint} is not there: train {run} first (restored results have no models)")
+    folder.mkdir(exist_ok=True)
     command = [
-        "fairseq-generate", args.work / "data-bin", "--user-dir", "fairseq_phrase", "--task",
-        "syntax_translation", "--path", checkpoint, "--gen-subset", subset, "--score-reference",
+        "fairseq-generate", args.work / "pairs-bin", "--user-dir", "fairseq_phrase", "--task",
+        "syntax_translation", "--path", checkpoint, "--gen-subset", "test", "--score-reference",
         "--max-tokens", args.max_tokens, *args.generate_flags.split(),
     ]  # fmt: skip
-    with open(partial, "w") as stdout, open(output.with_suffix(".log"), "w") as stderr:
-        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // args.jobs))}
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // args.jobs))}
+    partial = folder / "all.partial"
+    with open(partial, "w") as stdout, open(folder / "all.log", "w") as stderr:
         subprocess.run(
             list(map(str, command)),
             check=True,
@@ -98,7 +125,24 @@ def score(run: Path, checkpoint: Path, subset: str, name: str, args: argparse.Na
             stderr=stderr,
             env=threads | os.environ,
         )
-    partial.rename(output)
+    split(partial, parts, folder)
+    partial.unlink()
+
+
+def split(scores: Path, parts: list[Part], folder: Path) -> None:
+    """Write each part's lines of what fairseq-generate printed to a file of its own."""
+    starts = [part.start for part in parts]
+    lines: list[list[str]] = [[] for _ in parts]
+    with open(scores, encoding="utf-8", newline="\n") as stream:
+        for line in stream:
+            if match := _NUMBERED.match(line):
+                number = int(match[2])
+                which = bisect_right(starts, number) - 1
+                lines[which].append(f"{match[1]}-{number - starts[which]}{line[match.end() :]}")
+    for part, own in zip(parts, lines, strict=True):
+        file = folder / f"{part.name}.txt"
+        file.with_suffix(".part").write_text("".join(own), encoding="utf-8")
+        file.with_suffix(".part").rename(file)
 
 
 def main() -> None:
@@ -132,17 +176,13 @@ def main() -> None:
 
 
 def score_all(args: argparse.Namespace, pairs: list[MinimalPairs], runs: list[Path]) -> None:
-    """Make the data, unless they are there, and score every test set by every model."""
-    destination = args.work / "data-bin"
+    """Make the data, unless they are there, and score them by every model."""
+    parts, destination = parts_of(pairs), args.work / "pairs-bin"
     if not (destination / f"syntax.{args.source}.json").exists():
-        preprocess(
-            args, write_texts(pairs, args.work / "text", args.source, args.target), destination
-        )
-    jobs = [(run, *test) for run in runs for test in subsets(pairs)]
-    with ThreadPoolExecutor(args.jobs) as pool, tqdm(total=len(jobs), unit="test set") as bar:
-        futures = [
-            pool.submit(score, run, run / args.checkpoint, *test, args) for run, *test in jobs
-        ]
+        write_text(parts, args.work / "text" / "all", args.source, args.target)
+        preprocess(args, args.work / "text" / "all", destination)
+    with ThreadPoolExecutor(args.jobs) as pool, tqdm(total=len(runs), unit="model") as bar:
+        futures = [pool.submit(score, run, parts, args) for run in runs]
         try:
             for future in as_completed(futures):
                 future.result()

@@ -59,13 +59,19 @@ def test_the_report_reads_what_fairseqs_commands_print(folder, synthetic_corpus,
 
 def test_minimal_pairs_are_scored_and_reported(folder, data_directory, synthetic_corpus, tmp_path):
     pairs = tmp_path / "pairs"
-    (pairs / "length.mt").mkdir(parents=True)
-    german, english = ((synthetic_corpus / f"test.{name}").read_text() for name in ("de", "en"))
-    for name, text in (("src.de", german), ("tgt.correct.en", english)):
-        (pairs / "length.mt" / name).write_text(text)
+    german, english = (
+        (synthetic_corpus / f"test.{name}").read_text().splitlines() for name in ("de", "en")
+    )
     # Twice the sentence is less probable, whatever the model.
-    twice = "".join(f"{line} {line}\n" for line in english.splitlines())
-    (pairs / "length.mt" / "tgt.incorrect.en").write_text(twice)
+    twice = [f"{line} {line}" for line in english]
+    for name, count in (("length", len(english)), ("few", 7)):
+        (pairs / f"{name}.mt").mkdir(parents=True)
+        for file, lines in (
+            ("src.de", german),
+            ("tgt.correct.en", english),
+            ("tgt.incorrect.en", twice),
+        ):
+            (pairs / f"{name}.mt" / file).write_text("".join(f"{line}\n" for line in lines[:count]))
     subprocess.run(
         [
             python(), "scripts/contrastive.py", str(pairs), "--data", str(data_directory),
@@ -82,5 +88,5 @@ def test_minimal_pairs_are_scored_and_reported(folder, data_directory, synthetic
         ]
     )  # fmt: skip
     (found,) = records(tmp_path / "out" / "runs.csv")
-    assert float(found["length total"]) == 1
+    assert float(found["length total"]) == float(found["few total"]) == 1
     assert 0 <= float(found["length mean"]) <= 1
