@@ -13,7 +13,7 @@ Checkpoints, data and the text of test sets are not copied. The rest is small:
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
     logs.tar.xz                     the logs, under their own names: runs/ROW/seedN/train.log,
                                     generate-*.log, interactive-* for the speed with parsing, and
-                                    the scores of minimal pairs
+                                    the sums of the scores of minimal pairs
 
 fairseq-phrase-report makes the report again from runs/ (`--help`): it finds the logs in the archive. To
 read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a translation by itself:
@@ -32,6 +32,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from fairseq_phrase.report.contrastive import FOLDER, shortened
 from fairseq_phrase.report.kept_logs import ARCHIVE
 
 _KEPT = (
@@ -40,8 +41,7 @@ _KEPT = (
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log", ".html"}
 _LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
 # Of what a command printed, what is not the test set's own text.
-_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t"),
-        "contrastive": re.compile(r"P-.*")}  # fmt: skip
+_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
 
 
 def keep(table: Path, folder: Path) -> None:
@@ -80,8 +80,11 @@ def copy(source: Path, target: Path, table: Path) -> None:
         shutil.copy(source, target)
         return
     lines = source.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    own = _OWN.get(source.parent.name) or _OWN.get(source.name.split("-")[0])
-    if own is not None and source.suffix == ".txt":
+    own = _OWN.get(source.name.split("-")[0])
+    if source.parent.name == FOLDER:
+        short = (shortened(line.rstrip("\n")) for line in lines)
+        lines = [f"{line}\n" for line in short if line is not None]
+    elif own is not None and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
     here = Path.cwd()
     text = "".join(lines).replace(f"{here}/", "")

@@ -18,7 +18,9 @@ from fairseq_phrase.text import read_lines
 
 FOLDER = "contrastive"  # in a run's folder
 SIDES = ("correct", "incorrect")
-_SCORES = re.compile(r"P-(\d+)\t(.*)")
+_SCORES = re.compile(r"P-(\d+)\t(.*)")  # fairseq-generate's: each subword's
+_TOTALS = re.compile(r"TOTAL-(\d+)\t(\S+) (\d+)")  # their sum and number
+_DECIMALS = 4  # that fairseq-generate prints
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,29 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
     return found
 
 
+def shortened(line: str) -> str | None:
+    """Return what :func:`accuracies` needs of a line of ``fairseq-generate --score-reference``.
+
+    Returns:
+        A translation's number, the sum of its subwords' log-probabilities and their number; None for a
+        line without scores.
+    """
+    if _TOTALS.fullmatch(line):
+        return line
+    found = _total(line)
+    return None if found is None else f"TOTAL-{found[0]}\t{found[1]:.{_DECIMALS}f} {found[2]}"
+
+
+def _total(line: str) -> tuple[int, float, int] | None:
+    """Read a translation's number, the sum of its log-probabilities and how many they are."""
+    if match := _SCORES.fullmatch(line):
+        values = [float(value) for value in match[2].split()]
+        return int(match[1]), round(sum(values), _DECIMALS), len(values)
+    if match := _TOTALS.fullmatch(line):
+        return int(match[1]), float(match[2]), int(match[3])
+    return None
+
+
 def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
     """Read the sum and the mean of each translation's log-probabilities. Shape: (pairs, 2).
 
@@ -134,15 +159,14 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
         )
     scores = np.full((pairs.count, 2), np.nan)
     for number, line in enumerate(log_lines(path), start=1):
-        if match := _SCORES.fullmatch(line):
-            index = int(match[1])
+        if found := _total(line):
+            index, total, count = found
             if index >= pairs.count:
                 raise UserError(
                     f"{at(path, number)}: scores of pair {index}, but {pairs.source.parent} has "
                     f"{pairs.count} pairs"
                 )
-            values = [float(value) for value in match[2].split()]
-            scores[index] = sum(values), fmean(values)
+            scores[index] = total, total / count
     missing = int(np.isnan(scores[:, 0]).sum())
     if missing:
         raise UserError(

@@ -41,6 +41,9 @@ def table(tmp_path):
     (folder / "data-bin" / "train.de-en.de.bin").write_bytes(b"0")
     run = folder / "rows" / "k2" / "seed1"
     write_interactive(run / "interactive-test.txt", 60, 4.0)
+    (run / "contrastive").mkdir()
+    scored = "S-0\ta sentence\nP-0\t-0.1 -0.2\n"
+    (run / "contrastive" / "negation.correct.txt").write_text(scored)
     (run / "commands.sh").write_text("fairseq-train DATA\n")
     (run / "checkpoint_last.pt").write_bytes(b"0")
     with open(run / "train.log", "a") as log:
@@ -76,7 +79,8 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
         assert {name for name in archive.getnames() if name.startswith("runs/k2/seed1")} == {
             f"runs/k2/seed1/{name}"
             for name in (
-                "train.log", "generate-test.log", "interactive-test.txt", "interactive-test.log"
+                "train.log", "generate-test.log", "interactive-test.txt", "interactive-test.log",
+                "contrastive/negation.correct.txt",
             )
         }  # fmt: skip
     assert "with parsing" in before
@@ -94,6 +98,7 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     }
     kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
     assert kinds == {"D-", "Ge"}
+    assert list(log_lines(run / "contrastive" / "negation.correct.txt")) == ["TOTAL-0\t-0.3000 2"]
     spoken = logged["interactive-test.txt"].splitlines()
     assert spoken == [f"S-{number}\t" for number in range(60)]
     assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]

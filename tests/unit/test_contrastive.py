@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.contrastive import read_pairs
+from fairseq_phrase.report.contrastive import read_pairs, shortened
 from tests.support.report_table import records, report, table_lines, write_table
 
 # Log-probabilities of the subwords of the correct and of the incorrect translation.
@@ -69,6 +69,17 @@ def test_accuracies_by_both_readings_are_in_the_report(table):
     assert "<h2>Contrastive accuracy</h2>" in page
     assert "agreement (4)" in (table / "out" / "report.tex").read_text()
     assert "Contrastive" not in report(table, "--test", "none")
+
+
+def test_sums_are_enough_for_the_same_report(table):
+    arguments = ("--test", "none", "--contrastive", str(table / "pairs"))
+    before = report(table, *arguments)
+    for path in table.glob("runs/*/*/contrastive/*.txt"):
+        short = [line for line in map(shortened, path.read_text().splitlines()) if line]
+        assert [shortened(line) for line in short] == short
+        path.write_text("".join(f"{line}\n" for line in short))
+    assert "TOTAL-0\t-0.3000 2" in short
+    assert report(table, *arguments) == before
 
 
 def refusal(table, capsys) -> str:
