@@ -5,7 +5,7 @@
 Checkpoints, data and the text of test sets are not copied. The rest is small:
 
     README.md                       how it was made, and the tables
-    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures, HTML
+    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures; HTML of the first one
     configs/                        the rows
     data-bin/syntax.*.json          parser, subwords, numbers of sentences
     settings, provenance.txt        the script's options; commands, commit, machine, versions
@@ -57,7 +57,9 @@ def keep(table: Path, folder: Path) -> None:
     for pattern in _KEPT:
         for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
             for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
-                copy(source, folder / source.relative_to(table), table)
+                # The page of a further report (report.BASELINE) would repeat the first one's.
+                if source.name != "report.html" or not source.parent.name.startswith("report."):
+                    copy(source, folder / source.relative_to(table), table)
     for log in logs:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]

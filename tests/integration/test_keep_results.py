@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tarfile
 
@@ -111,8 +112,12 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
+    shutil.copytree(table / "report", table / "report.k2")
     kept = tmp_path / "kept"
     script("keep_results", table, kept)
+    pages = {path.parent.name for path in kept.rglob("report.html")}
+    assert pages == {"report"}, "a further report's page would repeat the first one's"
+    assert (kept / "report.k2" / "report.md").is_file()
     (kept / "stale").touch()
     script("keep_results", table, kept)
     assert not (kept / "stale").exists()
