@@ -14,11 +14,11 @@ import argparse
 import os
 import shutil
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
-from fairseq_phrase.report.kept_logs import ARCHIVE
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
 
 _NO_MODEL = "restored from kept results: the model is not here\n"
 
@@ -29,11 +29,9 @@ def restore(results: Path, table: Path) -> int:
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
     for kept in results.glob("**/seed*/generate-*.txt"):
-        copy_to(table / as_rows(kept.relative_to(results)), kept.read_bytes())
-    with tarfile.open(results / ARCHIVE, "r:xz") as archive:
-        for member in archive:
-            if (file := archive.extractfile(member)) is not None:
-                copy_to(table / as_rows(Path(member.name)), file.read())
+        copy_to(table / as_rows(kept.relative_to(results)), kept.read_text(encoding="utf-8"))
+    for name, log in read_archive(results / ARCHIVE).items():
+        copy_to(table / as_rows(Path(name)), log)
     runs = sorted({log.parent for log in table.glob("**/seed*/train.log")})
     for run in runs:
         # The steps that rows.py makes before the translations.
@@ -47,10 +45,10 @@ def as_rows(kept: Path) -> Path:
     return Path(*("rows" if part == "runs" else part for part in kept.parts))
 
 
-def copy_to(path: Path, content: bytes) -> None:
+def copy_to(path: Path, text: str) -> None:
     """Write a file and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
@@ -71,8 +69,8 @@ def main() -> None:
         count = restore(args.results, made)
         made.chmod(0o755)
         os.replace(made, args.table)
-    except (tarfile.TarError, EOFError) as error:
-        sys.exit(f"{args.results / ARCHIVE} is not a whole archive of logs: {error}")
+    except UserError as error:
+        sys.exit(str(error))
     finally:
         shutil.rmtree(made, ignore_errors=True)
     print(f"restored {count} runs in {args.table}")

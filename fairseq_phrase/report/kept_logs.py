@@ -53,6 +53,15 @@ def _archived(path: Path) -> str | None:
 @functools.lru_cache(maxsize=4)
 def _members(archive: Path, changed: int) -> dict[str, str]:
     """Read an archive once; ``changed`` is its modification time, so that a new archive is read again."""
+    return read_archive(archive)
+
+
+def read_archive(archive: Path) -> dict[str, str]:
+    """Return the logs in an archive, by their names.
+
+    Raises:
+        UserError: the archive is damaged.
+    """
     found = {}
     try:
         with tarfile.open(archive, "r:xz") as stream:
