@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.copying import COPIES, CopyScores
+from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
 from fairseq_phrase.store.copied_words import number_of_places, place
 
 __all__ = ["CopyOptions", "CopyingDecoder", "copies", "copying_class", "source_words"]
@@ -143,15 +143,9 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             attention = None
         elif attention is not None:
             attention = attention.reshape(len(tokens), -1, attention.size(-1)).to(features)
-        joined = self.copy_scores(
-            words,
-            features,
-            states,
-            self.source_words[tokens],
-            tokens.eq(self.source_padding),
-            attention,
-        )
-        return joined.view(shape)
+        padding = tokens.eq(self.source_padding)
+        source = CopySource(states, self.source_words[tokens], padding)
+        return self.copy_scores(words, features, source, attention).view(shape)
 
 
 def _check_data(task: TranslationTask) -> None:

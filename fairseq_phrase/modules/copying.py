@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,15 @@ from torch.nn.functional import logsigmoid
 
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["COPIES", "CopyScores", "GateCopy", "JointCopy", "PointerCopy", "join_scores"]
+__all__ = [
+    "COPIES",
+    "CopyScores",
+    "CopySource",
+    "GateCopy",
+    "JointCopy",
+    "PointerCopy",
+    "join_scores",
+]
 
 #: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
 #: losses finite: e^-100 is less than the smallest normal number of single precision.
@@ -120,6 +128,20 @@ def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> tuple[Tensor, T
     return first % source.size(1), (first == columns) & ~padding
 
 
+class CopySource(NamedTuple):
+    """What can be copied.
+
+    Attributes:
+        states: h_j. Shape: (batch, source, source width)
+        words: x, indices of the target's vocabulary. Shape: (batch, source), int64
+        padding: True at padding. Shape: (batch, source)
+    """
+
+    states: Tensor
+    words: Tensor
+    padding: Tensor
+
+
 class CopyScores(nn.Module):
     """Joins the scores of words with scores of source positions.
 
@@ -136,22 +158,14 @@ class CopyScores(nn.Module):
 
     @abstractmethod
     def forward(
-        self,
-        words: Tensor,
-        states: Tensor,
-        source_states: Tensor,
-        source: Tensor,
-        padding: Tensor,
-        attention: Tensor | None,
+        self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
     ) -> Tensor:
         """Join.
 
         Args:
             words: l, the decoder's scores. Shape: (batch, target, vocabulary)
             states: h̄_i. Shape: (batch, target, width)
-            source_states: h_j. Shape: (batch, source, source width)
-            source: x, indices of the target's vocabulary. Shape: (batch, source), int64
-            padding: True at padding. Shape: (batch, source)
+            source: what can be copied.
             attention: α, if ``needs_attention``. Shape: (batch, target, source)
 
         Returns:
@@ -168,39 +182,28 @@ class JointCopy(CopyScores):
         deviation = 1 / math.sqrt(width * source_width)
         self.weight = nn.Parameter(torch.empty(source_width, width).normal_(std=deviation))
 
-    def scores(self, states: Tensor, source_states: Tensor) -> Tensor:
+    def scores(self, states: Tensor, source: CopySource) -> Tensor:
         """Return s. Shape: (batch, target, source)."""
-        return states @ (source_states @ self.weight).transpose(1, 2)
+        return states @ (source.states @ self.weight).transpose(1, 2)
 
     def forward(
-        self,
-        words: Tensor,
-        states: Tensor,
-        source_states: Tensor,
-        source: Tensor,
-        padding: Tensor,
-        attention: Tensor | None,
+        self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
     ) -> Tensor:
         """Join; for arguments and shapes see :class:`CopyScores`."""
-        return join_scores(words, self.scores(states, source_states), source, padding)
+        return join_scores(words, self.scores(states, source), source.words, source.padding)
 
 
 class PointerCopy(JointCopy):
     """Positions only: softmax(h_jᵀ V h̄_i) over the source, and :data:`OUTSIDE` for other words."""
 
     def forward(
-        self,
-        words: Tensor,
-        states: Tensor,
-        source_states: Tensor,
-        source: Tensor,
-        padding: Tensor,
-        attention: Tensor | None,
+        self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
     ) -> Tensor:
         """Join; for arguments and shapes see :class:`CopyScores`. Values of ``words`` are not used."""
-        scores = upcast(self.scores(states, source_states))
-        scores = scores.masked_fill(padding.unsqueeze(1), -math.inf).log_softmax(-1)
-        return join_scores(torch.full_like(words, OUTSIDE), scores, source, padding)
+        scores = upcast(self.scores(states, source))
+        scores = scores.masked_fill(source.padding.unsqueeze(1), -math.inf).log_softmax(-1)
+        words = torch.full_like(words, OUTSIDE)
+        return join_scores(words, scores, source.words, source.padding)
 
 
 class GateCopy(CopyScores):
@@ -213,24 +216,19 @@ class GateCopy(CopyScores):
         self.gate = nn.Linear(source_width + width, 1)
 
     def forward(
-        self,
-        words: Tensor,
-        states: Tensor,
-        source_states: Tensor,
-        source: Tensor,
-        padding: Tensor,
-        attention: Tensor | None,
+        self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
     ) -> Tensor:
         """Join; for arguments and shapes see :class:`CopyScores`."""
         assert attention is not None
-        gate = upcast(self.gate(torch.cat([attention @ source_states, states], -1)))
+        gate = upcast(self.gate(torch.cat([attention @ source.states, states], -1)))
         weights = upcast(attention)
         # Weights of a window do not sum to 1, and none may be 0: its logarithm has no gradient.
         least = torch.finfo(weights.dtype).tiny
         weights = weights / weights.sum(-1, keepdim=True).clamp(min=least)
         total = upcast(words).logsumexp(-1, keepdim=True)
         odds = logsigmoid(-gate) - logsigmoid(gate)
-        return join_scores(words, weights.clamp(min=least).log() + odds + total, source, padding)
+        scores = weights.clamp(min=least).log() + odds + total
+        return join_scores(words, scores, source.words, source.padding)
 
 
 #: The forms of copying by name.

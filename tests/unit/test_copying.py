@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_phrase.modules.copying import GateCopy, JointCopy, PointerCopy, join_scores
+from fairseq_phrase.modules.copying import CopySource, GateCopy, JointCopy, PointerCopy, join_scores
 from tests.support.tolerance import assert_same
 from tests.twins import copying as twin
 
@@ -104,7 +104,7 @@ def copied(module, attention=None):
     source, padding = make_source()
     words, states = randn(3, TARGET, VOCABULARY), randn(3, TARGET, WIDTH)
     source_states = randn(3, source.size(1), SOURCE_WIDTH)
-    scores = module(words, states, source_states, source, padding, attention)
+    scores = module(words, states, CopySource(source_states, source, padding), attention)
     return words, states, source_states, padding, scores.log_softmax(-1)
 
 
