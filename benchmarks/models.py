@@ -42,6 +42,8 @@ VOCABULARY = 8000
 MODELS = {"transformer": ["--arch", "transformer"]} | {
     row: method.flags(row) for method in translation_encoders().values() for row in method.rows
 }
+# One more, for encoders of more layers than those of the tests.
+MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase-layers", "2"]
 LABELS = [f"label{index}" for index in range(16)]
 
 
