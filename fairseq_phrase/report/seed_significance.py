@@ -35,6 +35,8 @@ class SeedComparison:
         high: upper end.
         p: two-sided p-value of this comparison, not corrected.
         p_holm: p-value after Holm's correction over the table's rows.
+        error: standard error of the difference.
+        freedom: degrees of freedom of its t distribution.
     """
 
     difference: float
@@ -42,6 +44,8 @@ class SeedComparison:
     high: float
     p: float
     p_holm: float
+    error: float
+    freedom: float
 
 
 def resample_sentences(
@@ -103,12 +107,42 @@ def compare_seeds(
     if error == 0:
         return None
     spreads = [(scores.var(ddof=1) / len(scores), len(scores) - 1) for scores in (system, baseline)]
-    inverse_freedom = sum((variance / error**2) ** 2 / free for variance, free in spreads)
-    freedom = 1 / inverse_freedom if inverse_freedom > 0 else math.inf
-    difference = float(system.mean() - baseline.mean())
+    return _student(float(system.mean() - baseline.mean()), error, _freedom(spreads, error))
+
+
+def _freedom(parts: Sequence[tuple[float, float]], error: float) -> float:
+    """Return Welch's and Satterthwaite's degrees of freedom of a standard error.
+
+    Args:
+        parts: variances with their own degrees of freedom. The rest of error² has infinitely many.
+        error: the standard error.
+    """
+    inverse = sum((variance / error**2) ** 2 / free for variance, free in parts)
+    return 1 / inverse if inverse > 0 else math.inf
+
+
+def _student(difference: float, error: float, freedom: float) -> SeedComparison:
+    """Compute interval and p of a difference."""
     reach = float(student.ppf(1 - LEVEL / 2, freedom)) * error
     p = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeedComparison(difference, difference - reach, difference + reach, p, p)
+    return SeedComparison(difference, difference - reach, difference + reach, p, p, error, freedom)
+
+
+def mean_over_tables(differences: Sequence[tuple[float, float, float]]) -> SeedComparison:
+    """Test the mean of differences in tables that share neither trainings nor test sets.
+
+    The squared standard errors add up. The degrees of freedom are Welch's and Satterthwaite's.
+
+    Args:
+        differences: of each table the difference, its standard error and its degrees of freedom.
+
+    Returns:
+        The comparison of the mean, in which every table has the same weight.
+    """
+    mean = sum(difference for difference, _, _ in differences) / len(differences)
+    parts = [(error**2, freedom) for _, error, freedom in differences]
+    error = math.sqrt(sum(variance for variance, _ in parts))
+    return _student(mean, error / len(differences), _freedom(parts, error))
 
 
 def _resample_seeds(rng: np.random.Generator, scores: NDArray[np.float64]) -> NDArray[np.float64]:

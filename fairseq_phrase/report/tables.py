@@ -31,7 +31,7 @@ def table_cells(report: Report) -> list[list[str]]:
             columns += [
                 (f"Δ{main}", lambda row: _number(report.difference(row), "+.2f")),
                 ("95%", _interval),
-                ("p", lambda row: NONE if row.by_seeds is None else _p_value(row.by_seeds.p_holm)),
+                ("p", lambda row: NONE if row.by_seeds is None else format_p(row.by_seeds.p_holm)),
                 ("p, sentences", lambda row: _sentence_p(row, main)),
             ]
     columns += [
@@ -91,7 +91,8 @@ def _interval(row: Row) -> str:
     return NONE if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
 
 
-def _p_value(p: float) -> str:
+def format_p(p: float) -> str:
+    """Round a p-value."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -100,9 +101,9 @@ def _sentence_p(row: Row, metric: str) -> str:
     if comparison is None:
         return NONE
     if comparison.pairs == 1:
-        return _p_value(comparison.p)
+        return format_p(comparison.p)
     better_worse = f"+{comparison.better} -{comparison.worse} of {comparison.pairs}"
-    return f"{_p_value(comparison.p)} ({better_worse})"
+    return f"{format_p(comparison.p)} ({better_worse})"
 
 
 def _hours(row: Row) -> str:
@@ -160,7 +161,7 @@ def rows_csv(report: Report) -> str:
                 record[f"{main}_{text.subset}_mean"] = row.mean(main, number)
                 record[f"{main}_{text.subset}_sd"] = row.deviation(main, number)
         record[f"{main}_difference"] = report.difference(row)
-        for name in ("low", "high", "p", "p_holm"):
+        for name in ("low", "high", "p", "p_holm", "error", "freedom"):
             record[f"{main}_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
         for metric in report.metrics.tested:
             comparison = row.by_sentences.get(metric)

@@ -1,0 +1,79 @@
+"""Average a row's difference from the baseline over several tables, with interval and p.
+
+    python scripts/over_tables.py relative results/which_syntax.{multi30k,tatoeba40k}.*/report/report.csv
+
+The tables must have the same baseline, and share neither trainings nor test sets. Each has the same
+weight. A table without the row, or with one seed of it, is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.report.seed_significance import SeedComparison, mean_over_tables
+from fairseq_phrase.report.tables import format_p
+
+COLUMNS = ("difference", "low", "high", "p", "error", "freedom")
+
+
+def read_difference(path: Path, row: str, metric: str) -> SeedComparison | None:
+    """Read a row's difference from the baseline.
+
+    Args:
+        path: a report's ``report.csv``.
+        row: the row's name.
+        metric: the metric that the report tests.
+
+    Returns:
+        The difference, or None if the table has none with an interval.
+
+    Raises:
+        SystemExit: the file is no report, or an old one.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            lines = {line["row"]: line for line in csv.DictReader(stream)}
+        if row not in lines:
+            return None
+        cells = [lines[row][f"{metric}_{name}"] for name in COLUMNS]
+    except OSError as error:
+        sys.exit(str(error))
+    except KeyError as error:
+        sys.exit(f"{path} has no column {error}: make the report again, or name another --metric")
+    if "" in cells:
+        return None
+    difference, low, high, p, error, freedom = map(float, cells)
+    return SeedComparison(difference, low, high, p, p, error, freedom)
+
+
+def main() -> None:
+    """Read the command line and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("row", help="the row's name, as in the tables' YAML")
+    parser.add_argument("reports", type=Path, nargs="+", help="report.csv of each table")
+    parser.add_argument("--metric", default="BLEU", help="the measure that is tested (BLEU)")
+    args = parser.parse_args()
+    found = {path: read_difference(path, args.row, args.metric) for path in args.reports}
+    tested = {path: difference for path, difference in found.items() if difference}
+    for path, difference in found.items():
+        if not difference:
+            print(f"left out: {path} has no interval for {args.row}", file=sys.stderr)
+    if not tested:
+        sys.exit(f"no report has an interval for {args.row}")
+    mean = mean_over_tables([(one.difference, one.error, one.freedom) for one in tested.values()])
+    named = [(str(path), one) for path, one in tested.items()] + [("mean", mean)]
+    lines = [
+        [name, f"{one.difference:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}", format_p(one.p)]
+        for name, one in named
+    ]
+    print(markdown_table(["table", f"Δ{args.metric}", "95%", "p"], lines, texts=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""``scripts/over_tables.py``: a difference over several tables."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from fairseq_phrase.report.seed_significance import mean_over_tables
+from tests.support.repository import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "scripts"))
+from over_tables import main
+
+COLUMNS = "row,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom"
+
+
+def welch(system, baseline):
+    """The difference of two means, its standard error and its degrees of freedom."""
+    tested = ttest_ind(system, baseline, equal_var=False)
+    difference = np.mean(system) - np.mean(baseline)
+    return difference, difference / tested.statistic, tested.df, tested
+
+
+def test_of_one_table_the_mean_is_its_difference():
+    *table, expected = welch([30.1, 31.0, 30.4], [29.0, 29.9, 29.2])
+    found = mean_over_tables([tuple(table)])
+    low, high = expected.confidence_interval()
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_equal_tables_have_the_interval_of_all_their_seeds():
+    one = (0.4, 0.3, 4.0)
+    four = mean_over_tables([one] * 4)
+    assert four.difference == pytest.approx(0.4)
+    assert four.error == pytest.approx(0.15)
+    assert four.freedom == pytest.approx(16)
+
+
+def test_a_true_null_hypothesis_is_rejected_in_one_case_of_twenty():
+    rng = np.random.default_rng(1)
+    spreads = (0.3, 0.5, 0.9)
+    rejected = [
+        mean_over_tables([welch(*rng.normal(30, spread, (2, 3)))[:3] for spread in spreads]).p
+        < 0.05
+        for _ in range(2000)
+    ]
+    assert 0.03 < np.mean(rejected) < 0.06
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["over_tables.py", *map(str, arguments)])
+    main()
+    return capsys.readouterr()
+
+
+def write(path, *lines, columns=COLUMNS):
+    path.write_text("\n".join([columns, *lines]) + "\n")
+    return path
+
+
+def test_tables_and_their_mean_are_printed(tmp_path, monkeypatch, capsys):
+    first = write(tmp_path / "a.csv", "base,,,,,,", "tree,1.0,0.4,1.6,0.01,0.2,4")
+    second = write(tmp_path / "b.csv", "tree,0.5,-0.5,1.5,0.2,0.3,5")
+    third = write(tmp_path / "c.csv", "other,0.5,-0.5,1.5,0.2,0.3,5")
+    one_seed = write(tmp_path / "d.csv", "tree,0.5,,,,,")
+    printed = run(monkeypatch, capsys, "tree", first, second, third, one_seed)
+    lines = [line.split("|")[1:-1] for line in printed.out.splitlines()]
+    assert [line[0].strip() for line in lines[2:]] == [str(first), str(second), "mean"]
+    assert [line[1].strip() for line in lines[2:]] == ["+1.00", "+0.50", "+0.75"]
+    assert lines[2][2].strip() == "+0.40 to +1.60"
+    assert f"left out: {third}" in printed.err
+    assert f"left out: {one_seed}" in printed.err
+
+
+def test_files_that_say_nothing_are_named(tmp_path, monkeypatch, capsys):
+    old = write(tmp_path / "old.csv", "tree,1.0", columns="row,BLEU_difference")
+    with pytest.raises(
+        SystemExit, match=r"old\.csv has no column 'BLEU_low': make the report again"
+    ):
+        run(monkeypatch, capsys, "tree", old)
+    with pytest.raises(SystemExit, match="no report has an interval for tree"):
+        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", "base,,,,,,"))
+    with pytest.raises(SystemExit, match=r"No such file .*no\.csv"):
+        run(monkeypatch, capsys, "tree", tmp_path / "no.csv")
