@@ -2,10 +2,11 @@
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
-Checkpoints, data and the text of test sets are not copied. The rest is small:
+Checkpoints, data and the text of test sets are not copied, nor are the reports' HTML pages, which show
+sentences of it. The rest is small:
 
     README.md                       how it was made, and the tables
-    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures; HTML of the first one
+    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures
     configs/                        the rows
     data-bin/syntax.*.json          parser, subwords, numbers of sentences
     settings, provenance.txt        the script's options; commands, commit, machine, versions
@@ -38,7 +39,7 @@ from fairseq_phrase.report.kept_logs import ARCHIVE
 _KEPT = (
     "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
-_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log", ".html"}
+_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
 _LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
@@ -57,8 +58,7 @@ def keep(table: Path, folder: Path) -> None:
     for pattern in _KEPT:
         for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
             for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
-                # The page of a further report (report.BASELINE) would repeat the first one's.
-                if source.name != "report.html" or not source.parent.name.startswith("report."):
+                if source.name != "report.html":
                     copy(source, folder / source.relative_to(table), table)
     for log in logs:
         run = log.parent

@@ -5,7 +5,9 @@
 
 The folder gets the runs that keep_results.py kept, as finished ones: their translations and logs. The
 table's script, with the options in `provenance.txt`, makes the data again, trains what is missing, and
-reports on all. The kept runs have no models. To train one again, remove its folder.
+reports on all. The kept runs have no models. To train one again, remove its folder, or name the others:
+
+    python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
 """
 
 from __future__ import annotations
@@ -20,18 +22,35 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
 
+TEXTS = ("commands.sh", "generate-*.txt")  # of a run; its logs are in the archive
 _NO_MODEL = "restored from kept results: the model is not here\n"
 
 
-def restore(results: Path, table: Path) -> int:
-    """Copy kept results into an empty folder of a table; return the number of runs."""
+def restore(results: Path, table: Path, rows: set[str] | None = None) -> int:
+    """Copy kept results (of these rows) into an empty folder of a table; return the number of runs.
+
+    Raises:
+        SystemExit: a row is not among the results.
+    """
+    logs = {as_rows(Path(name)): log for name, log in read_archive(results / ARCHIVE).items()}
+    kept = {row_of(log) for log in logs}
+    if rows is None:
+        rows = kept
+    elif rows - kept:
+        sys.exit(
+            f"{results} has no {', '.join(sorted(rows - kept))}: its rows are {', '.join(sorted(kept))}"
+        )
     for name in ("settings", "provenance.txt"):
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
-    for kept in results.glob("**/seed*/generate-*.txt"):
-        copy_to(table / as_rows(kept.relative_to(results)), kept.read_text(encoding="utf-8"))
-    for name, log in read_archive(results / ARCHIVE).items():
-        copy_to(table / as_rows(Path(name)), log)
+    texts = [path for name in TEXTS for path in results.glob(f"**/seed*/{name}")]
+    for path in texts:
+        text = as_rows(path.relative_to(results))
+        if row_of(text) in rows:
+            copy_to(table / text, path.read_text(encoding="utf-8"))
+    for name, log in logs.items():
+        if row_of(name) in rows:
+            copy_to(table / name, log)
     runs = sorted({log.parent for log in table.glob("**/seed*/train.log")})
     for run in runs:
         # The steps that rows.py makes before the translations.
@@ -43,6 +62,11 @@ def restore(results: Path, table: Path) -> int:
 def as_rows(kept: Path) -> Path:
     """Return a kept file's path in the table's folder."""
     return Path(*("rows" if part == "runs" else part for part in kept.parts))
+
+
+def row_of(path: Path) -> str:
+    """Return the row that a run's file belongs to: [part/]rows/ROW/seedN/…."""
+    return path.parts[path.parts.index("rows") + 1]
 
 
 def copy_to(path: Path, text: str) -> None:
@@ -58,7 +82,9 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path, help="the folder that keep_results.py wrote")
     parser.add_argument("table", type=Path, help="a new folder, for --out of the table's script")
+    parser.add_argument("--rows", metavar="NAMES", help="only these, separated by commas (all)")
     args = parser.parse_args()
+    rows = set(args.rows.split(",")) if args.rows else None
     if not (args.results / ARCHIVE).is_file():
         sys.exit(f"{args.results} has no {ARCHIVE}: name a folder that keep_results.py wrote")
     if args.table.exists():
@@ -66,7 +92,7 @@ def main() -> None:
     args.table.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".restored-", dir=args.table.parent))
     try:
-        count = restore(args.results, made)
+        count = restore(args.results, made, rows)
         made.chmod(0o755)
         os.replace(made, args.table)
     except UserError as error:
