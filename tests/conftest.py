@@ -85,6 +85,7 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     from fairseq_phrase.parsers.conllu import ConlluFiles
     from fairseq_phrase.text import read_lines
 
+    spacy.util.fix_random_seed(0)
     pipeline = spacy.blank("de")
     pipeline.add_pipe("parser")
     text = synthetic_corpus / "valid.de"

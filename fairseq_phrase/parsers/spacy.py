@@ -214,15 +214,37 @@ def _tokens(document: Any) -> ParsedSentence:
 def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> ParsedSentence:
     """Convert a parsed document: all at once, because token by token takes longer."""
     table = document.to_array(_COLUMNS).view(np.int64)
-    orths, spaces, heads, deps, parts = table.T.tolist()
     # spaCy stores the distance to each head. Its parse is one tree or several.
+    heads = table[:, 2] + np.arange(len(table))
+    orths, spaces, _, deps, parts = table.T.tolist()
+    words, space_before = _words(list(map(texts.__getitem__, orths)), map(bool, spaces))
+    if not all(words):
+        _replace_blank_roots(heads, deps, np.array([not word for word in words]))
     sentence = ParsedSentence(
-        *_words(list(map(texts.__getitem__, orths)), map(bool, spaces)),
-        DependencyTree.of_valid(table[:, 2] + np.arange(len(heads))),
+        words,
+        space_before,
+        DependencyTree.of_valid(heads),
         list(map(deprels.__getitem__, deps)),
         list(map(tags.__getitem__, parts)),
     )
     return _without_white_space(sentence)
+
+
+def _replace_blank_roots(heads: np.ndarray, deps: list[int], blank: np.ndarray) -> None:
+    """Let the first dependent of white space that is a sentence's root become its root, in place.
+
+    Args:
+        heads: the head of each token; a root is its own head. Shape: ``(tokens,)``.
+        deps: the number of each token's relation.
+        blank: whether each token is white space. Shape: ``(tokens,)``, bool.
+    """
+    tokens = np.arange(len(heads))
+    for root in np.flatnonzero(blank & (heads == tokens)):
+        while blank[root] and len(below := np.flatnonzero((heads == root) & (tokens != root))):
+            first = below[blank[below].argmin()]  # white space only if nothing else is below
+            heads[heads == root] = first
+            heads[first], deps[first] = first, deps[root]
+            root = first
 
 
 def _without_white_space(sentence: ParsedSentence) -> ParsedSentence:
