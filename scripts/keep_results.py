@@ -8,7 +8,7 @@ sentences of it. The rest is small:
     README.md                       how it was made, and the tables
     report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures
     configs/                        the rows
-    data-bin/syntax.*.json          parser, subwords, numbers of sentences
+    data-bin*/syntax.*.json         parser, subwords, numbers of sentences
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
@@ -37,7 +37,7 @@ from fairseq_phrase.report.contrastive import FOLDER, shortened
 from fairseq_phrase.report.kept_logs import ARCHIVE
 
 _KEPT = (
-    "settings", "provenance.txt", "configs", "data-bin/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
+    "settings", "provenance.txt", "configs", "data-bin*/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
 _LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")

@@ -19,7 +19,7 @@ import yaml
 from omegaconf import OmegaConf
 
 Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
-_ABOUT = ("title", "paper", "steps")  # what a row has besides options
+_ABOUT = ("title", "paper", "steps", "data")  # what a row has besides options
 
 
 def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -114,7 +114,10 @@ class Run:
 
 
 def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) -> Run:
-    """Decide on the steps of a row with a seed; the options of the command line win."""
+    """Decide on the steps of a row with a seed; the options of the command line win.
+
+    A row with ``data: NAME`` has the data directory DATA.NAME instead of DATA.
+    """
     folder = args.out / name / f"seed{seed}"
     options = {group: dict(values) for group, values in row.items() if group not in _ABOUT}
     training = options.setdefault("optimization", {})
@@ -124,6 +127,8 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
         schedule.setdefault("total_num_update", training.get("max_update"))
     share_out(options, args.gpus_per_run, name)
     options.setdefault("common", {})["seed"] = seed
+    if "data" in row:
+        args = argparse.Namespace(**vars(args) | {"data": Path(f"{args.data}.{row['data']}")})
     kind = row.get("steps", "translation")
     if kind not in KINDS:
         sys.exit(f"row {name} has steps '{kind}': expected one of {', '.join(KINDS)}")

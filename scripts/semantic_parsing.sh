@@ -11,7 +11,7 @@
 # Options of this table:
 #   --corpus geo|atis       (geo)
 #   --data DIR              its files, see scripts/logical_forms.py (../shared/data/geo, ../shared/data/atis)
-#   --copy-words N          places for words that training has only once (20)
+#   --copy-words N          places for rare words, in the data of the rows that copy (20)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -32,9 +32,14 @@ RAW=$OUT/raw/forms
 choose_parser "$OUT/data-bin" "rows with trees"
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none --min-count 2 \
-    --copy-words "$COPY_WORDS" --joined-dictionary --source-tokenized --target-tokenized \
-    --constituents from-dependencies
+files() { # DIR OPTIONS...
+    preprocess "$1" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none --joined-dictionary \
+        --source-tokenized --target-tokenized --constituents from-dependencies "${@:2}"
+}
+# A name of one training pair is there twice, in the question and in the form. Rows that copy learn to copy it,
+# instead of the word itself. Rows that do not copy learn the word.
+files "$OUT/data-bin" --min-count 3 --copy-words "$COPY_WORDS"
+files "$OUT/data-bin.without-places" --min-count 2
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"

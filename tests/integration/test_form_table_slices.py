@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zipfile
 from pathlib import Path
+
+import pytest
 
 from tests.support.commands import run_script
 from tests.support.report_table import records
@@ -17,10 +20,18 @@ SMALL = [
 ]  # fmt: skip
 
 
-def table_of(folder: Path) -> tuple[str, list[dict[str, str]]]:
-    """The report, and its rows that have runs."""
-    rows = [row for row in records(folder / "report.csv") if row["runs"] != "0"]
-    return (folder / "report.md").read_text(), rows
+def table_of(script: str, names: str, out: Path, *options: object, **settings: str):
+    """Run a slice of a table: its report, and the rows that have runs, which are those named."""
+    run_script(script, *SMALL, "--rows", names, "--out", out, *options, **settings)
+    rows = [row for row in records(out / "report" / "report.csv") if row["runs"] != "0"]
+    assert sorted(row["row"] for row in rows) == sorted(names.split(","))
+    return (out / "report" / "report.md").read_text(), rows
+
+
+@pytest.fixture
+def parser(trained_pipeline) -> dict[str, str]:
+    """The setting that names a parser of English: the shared one, or one trained here."""
+    return {"FAIRSEQ_PHRASE_PARSER": f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}"}
 
 
 def test_a_slice_of_the_table_of_regular_expressions_comes_to_its_end(tmp_path):
@@ -30,9 +41,7 @@ def test_a_slice_of_the_table_of_regular_expressions_comes_to_its_end(tmp_path):
         texts = {"src": "lines with a letter\n" * count, "targ": ". * ( [ <LET> ] ) . *\n" * count}
         for side, text in texts.items():
             (data / f"{side}-{name}.txt.gz").write_bytes(gzip.compress(text.encode()))
-    run_script("regex", *SMALL, "--rows", "additive_joint", "--data", data, "--out", out)
-    text, rows = table_of(out / "report")
-    assert [row["row"] for row in rows] == ["additive_joint"]
+    text, rows = table_of("regex", "additive_joint", out, "--data", data)
     assert "Regular expressions, NL-RX synth, only 2 updates, only 300 training pairs" in text
     assert "| equal languages |" in text.replace("  ", "")
     assert {row["undecided_mean"] for row in rows} == {"0.0"}
@@ -55,9 +64,7 @@ def test_a_slice_of_the_table_of_queries_comes_to_its_end(tmp_path):
         for n in range(count)
     ]  # fmt: skip
     path.write_text(json.dumps(entries))
-    run_script("sql", *SMALL, "--rows", "additive_gate", "--data", path, "--out", out)
-    text, rows = table_of(out / "report")
-    assert [row["row"] for row in rows] == ["additive_gate"]
+    text, rows = table_of("sql", "additive_gate", out, "--data", path)
     assert "sqlglot parses the output" in text
     assert {"equal queries_mean", "well-formed_mean"} <= set(rows[0])
 
@@ -69,44 +76,33 @@ def test_a_slice_of_the_lectures_table_comes_to_its_end(synthetic_corpus, tmp_pa
         for language in ("de", "en"):
             text = (synthetic_corpus / f"{other}.{language}").read_bytes()
             (data / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
-    run_script(
-        "lecture_table", *SMALL, "--rows", "none", "--out", out,
-        FAIRSEQ_PHRASE_DATA=str(tmp_path),
-    )  # fmt: skip
-    text, rows = table_of(out / "report")
-    assert [row["row"] for row in rows] == ["none"]
+    text, _ = table_of("lecture_table", "none", out, FAIRSEQ_PHRASE_DATA=str(tmp_path))
     assert "The references have rep-1" in text
     assert (out / "report" / "lengths.png").is_file()
 
 
-def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(trained_pipeline, tmp_path):
+def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(parser, tmp_path):
     data, out = tmp_path / "geo", tmp_path / "out"
     data.mkdir()
     (data / "geo_train.tsv").write_text("what is the river ?\t_answer ( A , _river ( A ) )\n" * 70)
     (data / "geo_test.tsv").write_text("what is the lake ?\t_answer ( A , _lake ( A ) )\n" * 5)
-    run_script(
-        "semantic_parsing", *SMALL, "--rows", "additive_gate", "--data", data, "--out", out,
-        FAIRSEQ_PHRASE_PARSER=f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}",
-    )  # fmt: skip
-    text, rows = table_of(out / "report")
-    assert [row["row"] for row in rows] == ["additive_gate"]
+    text, _ = table_of("semantic_parsing", "additive_gate,additive", out, "--data", data, **parser)
+    for row, place in (("additive_gate", "data-bin"), ("additive", "data-bin.without-places")):
+        commands = (out / "rows" / row / "seed1" / "commands.sh").read_text()
+        assert set(re.findall(r"fairseq-(?:train|generate) (\S+)", commands)) == {str(out / place)}
+        assert ("<copy1>" in (out / place / "dict.en.txt").read_text()) == (row == "additive_gate")
     assert "all predicates are among those of training" in text
     assert "5 of 5 references are not well-formed." in text
 
 
-def test_a_slice_of_the_table_of_generalization_comes_to_its_end(trained_pipeline, tmp_path):
+def test_a_slice_of_the_table_of_generalization_comes_to_its_end(parser, tmp_path):
     data, out = tmp_path / "slog", tmp_path / "out"
     data.mkdir()
     for name, count in (("train", 300), ("dev", 5), ("test", 5)):
         (data / f"{name}.tsv").write_text("A dog ran .\trun ( agent = dog )\tname\n" * count)
     with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
         archive.writestr("gen_varfreeLF.tsv", "A cat ran .\trun ( agent = cat )\tPP_3\n" * 5)
-    run_script(
-        "compositional", *SMALL, "--rows", "relative", "--data", data, "--out", out,
-        FAIRSEQ_PHRASE_PARSER=f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}",
-    )  # fmt: skip
-    text, rows = table_of(out / "report")
-    assert [row["row"] for row in rows] == ["relative"]
+    text, _ = table_of("compositional", "relative", out, "--data", data, **parser)
     assert "exact match test1" in text
     assert "Well-formed: brackets match." in text
     assert (out / "report" / "by-set.png").is_file()
