@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as OutOfTime
 from functools import reduce
@@ -14,6 +15,8 @@ from fairseq_phrase.report.regex_syntax import BOUNDARY, NotARegexError, Tree, p
 
 #: Seconds for a pair. The automaton of an expression can be exponentially large.
 LIMIT = 5.0
+# A process that compares pairs takes as long to start as some tens of comparisons.
+_PAIRS_OF_A_WORKER = 50
 
 
 class Regexes(Form):
@@ -65,7 +68,8 @@ class Regexes(Form):
         if not hard:
             return
         # A process can be stopped in the middle of a function. spawn: a fork of threads may hang.
-        with self._pool(max_workers=1, context=get_context("spawn")) as pool:
+        workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
+        with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             found = pool.map(same_language, *zip(*hard, strict=True), timeout=self._limit).result()
             for pair in hard:
                 try:
