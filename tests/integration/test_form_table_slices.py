@@ -20,7 +20,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-def table_of(script: str, names: str, out: Path, *options: object, **settings: str):
+def table_of(
+    script: str, names: str, out: Path, *options: object, **settings: str
+) -> tuple[str, list[dict[str, str]]]:
     """Run a slice of a table: its report, and the rows that have runs, which are those named."""
     run_script(script, *SMALL, "--rows", names, "--out", out, *options, **settings)
     rows = [row for row in records(out / "report" / "report.csv") if row["runs"] != "0"]
