@@ -2,6 +2,7 @@
 # Compositional generalization: SLOG's 17 structural sets, and SCAN's splits, by exact match.
 #
 #   bash scripts/compositional.sh --seeds 1,2,3 --jobs 2                SLOG
+#   bash scripts/compositional.sh --trees adapted --seeds 1,2,3         by a parser adapted to SLOG's training pairs
 #   bash scripts/compositional.sh --corpus scan --split length --seeds 1,2,3 --gpus 0 --jobs 6
 #   bash scripts/compositional.sh --slice 200 --max-update 5 --rows relative,relation   test the whole chain
 #
@@ -10,25 +11,40 @@
 # Options of this table:
 #   --corpus slog|scan      (slog)
 #   --split NAME            of SCAN: simple, length or addprim_jump (simple)
+#   --trees NAME            of SLOG: parsed by the parser as it is, or adapted: by a spaCy parser that is first trained
+#                           further on trees of 1,500 training pairs, see scripts/slog_trees.py (parsed)
 #   --data DIR              its files, see scripts/logical_forms.py (../shared/data/slog, ../shared/data/scan)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-CORPUS=slog SPLIT=simple DATA='' SOURCE=en TARGET=lf BASELINE=relative
+CORPUS=slog SPLIT=simple TREES=parsed DATA='' SOURCE=en TARGET=lf BASELINE=relative
 parse_options
 check_one_of --corpus "$CORPUS" slog scan
 check_one_of --split "$SPLIT" simple length addprim_jump
+check_one_of --trees "$TREES" parsed adapted
+[ "$CORPUS" = slog ] || [ "$TREES" = parsed ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
 DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
 [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
-NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")
-open_table plot "compositional.$NAME" "corpus=$CORPUS split=$SPLIT data=$DATA" configs/tables/compositional.yaml
+NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")$([ "$TREES" = parsed ] || echo ".$TREES")
+open_table plot "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" configs/tables/compositional.yaml
+
+# adapt_parser: train the spaCy pipeline PARSER further, on trees of the training pairs, and set PARSER.
+adapt_parser() {
+    [[ $PARSER == spacy:* ]] || die "--trees adapted needs a spaCy pipeline: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
+    [ -e "$OUT/raw/trees.conllu" ] ||
+        run python scripts/slog_trees.py "$RAW/train" "$OUT/raw/trees.conllu" --sentences 1700
+    [ -e "$OUT/parser" ] ||
+        run python scripts/adapt_parser.py "${PARSER#spacy:}" "$OUT/raw/trees.conllu" "$OUT/parser" --held-out 200
+    PARSER=spacy:$OUT/parser
+}
 
 say "Data"
 RAW=$OUT/raw/forms
 [ -e "$RAW/test.en" ] || run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW" --split "$SPLIT"
 choose_parser "$OUT/data-bin" "rows with trees"
+[ "$TREES" = parsed ] || [ -e "$OUT/data-bin/syntax.en.json" ] || adapt_parser
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 # The test set proper, then a test set for each kind of generalization.

@@ -104,7 +104,10 @@ def test_a_slice_of_the_table_of_generalization_comes_to_its_end(parser, tmp_pat
         (data / f"{name}.tsv").write_text("A dog ran .\trun ( agent = dog )\tname\n" * count)
     with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
         archive.writestr("gen_varfreeLF.tsv", "A cat ran .\trun ( agent = cat )\tPP_3\n" * 5)
-    text, _ = table_of("compositional", "relative", out, "--data", data, **parser)
+    options = ("--data", data, "--trees", "adapted")
+    text, _ = table_of("compositional", "relative", out, *options, **parser)
+    manifest = json.loads((out / "data-bin" / "syntax.en.json").read_text())
+    assert manifest["parser"] == f"spacy:{out / 'parser'}"
     assert "exact match test1" in text
     assert "Well-formed: brackets match." in text
     assert (out / "report" / "by-set.png").is_file()
