@@ -1,6 +1,6 @@
 r"""Adapt a spaCy pipeline's parser to text of one's own: train it further on trees.
 
-    python scripts/adapt_parser.py MODEL TREES.conllu OUT [--passes N] [--held-out N]
+    python scripts/adapt_parser.py MODEL TREES.conllu OUT [--measure OTHER.conllu ...]
 
 A parser of newspaper text mistakes what it never saw. A thousand trees and some seconds mend much of
 it, because it keeps what it knows. Attachment scores on held-out trees are printed, before and after.
@@ -12,12 +12,13 @@ own.
 from __future__ import annotations
 
 import argparse
+import operator
 import random
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import conllu
 import spacy
@@ -86,10 +87,36 @@ def examples(trees: Sequence[Doc]) -> list[Example]:
     return [Example(Doc(tree.vocab, [token.text for token in tree]), tree) for tree in trees]
 
 
-def attachment(pipeline: Language, trees: Sequence[Doc]) -> str:
-    """Measure a parser: unlabelled and labelled attachment, in percent."""
-    scores: dict[str, Any] = pipeline.evaluate(examples(trees))
-    return f"UAS {100 * scores['dep_uas']:.1f}, LAS {100 * scores['dep_las']:.1f}"
+class Accuracy(NamedTuple):
+    """How well a parser does, in percent.
+
+    Attributes:
+        unlabelled: words with the right head (UAS).
+        labelled: words with the right head and relation (LAS).
+        whole: sentences all of whose heads are right.
+    """
+
+    unlabelled: float
+    labelled: float
+    whole: float
+
+    def __str__(self) -> str:
+        """Write the numbers for people."""
+        return f"UAS {self.unlabelled:.1f}, LAS {self.labelled:.1f}, whole trees {self.whole:.1f}"
+
+
+def measure(pipeline: Language, trees: Sequence[Doc]) -> Accuracy:
+    """Measure a parser on trees. Punctuation counts, as do words that spaCy makes further roots."""
+    words = labels = heads = sentences = 0
+    parsed = pipeline.pipe(example.predicted for example in examples(trees))
+    for tree, found in zip(trees, parsed, strict=True):
+        right = [one.head.i == other.head.i for one, other in zip(tree, found, strict=True)]
+        same = [one.dep == other.dep for one, other in zip(tree, found, strict=True)]
+        words += len(right)
+        heads += sum(right)
+        labels += sum(map(operator.and_, right, same))
+        sentences += all(right)
+    return Accuracy(100 * heads / words, 100 * labels / words, 100 * sentences / len(trees))
 
 
 def adapt(pipeline: Language, trees: Sequence[Doc], passes: int, learn_rate: float) -> None:
@@ -116,6 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--passes", type=int, default=1, help="passes over the trees (1)")
     parser.add_argument("--learn-rate", type=float, default=0.0005, help="of Adam (0.0005)")
     parser.add_argument("--held-out", type=int, default=200, help="the last N trees measure (200)")
+    parser.add_argument(
+        "--measure", type=Path, nargs="+", default=[], help="more trees to measure on"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the order of trees (1)")
     args = parser.parse_args(arguments)
     try:
@@ -127,22 +157,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise UserError(
                 f"{args.trees} has {len(trees)} trees, and --held-out {args.held_out} leaves none"
             )
+        measured = {str(path): read_trees(path, pipeline) for path in args.measure}
     except UserError as error:
         sys.exit(f"error: {error}")
     fix_random_seed(args.seed)
-    if new := add_relations(pipeline, trees):
-        print(f"relations that {args.model} does not know: {', '.join(new)}")
     learned, held_out = trees[: len(trees) - args.held_out], trees[len(trees) - args.held_out :]
+    if held_out:
+        measured = {f"{args.trees}, the last {len(held_out)}": held_out} | measured
+    if new := add_relations(pipeline, learned):
+        print(f"relations that {args.model} does not know: {', '.join(new)}")
     with pipeline.select_pipes(enable=["parser"]):
-        before = attachment(pipeline, held_out) if held_out else "not measured"
+        before = {name: measure(pipeline, each) for name, each in measured.items()}
         adapt(pipeline, learned, args.passes, args.learn_rate)
-        after = attachment(pipeline, held_out) if held_out else "not measured"
+        after = {name: measure(pipeline, each) for name, each in measured.items()}
     pipeline.meta["name"] += "_adapted"
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     pipeline.to_disk(unfinished)
     unfinished.rename(args.out)
-    print(f"{args.model}: {before}; {args.out}: {after} ({len(held_out)} held-out trees)")
+    for name in measured:
+        print(f"{name}:\n  before  {before[name]}\n  after   {after[name]}")
+    print(f"wrote {args.out}")
 
 
 if __name__ == "__main__":

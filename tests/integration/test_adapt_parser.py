@@ -30,12 +30,17 @@ def conllu_text(count: int) -> str:
 def test_an_adapted_parser_makes_the_trees_that_it_was_shown(trained_pipeline, tmp_path, capsys):
     (tmp_path / "own.conllu").write_text(conllu_text(300))
     out = tmp_path / "adapted"
+    (tmp_path / "other.conllu").write_text(conllu_text(1).replace("to-the-last", "other"))
     options = ["--held-out", "50", "--passes", "4", "--learn-rate", "0.005"]
+    options += ["--measure", str(tmp_path / "other.conllu")]
     main([str(trained_pipeline), str(tmp_path / "own.conllu"), str(out), *options])
     printed = capsys.readouterr().out
     assert "does not know: to-the-last" in printed
-    before, after = (float(score) for score in re.findall(r"LAS ([\d.]+)", printed))
-    assert before < after == 100
+    before, after, *other = re.findall(r"UAS ([\d.]+), LAS ([\d.]+), whole trees ([\d.]+)", printed)
+    assert float(before[0]) < float(after[0])
+    assert after == ("100.0", "100.0", "100.0")
+    # One word of five has the relation that the parser has learned: the root.
+    assert other[1] == ("100.0", "20.0", "100.0")
     parser = SpacyParser(str(out))
     assert "_adapted" in parser.version
     (sentence,) = parser.parse_words([WORDS])
