@@ -318,7 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (UserError, OSError, ValueError, NoTreeError) as error:
         sys.exit(f"error: {args.prefix}.en and {args.prefix}.lf: {error}")
     random.Random(1).shuffle(pairs)
-    trees, problems = [], Counter[str]()
+    trees: list[SentenceTree] = []
+    problems: Counter[str] = Counter()
     for sentence, form in pairs:
         if len(trees) == args.sentences:
             break
