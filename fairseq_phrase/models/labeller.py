@@ -28,6 +28,7 @@ from fairseq_phrase.modules.pooling import (
     with_first_token,
 )
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
+from fairseq_phrase.modules.word_dropout import WordDropout
 
 __all__ = ["POOLINGS", "LabellerModel"]
 
@@ -52,6 +53,13 @@ class LabellerOptions(PretrainedOptions):
         default=1,
         metadata={"help": "linear layers from state to label; 2: with a tanh layer between"},
     )
+    word_dropout: float = field(
+        default=0.0,
+        metadata={
+            "help": "in training, a token that occurs c times in the training text is unknown with "
+            "probability W / (W + c): 0.25 suits words that are whole. 0: none"
+        },
+    )
 
 
 class LabelHead(nn.Sequential):
@@ -75,6 +83,12 @@ class LabelHead(nn.Sequential):
         super().__init__(*hidden, *linear(num_labels))
 
 
+def _word_dropout(dictionary: Any, alpha: float) -> WordDropout:
+    """Make the dropout of a dictionary's words, without its special tokens."""
+    counts = [-1] * dictionary.nspecial + dictionary.count[dictionary.nspecial :]
+    return WordDropout(counts, alpha, dictionary.unk())
+
+
 @register_named_model("labeller", options=LabellerOptions)
 class LabellerModel(PretrainedModel, NamedEncoderModel):
     """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
@@ -87,6 +101,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         labelled: ``word`` or ``sentence``.
         pooling: one of :data:`POOLINGS`.
         whole_words: whether every token except the last is a word.
+        word_dropout: see :class:`~fairseq_phrase.modules.word_dropout.WordDropout`.
     """
 
     def __init__(
@@ -98,12 +113,14 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         labelled: str,
         pooling: str,
         whole_words: bool = False,
+        word_dropout: float = 0.0,
     ):
         super().__init__()
         self.encoder, self.head = encoder, head
         self.labelled, self.pooling = labelled, pooling
         self.whole_words = whole_words
         self.dictionary = encoder.dictionary
+        self.word_dropout = _word_dropout(encoder.dictionary, word_dropout)
         self.attention = AttentionSum(width) if pooling == "attention" else None
 
     @classmethod
@@ -126,6 +143,8 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             )
         if cfg.head_layers not in (1, 2):
             raise UserError(f"--head-layers {cfg.head_layers}: expected 1 or 2")
+        if not cfg.word_dropout >= 0:
+            raise UserError(f"--word-dropout {cfg.word_dropout}: expected 0 or a positive number")
         if pooling == "cls":
             # The token is one more than the text has.
             cfg.max_source_positions += 1
@@ -141,6 +160,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             labelled=labelled,
             pooling=pooling,
             whole_words=labelled == "word" and task.whole_words,
+            word_dropout=cfg.word_dropout,
         )
         model.use_pretrained(cfg, task)
         return model
@@ -168,6 +188,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             UserError: the encoder has no root, which ``--pooling root`` needs.
         """
         words = parse.get("src_words")
+        src_tokens = self.word_dropout(src_tokens)
         if self.pooling == "cls":
             src_tokens, words = with_first_token(src_tokens, words, self.dictionary.bos())
             parse = parse if words is None else {**parse, "src_words": words}
