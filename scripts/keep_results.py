@@ -12,6 +12,7 @@ sentences of it. The rest is small:
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
+    runs/ROW/seedN/labels-*.txt     the labels, a line for each sentence
     logs.tar.xz                     the logs, under their own names: runs/ROW/seedN/train.log,
                                     generate-*.log, interactive-* for the speed with parsing, and
                                     the sums of the scores of minimal pairs
@@ -20,6 +21,9 @@ fairseq-phrase-report makes the report again from runs/ (`--help`): it finds the
 read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a translation by itself:
 
     grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
+
+With --archive-translations they are in the archive, too: for test sets whose authors ask that their
+references be kept where no crawler reads them. restore_results.py takes them out again.
 """
 
 from __future__ import annotations
@@ -31,22 +35,30 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_phrase.report.contrastive import FOLDER, shortened
 from fairseq_phrase.report.kept_logs import ARCHIVE
 
 _KEPT = (
-    "settings", "provenance.txt", "configs", "data-bin*/syntax.*.json", "report*", "curve.*", "bleu-*.txt"
+    "settings", "provenance.txt", "configs", "data-bin*/syntax.*.json", "report*", "curve.*",
+    "bleu-*.txt", "parser.txt",
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
 _LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
+_OUTPUTS = ("generate-*.txt", "labels-*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
 
 
-def keep(table: Path, folder: Path) -> None:
+def keep(table: Path, folder: Path, *, archive_translations: bool = False) -> None:
     """Copy a table's results into an empty folder.
+
+    Args:
+        table: the table's folder.
+        folder: the empty folder.
+        archive_translations: put translations into the archive of logs.
 
     Raises:
         SystemExit: the table has no report or no runs.
@@ -64,10 +76,10 @@ def keep(table: Path, folder: Path) -> None:
         run = log.parent
         parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
         target = folder.joinpath(*parts)
-        for pattern in ("commands.sh", "generate-*.txt", *_LOGS):
+        for pattern in ("commands.sh", *_OUTPUTS, *_LOGS):
             for source in run.glob(pattern):
                 copy(source, target / source.relative_to(run), table)
-    archive_logs(folder)
+    archive(folder, (*_LOGS, "generate-*.txt") if archive_translations else _LOGS)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
 
@@ -96,15 +108,15 @@ def copy(source: Path, target: Path, table: Path) -> None:
     target.write_text(text, encoding="utf-8")
 
 
-def archive_logs(folder: Path) -> None:
-    """Move the logs of all runs in a folder into one archive, the same bytes for the same logs."""
-    logs = sorted({log for pattern in _LOGS for log in folder.glob(f"**/{pattern}")})
-    with tarfile.open(folder / ARCHIVE, "w:xz", preset=9) as archive:
+def archive(folder: Path, patterns: Iterable[str]) -> None:
+    """Move the files of all runs with such names into one archive, the same bytes for the same files."""
+    logs = sorted({log for pattern in patterns for log in folder.glob(f"**/{pattern}")})
+    with tarfile.open(folder / ARCHIVE, "w:xz", preset=9) as archived:
         for log in logs:
             member = tarfile.TarInfo(log.relative_to(folder).as_posix())
             member.size = log.stat().st_size
             with open(log, "rb") as stream:
-                archive.addfile(member, stream)
+                archived.addfile(member, stream)
             log.unlink()
 
 
@@ -141,6 +153,9 @@ def main() -> None:
     parser.add_argument(
         "results", type=Path, help="the folder to write. It is replaced if it exists"
     )
+    parser.add_argument(
+        "--archive-translations", action="store_true", help="put them into logs.tar.xz"
+    )
     args = parser.parse_args()
     if not args.table.is_dir():
         sys.exit(f"{args.table}: no such folder")
@@ -149,7 +164,7 @@ def main() -> None:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
     try:
-        keep(args.table, made)
+        keep(args.table, made, archive_translations=args.archive_translations)
         made.chmod(0o755)
         if args.results.exists():
             shutil.rmtree(args.results)

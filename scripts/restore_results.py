@@ -22,7 +22,7 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
 
-TEXTS = ("commands.sh", "generate-*.txt")  # of a run; its logs are in the archive
+TEXTS = ("commands.sh", "generate-*.txt", "labels-*.txt")  # of a run; its logs are in the archive
 _NO_MODEL = "restored from kept results: the model is not here\n"
 
 

@@ -158,6 +158,25 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
 
 
+def test_translations_may_be_archived_and_come_back(table, tmp_path):
+    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    kept, restored = tmp_path / "kept", tmp_path / "restored"
+    script("keep_results", table, kept, "--archive-translations")
+    assert not list(kept.rglob("generate-*")), "a test set that no crawler should read"
+    script("restore_results", kept, restored)
+    assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
+
+
+def test_labels_are_kept_and_come_back(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
+    labels.write_text("DT NN\nVB\n")
+    script("keep_results", table, tmp_path / "kept")
+    script("restore_results", tmp_path / "kept", tmp_path / "restored")
+    restored = tmp_path / "restored" / labels.relative_to(table)
+    assert restored.read_text() == "DT NN\nVB\n"
+
+
 def test_a_table_without_a_report_is_named(table, tmp_path):
     assert "has no report of runs" in script("keep_results", table, tmp_path / "kept", expect=1)
     assert not (tmp_path / "kept").exists()
