@@ -1,14 +1,16 @@
 """Draw each row's score by test set as a heat map.
 
-    python scripts/by_set.py REPORT/runs.csv PICTURE --sets test PP_3 …
+    python scripts/by_set.py REPORT/runs.csv PICTURE --sets CP_3 PP_3 …
 
-The numbers are means over the seeds of ``exact match testN``, or of the one test set.
+The numbers are means over the seeds of ``exact match SET``, or of the one test set. The last column is
+the mean over the sets.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -19,16 +21,16 @@ from fairseq_phrase.figures import new_figure, save
 METRIC = "exact match"
 
 
-def scores_by_set(path: Path, sets: int) -> dict[str, list[float]]:
+def scores_by_set(path: Path, sets: Sequence[str]) -> dict[str, list[float]]:
     """Read the mean over the seeds of each row's score in each test set.
 
     Args:
         path: the report's ``runs.csv``.
-        sets: the number of test sets.
+        sets: the test sets' names.
     """
     with open(path, newline="", encoding="utf-8") as stream:
         runs = list(csv.DictReader(stream))
-    names = [f"{METRIC} test{number or ''}" for number in range(sets)] if sets > 1 else [METRIC]
+    names = [f"{METRIC} {name}" for name in sets] if len(sets) > 1 else [METRIC]
     rows = dict.fromkeys(run["row"] for run in runs)
     return {
         row: [fmean(float(run[name]) for run in runs if run["row"] == row) for name in names]
@@ -45,15 +47,17 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("--sets", nargs="+", required=True, help="the test sets' names, in order")
     args = parser.parse_args()
-    scores = scores_by_set(args.runs, len(args.sets))
-    values = np.array(list(scores.values()))
-    figure = new_figure(args.picture, (2.5 + 0.55 * len(args.sets), 1.8 + 0.4 * len(scores)))
+    scores = scores_by_set(args.runs, args.sets)
+    values, names = np.array(list(scores.values())), list(args.sets)
+    if len(names) > 1:
+        values, names = np.hstack([values, values.mean(1, keepdims=True)]), [*names, "mean"]
+    figure = new_figure(args.picture, (2.5 + 0.55 * len(names), 1.8 + 0.4 * len(scores)))
     axes = figure.subplots()
     axes.imshow(values, cmap="Blues", vmin=0.0, vmax=100.0, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         colour = "white" if value > 60 else "black"
         axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
-    axes.set_xticks(range(len(args.sets)), args.sets, rotation=60, ha="right", fontsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(scores)), list(scores), fontsize=8)
     axes.set_title("exact match, in percent, by test set")
     save(figure, args.picture)

@@ -55,7 +55,7 @@ choose_parser "$OUT/data-bin" "rows with trees"
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 # The test set proper, then a test set for each kind of generalization.
-TESTS=$TEST SUBSETS=test MORE=() SETS=(test) COUNT=0
+TESTS=$TEST SUBSETS=test MORE=() SETS=() COUNT=0
 for file in "$RAW"/test.*.en; do
     [ -e "$file" ] || continue
     name=$(basename "$file" .en) COUNT=$((COUNT + 1))
@@ -66,7 +66,7 @@ for file in "$RAW"/test.*.en; do
         file=$OUT/raw/$name.en
     fi
     TESTS+=,${file%.en} SUBSETS+=,test$COUNT SETS+=("${name#test.}")
-    MORE+=(--reference "test$COUNT=${file%.en}.lf")
+    MORE+=(--reference "test$COUNT=${file%.en}.lf" --set-name "test$COUNT=${name#test.}")
 done
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" --bpe none --copy-words 5 \
     --joined-dictionary --source-tokenized --target-tokenized --constituents from-dependencies
@@ -75,7 +75,15 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
-[ "$CORPUS" != slog ] || MORE+=(--form calls) # SCAN's actions have no brackets
-report "$OUT/rows" "$OUT/report" test "test=$TEST.lf" '' "Compositional generalization, $NAME" --measure exact "${MORE[@]}"
+TITLE="Compositional generalization, $NAME" EXACT=(--measure exact)
+[ "$CORPUS" != slog ] || EXACT+=(--form calls) # SCAN's actions have no brackets
+if [ $COUNT = 0 ]; then
+    report "$OUT/rows" "$OUT/report" test "$TEST.lf" '' "$TITLE" "${EXACT[@]}"
+    SETS=("$SPLIT")
+else
+    # Means and differences are over the generalization sets. The test set proper has a report of its own.
+    report "$OUT/rows" "$OUT/report.test" test "$TEST.lf" '' "$TITLE, test set of the training distribution" "${EXACT[@]}"
+    report "$OUT/rows" "$OUT/report" test1 "${MORE[1]}" '' "$TITLE, generalization sets" "${EXACT[@]}" "${MORE[@]:2}"
+fi
 [ -n "$DATA_ONLY" ] || run python scripts/by_set.py "$OUT/report/runs.csv" "$OUT/report/by-set.png" --sets "${SETS[@]}"
 exit "$STATUS"

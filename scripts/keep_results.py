@@ -139,7 +139,12 @@ def readme(table: Path, folder: Path, reports: list[Path]) -> str:
 
 def pictures(report: Path, table: Path) -> str:
     """Show a report's pictures."""
-    names = {"curves.png": "Learning curves", "lengths.png": "BLEU by sentence length"}
+    names = {
+        "by-set.png": "Exact match by test set",
+        "curves.png": "Learning curves",
+        "lengths.png": "Scores by sentence length",
+        "confusion.png": "Confusions",
+    }
     there = (name for name in names if (report / name).is_file())
     return "\n\n".join(f"![{names[name]}]({(report / name).relative_to(table)})" for name in there)
 

@@ -32,6 +32,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
     )  # fmt: skip
     parser.add_argument(
+        "--set-name", action="append", metavar="SUBSET=NAME",
+        help="what the table calls a test set (default: SUBSET); once for each",
+    )  # fmt: skip
+    parser.add_argument(
         "--out",
         type=Path,
         required=True,
@@ -144,7 +148,7 @@ def _body(argv: Sequence[str] | None) -> None:
         raise UserError(
             f"--tokenize {args.tokenize}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}"
         )
-    texts = read_references(args.reference, args.subset, args.source or ())
+    texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
     options = ReportOptions(
         baseline=args.baseline,
         test=args.test,

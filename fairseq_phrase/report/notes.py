@@ -44,7 +44,7 @@ def table_notes(
         notes.append(f"Rows without runs: {'; '.join(absent)}.")
     if len(texts) > 1:
         notes.append(
-            f"Test sets: {', '.join(text.subset for text in texts)}. Where a column does not name one of "
+            f"Test sets: {', '.join(text.name for text in texts)}. Where a column does not name one of "
             "them, its scores and differences are means over all of them."
         )
     if any(len(row.runs) > 1 for row in full):

@@ -18,15 +18,25 @@ class ReferenceText:
         subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
         lines: the translations, raw.
         sources: the raw sentences; None if no file with them is given.
+        own_name: what a table calls it; empty if that is what fairseq does.
     """
 
     subset: str
     lines: list[str]
     sources: list[str] | None = None
+    own_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a table calls the test set."""
+        return self.own_name or self.subset
 
 
 def read_references(
-    references: Sequence[str], subset: str, sources: Sequence[str] = ()
+    references: Sequence[str],
+    subset: str,
+    sources: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> list[ReferenceText]:
     """Read the test sets that the arguments name.
 
@@ -34,11 +44,13 @@ def read_references(
         references: ``[SUBSET=]FILE`` for each test set, its reference translations.
         subset: the test set's name in fairseq, for a FILE without ``SUBSET=``.
         sources: ``[SUBSET=]FILE``, the sentences of test sets.
+        names: ``SUBSET=NAME``, what tables call test sets.
 
     Raises:
-        UserError: a file is missing or empty, two files have one test set, or a source has no reference
-            with the same number of lines.
+        UserError: a file is missing or empty, two files have one test set, a source has no reference
+            with the same number of lines, or a name has no reference or is another test set's.
     """
+    own_names = _read_names(names)
     read_sources = _read_texts(sources, subset, "sources")
     found = []
     for name, lines in _read_texts(references, subset, "references").items():
@@ -47,12 +59,29 @@ def read_references(
             raise UserError(
                 f"the source of the test set '{name}' has {len(source)} lines, its reference {len(lines)}"
             )
-        found.append(ReferenceText(name, lines, source))
+        found.append(ReferenceText(name, lines, source, own_names.pop(name, "")))
     if read_sources:
         raise UserError(
             f"--source names the test set '{min(read_sources)}', but --reference does not"
         )
+    if own_names:
+        raise UserError(
+            f"--set-name names the test set '{min(own_names)}', but --reference does not"
+        )
+    if len({text.name for text in found}) < len(found):
+        raise UserError("--set-name gives two test sets one name")
     return found
+
+
+def _read_names(arguments: Sequence[str]) -> dict[str, str]:
+    """Read ``SUBSET=NAME`` arguments; names by test set."""
+    names = {}
+    for argument in arguments:
+        subset, _, name = argument.partition("=")
+        if not subset or not name:
+            raise UserError(f"--set-name {argument}: expected SUBSET=NAME, such as test1=PP_3")
+        names[subset] = name
+    return names
 
 
 def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ def table_cells(report: Report) -> list[list[str]]:
     main = report.main
     if len(report.texts) > 1:
         for number, text in enumerate(report.texts):
-            heading = f"{main} {text.subset}"
+            heading = f"{main} {text.name}"
             columns.append((heading, lambda row, at=number: _score(row, main, at)))  # type: ignore[misc]
     for metric in report.metrics.names:
         columns.append((metric, lambda row, metric=metric: _score(row, metric)))  # type: ignore[misc]
@@ -158,8 +158,8 @@ def rows_csv(report: Report) -> str:
             record[f"{metric}_sd"] = row.deviation(metric)
         if len(report.texts) > 1:
             for number, text in enumerate(report.texts):
-                record[f"{main}_{text.subset}_mean"] = row.mean(main, number)
-                record[f"{main}_{text.subset}_sd"] = row.deviation(main, number)
+                record[f"{main}_{text.name}_mean"] = row.mean(main, number)
+                record[f"{main}_{text.name}_sd"] = row.deviation(main, number)
         record[f"{main}_difference"] = report.difference(row)
         for name in ("low", "high", "p", "p_holm", "error", "freedom"):
             record[f"{main}_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
@@ -186,7 +186,7 @@ def runs_csv(report: Report) -> str:
             record |= {metric: row.run_scores(metric)[number] for metric in report.metrics.names}
             if len(report.texts) > 1:
                 for text, scores in zip(report.texts, row.scores[number], strict=True):
-                    record |= {f"{metric} {text.subset}": scores[metric] for metric in scores}
+                    record |= {f"{metric} {text.name}": scores[metric] for metric in scores}
             for phenomenon, accuracy in (row.contrastive[number] if report.pairs else {}).items():
                 record[f"{phenomenon} total"] = accuracy.total
                 record[f"{phenomenon} mean"] = accuracy.mean

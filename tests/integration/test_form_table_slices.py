@@ -103,11 +103,15 @@ def test_a_slice_of_the_table_of_generalization_comes_to_its_end(parser, tmp_pat
     for name, count in (("train", 300), ("dev", 5), ("test", 5)):
         (data / f"{name}.tsv").write_text("A dog ran .\trun ( agent = dog )\tname\n" * count)
     with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
-        archive.writestr("gen_varfreeLF.tsv", "A cat ran .\trun ( agent = cat )\tPP_3\n" * 5)
+        sets = (f"A cat ran .\trun ( agent = cat )\t{name}\n" * 5 for name in ("PP_3", "CP_3"))
+        archive.writestr("gen_varfreeLF.tsv", "".join(sets))
     options = ("--data", data, "--trees", "adapted")
     text, _ = table_of("compositional", "relative", out, *options, **parser)
     manifest = json.loads((out / "data-bin" / "syntax.en.json").read_text())
     assert manifest["parser"] == f"spacy:{out / 'parser'}"
-    assert "exact match test1" in text
+    assert "exact match CP_3 | exact match PP_3 | exact match |" in " ".join(text.split())
+    own = (out / "report.test" / "report.md").read_text()
+    assert "test set of the training distribution" in own
+    assert "UAS" in (out / "parser.txt").read_text()
     assert "Well-formed: brackets match." in text
     assert (out / "report" / "by-set.png").is_file()

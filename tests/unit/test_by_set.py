@@ -11,7 +11,7 @@ from tests.support.repository import REPOSITORY
 sys.path.append(str(REPOSITORY / "scripts"))
 from by_set import main, scores_by_set
 
-RUNS = """row,seed,exact match,exact match test,exact match test1
+RUNS = """row,seed,exact match,exact match CP_3,exact match PP_3
 a,1,15,10,20
 a,2,25,20,30
 b,1,50,0,100
@@ -21,14 +21,14 @@ b,1,50,0,100
 def test_scores_are_means_over_seeds_in_the_sets_order(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(RUNS)
-    assert scores_by_set(path, 2) == {"a": [15.0, 25.0], "b": [0.0, 100.0]}
-    assert scores_by_set(path, 1) == {"a": [20.0], "b": [50.0]}
+    assert scores_by_set(path, ["CP_3", "PP_3"]) == {"a": [15.0, 25.0], "b": [0.0, 100.0]}
+    assert scores_by_set(path, ["test"]) == {"a": [20.0], "b": [50.0]}
 
 
 def test_the_picture_is_written(tmp_path, monkeypatch):
     (tmp_path / "runs.csv").write_text(RUNS)
     picture = tmp_path / "sets.png"
-    arguments = ["by_set.py", str(tmp_path / "runs.csv"), str(picture), "--sets", "test", "PP_3"]
+    arguments = ["by_set.py", str(tmp_path / "runs.csv"), str(picture), "--sets", "PP_3", "CP_3"]
     monkeypatch.setattr("sys.argv", arguments)
     main()
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -36,5 +36,5 @@ def test_the_picture_is_written(tmp_path, monkeypatch):
 
 def test_a_set_that_the_report_lacks_is_an_error(tmp_path):
     (tmp_path / "runs.csv").write_text(RUNS)
-    with pytest.raises(KeyError, match="test2"):
-        scores_by_set(tmp_path / "runs.csv", 3)
+    with pytest.raises(KeyError, match="Q_long_mv"):
+        scores_by_set(tmp_path / "runs.csv", ["PP_3", "Q_long_mv"])
