@@ -25,6 +25,13 @@ class WordDropout(nn.Module):
 
     Raises:
         ValueError: α is negative.
+
+    Examples:
+        >>> dropout = WordDropout([-1, 0, 8640], alpha=0.25, unknown=1)
+        >>> [round(value, 4) for value in dropout.probability.tolist()]
+        [0.0, 1.0, 0.0]
+        >>> dropout.eval()(torch.tensor([0, 1, 2])).tolist()
+        [0, 1, 2]
     """
 
     probability: Tensor
