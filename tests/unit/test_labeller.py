@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import logging
-from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
+from tests.support.labellers import build, make_task
 from tests.support.parsed_batches import (
-    SIZES,
     build_model,
-    label_dictionary,
     make_batch,
     make_dictionary,
     random_sentence,
 )
 
-register_all()
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 both = pytest.mark.parametrize("labelled", ["word", "sentence"])
 LENGTHS = [7, 1, 4, 5]
-
-
-def make_task(labelled, whole_words=False):
-    labels = Dictionary()
-    for number in range(5):
-        labels.add_symbol(f"label{number}")
-    return Namespace(
-        source_dictionary=make_dictionary(),
-        target_dictionary=labels,
-        label_dictionary=label_dictionary,
-        require_parses=lambda fields: None,
-        labelled=labelled,
-        whole_words=whole_words,
-    )
-
-
-def build(labelled, name="transformer", task=None, **options):
-    torch.manual_seed(0)
-    sizes = {f"encoder_{key}": value for key, value in SIZES.items()}
-    cfg = MODEL_DATACLASS_REGISTRY["labeller"](
-        **{"encoder": name, "dropout": 0.0, **sizes, **options}
-    )
-    model = ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task or make_task(labelled))
-    for parameter in model.parameters():
-        # What starts at zero would hide what it multiplies.
-        if not parameter.any():
-            torch.nn.init.normal_(parameter, std=0.2)
-    return model.double().eval()
 
 
 def alone(dictionary, index):

@@ -9,7 +9,7 @@ import torch
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.word_dropout import WordDropout
-from tests.unit.test_labeller import build, make_task
+from tests.support.labellers import build, make_task
 
 UNKNOWN = 3
 
