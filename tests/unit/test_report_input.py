@@ -229,3 +229,21 @@ def test_a_source_of_another_length_or_test_set_is_refused(table, capsys):
     assert "the source of the test set 'test' has 2 lines, its reference 60" in said
     said = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
     assert "--source names the test set 'test1', but --reference does not" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["test="], "--set-name test=: expected SUBSET=NAME, such as test1=PP_3"),
+        (["PP_3"], "--set-name PP_3: expected SUBSET=NAME"),
+        (["test1=PP_3"], "--set-name names the test set 'test1', but --reference does not"),
+    ],
+)
+def test_names_of_test_sets_that_do_not_fit_are_refused(table, capsys, names, message):
+    options = [word for name in names for word in ("--set-name", name)]
+    assert message in refusal(table, capsys, *options)
+
+
+def test_two_test_sets_with_one_name_are_refused(table, capsys):
+    second = ["--reference", f"test1={table / 'test.en'}", "--set-name", "test1=test"]
+    assert "--set-name gives two test sets one name" in refusal(table, capsys, *second)
