@@ -173,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pipeline.meta["name"] += "_adapted"
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
     pipeline.to_disk(unfinished)
     unfinished.rename(args.out)
     for name in measured:

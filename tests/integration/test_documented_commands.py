@@ -21,13 +21,9 @@ from tests.support.repository import REPOSITORY
 #: Pages of which the commands have tests of their own.
 ELSEWHERE = {"docs/tables.md", "docs/tutorials/encoder.md", "docs/tutorials/translate.md"}
 HERE = {
-    "docs/demo.md", "docs/results.md", "docs/tutorials/encoder.md", "docs/tutorials/table.md",
-    "docs/tutorials/translate.md", "docs/tables.md",
-}  # fmt: skip
-HERE = {
-    "README.md", "docs/compat.md", "docs/labelling.md", "docs/preprocessing.md", "docs/pretraining.md",
-    "docs/probing.md", "docs/translate.md", "docs/usage.md", "docs/tutorials/grammatical_errors.md",
-    "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
+    "README.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md", "docs/preprocessing.md",
+    "docs/pretraining.md", "docs/probing.md", "docs/translate.md", "docs/usage.md",
+    "docs/tutorials/grammatical_errors.md", "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
 TINY = (
@@ -179,6 +175,14 @@ def test_pretraining(packages, gold_corpus, tmp_path):
     )  # fmt: skip
     for trained in ("checkpoints/captions", "checkpoints"):
         assert (tmp_path / trained / "checkpoint_last.pt").exists()
+
+
+def test_a_parser_adapted_to_own_trees(packages, synthetic_corpus, tmp_path):
+    blocks = (synthetic_corpus / "train.en.conllu").read_text().split("\n\n")[:400]
+    (tmp_path / "own.conllu").write_text("\n\n".join([*blocks, ""]))
+    (printed,) = run_page("docs/parsers.md", tmp_path, packages=packages)
+    assert printed.count("whole trees") == 2
+    assert (tmp_path / "parsers" / "own" / "config.cfg").exists()
 
 
 def test_the_tutorial_on_grammatical_errors(gold_corpus, tmp_path):

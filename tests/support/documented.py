@@ -25,6 +25,16 @@ _SMALLER = {
     # It changes how its output is encoded, which a fork cannot do.
     "fairseq-phrase-inspect": f"{warm_start.REAL}/fairseq-phrase-inspect",
 }
+#: What a pipeline's package offers to spacy.load.
+_PACKAGE = """
+from pathlib import Path
+
+import spacy
+
+
+def load(**options):
+    return spacy.load(Path(__file__).parent / "{name}-1.0", **options)
+"""
 
 
 def blocks_of(page: str) -> list[str]:
@@ -85,7 +95,7 @@ def install_pipelines(folder: Path, pipeline: Path, *names: str) -> Path:
         package, metadata = folder / name, folder / f"{name}-1.0.dist-info"
         package.mkdir(parents=True)
         metadata.mkdir()
-        (package / "__init__.py").touch()
+        (package / "__init__.py").write_text(_PACKAGE.format(name=name))
         (package / f"{name}-1.0").symlink_to(pipeline)
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     return folder
