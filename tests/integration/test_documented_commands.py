@@ -13,7 +13,7 @@ import pytest
 
 from fairseq_phrase.text import read_lines
 from tests.support import warm_start
-from tests.support.attaching import SPLITS, binarize, gold_of, write_lines
+from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees, write_lines
 from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
 from tests.support.labelled_corpora import write_corpus
 from tests.support.repository import REPOSITORY
@@ -178,8 +178,7 @@ def test_pretraining(packages, gold_corpus, tmp_path):
 
 
 def test_a_parser_adapted_to_own_trees(packages, synthetic_corpus, tmp_path):
-    blocks = (synthetic_corpus / "train.en.conllu").read_text().split("\n\n")[:400]
-    (tmp_path / "own.conllu").write_text("\n\n".join([*blocks, ""]))
+    write_first_trees(synthetic_corpus / "train.en.conllu", tmp_path / "own.conllu", 400)
     (printed,) = run_page("docs/parsers.md", tmp_path, packages=packages)
     assert printed.count("whole trees") == 2
     assert (tmp_path / "parsers" / "own" / "config.cfg").exists()

@@ -71,6 +71,12 @@ def lines_of(folder, split, language="de"):
     return [line.split() for line in read_lines(folder / f"{split}.{language}")]
 
 
+def write_first_trees(source, target, count):
+    """Write the first trees of a CoNLL-U file."""
+    blocks = source.read_text().split("\n\n")[:count]
+    target.write_text("\n\n".join([*blocks, ""]))
+
+
 def shorten(corpus, folder):
     """Write the first lines of a corpus, with their trees."""
     for split, size in SPLITS.items():
@@ -79,8 +85,7 @@ def shorten(corpus, folder):
             for suffix in ("", ".ptb"):
                 lines = islice(read_lines(corpus / f"{name}{suffix}"), size)
                 write_lines(folder / f"{name}{suffix}", lines)
-            blocks = (corpus / f"{name}.conllu").read_text().split("\n\n")[:size]
-            (folder / f"{name}.conllu").write_text("\n\n".join([*blocks, ""]))
+            write_first_trees(corpus / f"{name}.conllu", folder / f"{name}.conllu", size)
 
 
 def cut_tokens(corpus, folder):
