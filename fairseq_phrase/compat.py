@@ -180,6 +180,15 @@ def keep_last_batches() -> None:
     FairseqTask.get_batch_iterator = get_batch_iterator
 
 
+def restore_integers_of_numpy() -> None:
+    """Give NumPy 2 the name ``compat.long`` again, which fairseq 0.12.3 uses for its integers.
+
+    Without it fairseq cannot make blocks of one sentence (``--sample-break-mode eos``).
+    """
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
+
+
 def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
     """Make a module's ``forward`` ignore unknown keyword arguments.
 

@@ -5,9 +5,11 @@ from fairseq_phrase.compat import (
     make_checkpoints_loadable,
     print_user_errors_plainly,
     quieten,
+    restore_integers_of_numpy,
 )
 
 make_checkpoints_loadable()
 keep_last_batches()
 print_user_errors_plainly()
+restore_integers_of_numpy()
 quieten()
