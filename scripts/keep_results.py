@@ -6,9 +6,10 @@ Checkpoints, data and the text of test sets are not copied, nor are the reports'
 sentences of it. The rest is small:
 
     README.md                       how it was made, and the tables
-    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures
+    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures; held-out losses
     configs/                        the rows
     data-bin*/syntax.*.json         parser, subwords, numbers of sentences
+    PART/…                          the same of a part, such as translation/fraction-1-16
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
     runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
@@ -42,11 +43,19 @@ from fairseq_phrase.report.contrastive import FOLDER, shortened
 from fairseq_phrase.report.kept_logs import ARCHIVE
 
 _KEPT = (
-    "settings", "provenance.txt", "configs", "data-bin*/syntax.*.json", "report*", "curve.*",
+    "settings", "provenance.txt", "configs", "*/syntax.*.json", "report*", "curve.*",
     "bleu-*.txt", "parser.txt",
 )  # fmt: skip
+_PARTS = ("", "*/", "*/*/")  # where a table's parts may lie
 _TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
-_LOGS = ("train.log", "hydra_train.log", "generate-*.log", "interactive-*", "contrastive/*.txt")
+_LOGS = (
+    "train.log",
+    "hydra_train.log",
+    "generate-*.log",
+    "interactive-*",
+    "validate-*.txt",
+    "contrastive/*.txt",
+)
 _OUTPUTS = ("generate-*.txt", "labels-*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
@@ -63,12 +72,17 @@ def keep(table: Path, folder: Path, *, archive_translations: bool = False) -> No
     Raises:
         SystemExit: the table has no report or no runs.
     """
-    reports = sorted(table.glob("report*/report.md")) + sorted(table.glob("*/report*/report.md"))
+    reports = [
+        report
+        for part in _PARTS
+        for name in ("losses", "report")
+        for report in sorted(table.glob(f"{part}report*/{name}.md"))
+    ]
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:
         sys.exit(f"{table} has no report of runs: let the table's script finish first")
     for pattern in _KEPT:
-        for found in [*table.glob(pattern), *table.glob(f"fraction-*/{pattern}")]:
+        for found in (found for part in _PARTS for found in table.glob(f"{part}{pattern}")):
             for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
                 if source.name != "report.html":
                     copy(source, folder / source.relative_to(table), table)

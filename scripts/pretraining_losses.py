@@ -10,15 +10,21 @@ from __future__ import annotations
 import argparse
 import csv
 import logging
+import math
 import re
 import statistics
 from pathlib import Path
 
 import numpy as np
+import torch
 import yaml
+from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.models.loading import register_all
 
 _VALID = re.compile(r"valid on 'valid' subset \| loss ([\d.]+)")
 _TEST = re.compile(r"test \| .*?loss ([\d.]+) .*?ppl ([\d.]+)")
@@ -54,6 +60,28 @@ def losses_of(run: Path) -> list[float] | None:
     return [valid[0], valid[-1], float(found[1]), float(found[2])] if valid and found else None
 
 
+def loss_without_ends(checkpoint: Path, data: Path, split: str) -> float:
+    """Compute the loss of a model of fairseq's ``masked_lm``, in bits for each masked subword.
+
+    fairseq's task also masks the begin and the end of a sentence, which are easily told. They do not
+    count here, as they are not predicted by the other models.
+    """
+    models, config, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": str(data)}
+    )
+    task.load_dataset(split)
+    batches = task.get_batch_iterator(task.dataset(split), max_tokens=config.dataset.max_tokens)
+    ends = torch.tensor([task.dictionary.bos(), task.dictionary.eos(), task.dictionary.pad()])
+    nats, predicted = 0.0, 0
+    with torch.no_grad():
+        for batch in tqdm(batches.next_epoch_itr(shuffle=False), desc=split, unit="batch"):
+            masked = ~torch.isin(batch["target"], ends)
+            scores = models[0].eval()(**batch["net_input"], masked_tokens=masked)[0]
+            nats += float(cross_entropy(scores, batch["target"][masked], reduction="sum"))
+            predicted += int(masked.sum())
+    return nats / math.log(2) / predicted
+
+
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -63,15 +91,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    register_all()
     lines = []
     files = [yaml.safe_load(path.read_text())["rows"] for path in args.rows]
     for name, row in {name: row for rows in files for name, row in rows.items()}.items():
-        seeds = sorted((args.runs / name).glob("seed*"))
-        found = [losses for seed in seeds if (losses := losses_of(seed)) is not None]
-        if found:
-            means = [f"{statistics.mean(column):.3f}" for column in zip(*found, strict=True)]
-            spread = f"{statistics.stdev(each[2] for each in found):.3f}" if len(found) > 1 else ""
-            lines.append([row["title"], str(len(found)), *means, spread])
+        runs = {seed: losses_of(seed) for seed in sorted((args.runs / name).glob("seed*"))}
+        runs = {seed: losses for seed, losses in runs.items() if losses is not None}
+        if row.get("task", {}).get("_name") == "masked_lm":
+            for seed, losses in runs.items():
+                losses[2] = loss_without_ends(seed / "checkpoint_best.pt", args.data, "test")
+                losses[3] = 2 ** losses[2]
+        if runs:
+            means = [f"{statistics.mean(each):.3f}" for each in zip(*runs.values(), strict=True)]
+            tests = [losses[2] for losses in runs.values()]
+            spread = f"{statistics.stdev(tests):.3f}" if len(tests) > 1 else ""
+            lines.append([row["title"], str(len(runs)), *means, spread])
     unigram = unigram_loss(args.data, "test")
     lines.append(["unigram model", "", "", "", f"{unigram:.3f}", f"{2**unigram:.3f}", ""])
     headings = ["model", "seeds", *_COLUMNS, "sd of test loss"]
@@ -79,7 +113,8 @@ def main() -> None:
     notes = (
         "Bits for each predicted token. Different objectives and masks predict different tokens from "
         "different contexts, so they are compared with the unigram model and not with one another. "
-        "fairseq's masked_lm also predicts the ends of sentences, and the causal model does."
+        "The causal model also predicts the ends of sentences. So does fairseq's masked_lm, but its "
+        "test loss and perplexity are those of subwords."
     )
     table = markdown_table(headings, lines, texts=1)
     (args.out / "losses.md").write_text(f"{table}\n\n{notes}\n")

@@ -8,6 +8,8 @@ table's script, with the options in `provenance.txt`, makes the data again, trai
 reports on all. The kept runs have no models. To train one again, remove its folder, or name the others:
 
     python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
+
+What others start from (pretraining.sh's objectives) is not restored: without models it is trained again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ def restore(results: Path, table: Path, rows: set[str] | None = None) -> int:
     Raises:
         SystemExit: a row is not among the results.
     """
-    logs = {as_rows(Path(name)): log for name, log in read_archive(results / ARCHIVE).items()}
+    logs = {
+        as_rows(Path(name)): log
+        for name, log in read_archive(results / ARCHIVE).items()
+        if "runs" in Path(name).parts
+    }
     kept = {row_of(log) for log in logs}
     if rows is None:
         rows = kept
@@ -43,7 +49,7 @@ def restore(results: Path, table: Path, rows: set[str] | None = None) -> int:
     for name in ("settings", "provenance.txt"):
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
-    texts = [path for name in TEXTS for path in results.glob(f"**/seed*/{name}")]
+    texts = [path for name in TEXTS for path in results.glob(f"**/runs/*/seed*/{name}")]
     for path in texts:
         text = as_rows(path.relative_to(results))
         if row_of(text) in rows:

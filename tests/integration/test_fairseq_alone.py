@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
+import sys
+
+import pytest
+from fairseq import checkpoint_utils
 
 from fairseq_phrase.cli import average as average_command
+from fairseq_phrase.models.loading import register_all
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run
+from tests.support.repository import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "scripts"))
+from pretraining_losses import loss_without_ends
 
 STOCK = ["--user-dir", "fairseq_phrase", "--task", "translation"]
 
@@ -32,7 +43,7 @@ def test_a_stock_model_trains_resumes_is_averaged_and_translates_every_sentence(
     assert found == list(range(100))
 
 
-def test_masked_lm_takes_sentences_with_numpy_2(tmp_path):
+def test_masked_lm_takes_sentences_with_numpy_2_and_its_loss_of_subwords(tmp_path):
     write_lines(tmp_path / "train.en", ["a man sleeps .", "the dog sees a man in a park ."] * 20)
     run(
         "fairseq-phrase-preprocess", "-s", "en", "--only-source", "--trainpref", tmp_path / "train",
@@ -44,7 +55,25 @@ def test_masked_lm_takes_sentences_with_numpy_2(tmp_path):
         "--sample-break-mode", "eos", "--tokens-per-sample", "64", "--arch", "roberta",
         "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--encoder-attention-heads", "2",
         "--encoder-layers", "1", "--criterion", "masked_lm", "--optimizer", "adam", "--lr", "0.01",
-        "--batch-size", "4", "--no-save", "--max-update", "3", "--num-workers", "0", "--cpu",
-        "--no-progress-bar", "--log-format", "simple", "--log-interval", "1",
+        "--batch-size", "4", "--max-update", "3", "--num-workers", "0", "--cpu",
+        "--no-progress-bar", "--log-format", "simple", "--log-interval", "1", "--save-dir", tmp_path,
     )  # fmt: skip
     assert sorted(losses(printed)) == [1, 2, 3]
+
+    register_all()
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    overrides = {"data": str(tmp_path / "data")}
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
+    task.load_dataset("valid")
+    task.dataset("valid").set_epoch(1)  # masks are drawn anew in each epoch
+    bits, ends = [], {task.dictionary.bos(), task.dictionary.eos(), task.dictionary.pad()}
+    for sample in map(task.dataset("valid").collater, zip(task.dataset("valid"))):
+        scores = model.eval()(**sample["net_input"])[0][0].double().log_softmax(-1)
+        bits += [
+            -float(row[target]) / math.log(2)
+            for row, target in zip(scores, sample["target"][0].tolist(), strict=True)
+            if target not in ends
+        ]
+    assert len(bits) > 50
+    found = loss_without_ends(checkpoint, tmp_path / "data", "valid")
+    assert found == pytest.approx(statistics.mean(bits), rel=1e-5)

@@ -191,3 +191,23 @@ def test_provenance_names_command_commit_machine_and_versions(tmp_path):
     assert len(facts["commit"].split()[0]) == 40
     assert "fairseq-fixed 0.12.3.1" in facts["software"]
     assert "commit: unknown (no git repository)" in script("provenance", cwd=tmp_path)
+
+
+def test_parts_and_the_models_that_they_start_from(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    part = table / "translation" / "fraction-1-4"
+    shutil.copytree(table / "rows", part / "rows")
+    (table / "rows").rename(table / "objectives")
+    (table / "report").rename(part / "report")
+    (table / "report-objectives").mkdir()
+    (table / "report-objectives" / "losses.md").write_text("| masked | 3.2 |\n")
+    (table / "objectives" / "k2" / "seed1" / "validate-test.txt").write_text("loss 3.2\n")
+    kept, restored = tmp_path / "kept", tmp_path / "restored"
+    script("keep_results", table, kept)
+    text = (kept / "README.md").read_text()
+    assert text.index("| masked | 3.2 |") < text.index((part / "report" / "report.md").read_text())
+    assert "(translation/fraction-1-4/report/curves.png)" in text
+    assert list(log_lines(kept / "objectives/k2/seed1/validate-test.txt")) == ["loss 3.2"]
+    script("restore_results", kept, restored)
+    assert (restored / "translation/fraction-1-4/rows/k2/seed1/generate-test.txt").is_file()
+    assert not (restored / "objectives").exists(), "they have no models"
