@@ -138,7 +138,7 @@ translation() {
 
 # labelled NAME SUFFIX LABELS CAPTION READER...: make data of labels, train and report.
 labelled() {
-    local raw=$OUT/$1/raw TARGET=$2 train
+    local raw=$OUT/$1/raw TARGET=$2 GENERATE_FLAGS=''  # which are those of translation
     [ -e "$raw/test.en" ] || run python scripts/labelled_text.py "${@:5:2}" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"

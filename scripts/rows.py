@@ -229,7 +229,7 @@ def pretraining(args: argparse.Namespace, options: Options, folder: Path) -> lis
         command = ["fairseq-validate", *data, "--task", options["task"]["_name"]]
         command += ["--path", str(folder / "checkpoint_best.pt"), "--valid-subset", subset]
         command += ["--max-tokens", "4000", "--required-batch-size-multiple", "1"]
-        command += ["--no-progress-bar", *shlex.split(args.generate_flags)]
+        command += ["--no-progress-bar"]
         steps.append(Step(f"validate {subset}", command, folder / f"validate-{subset}.txt"))
     return steps
 

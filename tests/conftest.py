@@ -107,6 +107,12 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def english_parser(trained_pipeline) -> dict[str, str]:
+    """The setting that names a parser of English: the shared one, or one trained here."""
+    return {"FAIRSEQ_PHRASE_PARSER": f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}"}
+
+
 @pytest.fixture(scope="session")
 def spacy_pipeline(request) -> Path:
     """A spaCy pipeline's folder: the shared one, or one trained here."""

@@ -8,11 +8,9 @@ import re
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import run_script
+from tests.support.multi30k import multi30k_of
 from tests.support.report_table import records
-from tests.support.repository import shared_pipeline
 
 SMALL = [
     "--max-update", "2", "--slice", "300", "--train-flags", "--max-tokens 200 --num-workers 0",
@@ -28,12 +26,6 @@ def table_of(
     rows = [row for row in records(out / "report" / "report.csv") if row["runs"] != "0"]
     assert sorted(row["row"] for row in rows) == sorted(names.split(","))
     return (out / "report" / "report.md").read_text(), rows
-
-
-@pytest.fixture
-def parser(trained_pipeline) -> dict[str, str]:
-    """The setting that names a parser of English: the shared one, or one trained here."""
-    return {"FAIRSEQ_PHRASE_PARSER": f"spacy:{shared_pipeline('en_ewt_sm') or trained_pipeline}"}
 
 
 def test_a_slice_of_the_table_of_regular_expressions_comes_to_its_end(tmp_path):
@@ -72,23 +64,21 @@ def test_a_slice_of_the_table_of_queries_comes_to_its_end(tmp_path):
 
 
 def test_a_slice_of_the_lectures_table_comes_to_its_end(synthetic_corpus, tmp_path):
-    data, out = tmp_path / "multi30k", tmp_path / "out"
-    data.mkdir()
-    for name, other in (("train", "train"), ("val", "valid"), ("test_2016_flickr", "test")):
-        for language in ("de", "en"):
-            text = (synthetic_corpus / f"{other}.{language}").read_bytes()
-            (data / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
+    out = tmp_path / "out"
+    multi30k_of(synthetic_corpus, tmp_path / "multi30k")
     text, _ = table_of("lecture_table", "none", out, FAIRSEQ_PHRASE_DATA=str(tmp_path))
     assert "The references have rep-1" in text
     assert (out / "report" / "lengths.png").is_file()
 
 
-def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(parser, tmp_path):
+def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(english_parser, tmp_path):
     data, out = tmp_path / "geo", tmp_path / "out"
     data.mkdir()
     (data / "geo_train.tsv").write_text("what is the river ?\t_answer ( A , _river ( A ) )\n" * 70)
     (data / "geo_test.tsv").write_text("what is the lake ?\t_answer ( A , _lake ( A ) )\n" * 5)
-    text, _ = table_of("semantic_parsing", "additive_gate,additive", out, "--data", data, **parser)
+    text, _ = table_of(
+        "semantic_parsing", "additive_gate,additive", out, "--data", data, **english_parser
+    )
     for row, place in (("additive_gate", "data-bin"), ("additive", "data-bin.without-places")):
         commands = (out / "rows" / row / "seed1" / "commands.sh").read_text()
         assert set(re.findall(r"fairseq-(?:train|generate) (\S+)", commands)) == {str(out / place)}
@@ -97,7 +87,7 @@ def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(parser, tmp_path
     assert "5 of 5 references are not well-formed." in text
 
 
-def test_a_slice_of_the_table_of_generalization_comes_to_its_end(parser, tmp_path):
+def test_a_slice_of_the_table_of_generalization_comes_to_its_end(english_parser, tmp_path):
     data, out = tmp_path / "slog", tmp_path / "out"
     data.mkdir()
     for name, count in (("train", 300), ("dev", 5), ("test", 5)):
@@ -106,7 +96,7 @@ def test_a_slice_of_the_table_of_generalization_comes_to_its_end(parser, tmp_pat
         sets = (f"A cat ran .\trun ( agent = cat )\t{name}\n" * 5 for name in ("PP_3", "CP_3"))
         archive.writestr("gen_varfreeLF.tsv", "".join(sets))
     options = ("--data", data, "--trees", "adapted")
-    text, _ = table_of("compositional", "relative", out, *options, **parser)
+    text, _ = table_of("compositional", "relative", out, *options, **english_parser)
     manifest = json.loads((out / "data-bin" / "syntax.en.json").read_text())
     assert manifest["parser"] == f"spacy:{out / 'parser'}"
     assert "exact match CP_3 | exact match PP_3 | exact match |" in " ".join(text.split())

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tests.support.commands import run_script
+from tests.support.multi30k import multi30k_of
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 
 TINY = " ".join(
@@ -150,16 +151,6 @@ def test_a_slice_of_the_nist_table_comes_to_its_end(synthetic_corpus, trained_pi
     assert "with parsing" in dev
     assert "34.23" not in (out / "report-test03" / "report.md").read_text()
     assert "nrefs:2" in (out / "bleu-of-all-references.txt").read_text()
-
-
-def multi30k_of(synthetic_corpus: Path, folder: Path) -> None:
-    """The synthetic corpus under the names of Multi30k, with two test sets."""
-    folder.mkdir()
-    names = ("train", "val", "test_2016_flickr", "test_2017_mscoco")
-    for name, other in zip(names, ("train", "valid", "test", "valid"), strict=True):
-        for language in ("de", "en"):
-            text = (synthetic_corpus / f"{other}.{language}").read_bytes()
-            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
 
 
 SYNTAX = [
