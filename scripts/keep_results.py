@@ -8,7 +8,7 @@ sentences of it. The rest is small:
     README.md                       how it was made, and the tables
     report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures; held-out losses
     configs/                        the rows
-    data-bin*/syntax.*.json         parser, subwords, numbers of sentences
+    DATA/syntax.*.json              parser, subwords, numbers of sentences
     PART/…                          the same of a part, such as translation/fraction-1-16
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run

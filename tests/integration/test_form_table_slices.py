@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.commands import run_script
 from tests.support.multi30k import multi30k_of
-from tests.support.report_table import records
+from tests.support.report_table import rows_with_runs
 
 SMALL = [
     "--max-update", "2", "--slice", "300", "--train-flags", "--max-tokens 200 --num-workers 0",
@@ -23,7 +23,7 @@ def table_of(
 ) -> tuple[str, list[dict[str, str]]]:
     """Run a slice of a table: its report, and the rows that have runs, which are those named."""
     run_script(script, *SMALL, "--rows", names, "--out", out, *options, **settings)
-    rows = [row for row in records(out / "report" / "report.csv") if row["runs"] != "0"]
+    rows = rows_with_runs(out / "report")
     assert sorted(row["row"] for row in rows) == sorted(names.split(","))
     return (out / "report" / "report.md").read_text(), rows
 

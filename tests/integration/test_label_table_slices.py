@@ -6,20 +6,15 @@ from pathlib import Path
 
 from tests.support.commands import run_script
 from tests.support.multi30k import multi30k_of
-from tests.support.report_table import records
+from tests.support.report_table import records, rows_with_runs
 
 SMALL = ["--max-update", "2", "--train-flags", "--max-tokens 200 --num-workers 0"]
-
-
-def rows_with_runs(report: Path) -> list[str]:
-    """The rows of a report that have runs."""
-    return [row["row"] for row in records(report / "report.csv") if row["runs"] != "0"]
 
 
 def table_of(script: str, rows: str, out: Path, *options: object, **settings: str) -> str:
     """Run a slice of a table: its report, in which just these rows have runs."""
     run_script(script, *SMALL, "--rows", rows, "--out", out, *options, **settings)
-    assert sorted(rows_with_runs(out / "report")) == sorted(rows.split(","))
+    assert sorted(row["row"] for row in rows_with_runs(out / "report")) == sorted(rows.split(","))
     return (out / "report" / "report.md").read_text()
 
 
@@ -84,7 +79,8 @@ def test_a_slice_of_the_tables_of_pre_training_comes_to_its_end(
     run_script("pretraining", *options, "--part", "translation", *rows, **settings)
     for fraction in ("1-4", "1"):
         folder = out / "translation" / f"fraction-{fraction}"
-        assert rows_with_runs(folder / "report") == ["none", "masked_phrases"]
+        found = [row["row"] for row in rows_with_runs(folder / "report")]
+        assert found == ["none", "masked_phrases"]
         log = (folder / "rows" / "masked_phrases" / "seed1" / "train.log").read_text()
         assert "objectives/masked_phrases/seed1/checkpoint_best.pt" in log
     assert (out / "translation" / "curve.png").is_file()

@@ -65,6 +65,11 @@ def records(path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def rows_with_runs(report: Path) -> list[dict[str, str]]:
+    """Read the rows of a report that have runs."""
+    return [row for row in records(report / "report.csv") if row["runs"] != "0"]
+
+
 def table_lines(text) -> list[list[str]]:
     """Take the cells out of a Markdown table."""
     lines = [line.replace("\\|", "¦") for line in text.splitlines() if line.startswith("| ")]
