@@ -34,6 +34,7 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Iterable
@@ -56,6 +57,7 @@ _LOGS = (
     "validate-*.txt",
     "contrastive/*.txt",
 )
+_PACKAGES = sysconfig.get_path("purelib")
 _OUTPUTS = ("generate-*.txt", "labels-*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
@@ -100,7 +102,8 @@ def keep(table: Path, folder: Path, *, archive_translations: bool = False) -> No
 def copy(source: Path, target: Path, table: Path) -> None:
     """Copy a file; in a text, paths of this machine become relative, and other people's text goes.
 
-    A table's folder elsewhere than in the working directory becomes ``runs/NAME``.
+    A table's folder elsewhere than in the working directory becomes ``runs/NAME``, and the folder of
+    installed packages, which warnings in logs name, ``site-packages``.
     Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +118,7 @@ def copy(source: Path, target: Path, table: Path) -> None:
     elif own is not None and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
     here = Path.cwd()
-    text = "".join(lines).replace(f"{here}/", "")
+    text = "".join(lines).replace(f"{_PACKAGES}/", "site-packages/").replace(f"{here}/", "")
     text = text.replace(str(table.resolve()), f"runs/{table.name}")
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sysconfig
 import tarfile
 
 import pytest
@@ -51,6 +52,7 @@ def table(tmp_path):
         log.write(
             f"2026-11-20 22:45:00 | INFO | x | Saved checkpoint {tmp_path}/table/rows/k2/x.pt\n"
         )
+        log.write(f"{sysconfig.get_path('purelib')}/torch/a.py:1: UserWarning: slow\n")
     return folder
 
 
@@ -103,6 +105,7 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     spoken = logged["interactive-test.txt"].splitlines()
     assert spoken == [f"S-{number}\t" for number in range(60)]
     assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]
+    assert "\nsite-packages/torch/a.py:1: UserWarning" in logged["train.log"]
     script("keep_results", table, tmp_path / "kept", cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
     script("keep_results", table, tmp_path / "kept")  # from the repository
