@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINE=none TEXT=captions REVIEWS=5000
+PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINES=none,xl_none TEXT=captions REVIEWS=5000
 CAPTIONS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/captions
 parse_options
 PARTS='objectives translation tagging sst'
@@ -128,7 +128,7 @@ translation() {
         with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
         # An epoch of a K-th is as long as a K-th of one.
         train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
-        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
+        reports "$BASELINES" "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
             "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"
         curve+=("$fraction=$folder/report")
     done
@@ -142,7 +142,7 @@ labelled() {
     [ -e "$raw/test.en" ] || run python scripts/labelled_text.py "${@:5:2}" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
-    report "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels
+    reports "$BASELINES" "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels
 }
 
 tagging() {

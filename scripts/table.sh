@@ -136,3 +136,19 @@ report() {
     run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
         --reference "$4" --caption "$caption" --out "$out" "${@:7}"
 }
+
+# reports BASELINES RUNS OUT ...: a report against each of these rows, the first in OUT, and the others in OUT.ROW.
+# The other arguments are those of report.
+reports() {
+    local BASELINE out
+    for BASELINE in ${1//,/ }; do
+        out=$3
+        if [ "$BASELINE" != "${1%%,*}" ]; then
+            out+=.$BASELINE
+            [[ -n $NO_ROWS || ,$ROWS, == *,$BASELINE,* || -d $2/$BASELINE ]] ||
+                { echo "Row $BASELINE is missing: no report compares with it." && continue; }
+        fi
+        say "Report ($out)"
+        report "$2" "$out" "${@:4}"
+    done
+}

@@ -127,15 +127,6 @@ if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE"
     MORE+=(--contrastive "$CONTRASTIVE")
 fi
 
-for BASELINE in ${BASELINES//,/ }; do
-    REPORT=$OUT/report
-    if [ "$BASELINE" != "${BASELINES%%,*}" ]; then
-        REPORT+=.$BASELINE
-        [[ ,$ROWS, == *,$BASELINE,* || -d $OUT/rows/$BASELINE ]] ||
-            { echo "Row $BASELINE is missing: no report compares with it." && continue; }
-    fi
-    say "Report ($REPORT)"
-    report "$OUT/rows" "$REPORT" test "test=${REFERENCES[0]}" '' \
-        "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
-done
+reports "$BASELINES" "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
+    "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
 exit "$STATUS"
