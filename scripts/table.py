@@ -85,9 +85,20 @@ class Runner:
         """Do the steps of a run that are not done.
 
         Raises:
-            RuntimeError: a command failed.
+            RuntimeError: a command failed, or another script is at work on this run.
         """
+        from filelock import FileLock, Timeout  # which torch needs
+
         run.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(run.folder / ".lock", blocking=False):
+                self._do_alone(run, bar, environment)
+        except Timeout:
+            raise RuntimeError(
+                f"another script is at work on {run.folder}: wait for it, or give another --out"
+            ) from None
+
+    def _do_alone(self, run: Run, bar: tqdm, environment: dict[str, str]) -> None:
         (run.folder / "commands.sh").write_text("".join(f"{step}\n" for step in run.steps), "utf-8")
         OmegaConf.save(run.options, run.folder / "row.yaml")
         bar.reset(run.updates())

@@ -147,6 +147,26 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
     assert (tmp_path / "row" / "commands.sh").read_text() == written
 
 
+def test_two_scripts_do_not_work_on_one_run(tmp_path):
+    started, go_on = tmp_path / "started", tmp_path / "go_on"
+    waiting = f"touch {started}; until [ -e {go_on} ]; do sleep 0.1; done; echo first"
+    first, second = Runner([], 1), Runner([], 1)
+    thread = threading.Thread(target=first.run, args=([run_of(tmp_path, "row", waiting)],))
+    thread.start()
+    while not started.exists():
+        assert thread.is_alive()
+        thread.join(0.1)
+    late = run_of(tmp_path, "row", "echo second")
+    second.run([late])
+    go_on.touch()
+    thread.join()
+    assert "another script is at work on" in second.failures["row, seed 1"]
+    assert not first.failures
+    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
+    second.run([late])  # it is finished, and not locked any longer
+    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
+
+
 def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
     run = run_of(tmp_path, "row", "echo half; exit 1", trains=False)
     Runner([], jobs=1).run([run])
