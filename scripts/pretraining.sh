@@ -46,7 +46,10 @@ if [ "$TEXT" = documents ]; then NAME=pretraining.documents SETTINGS="text=docum
 # files_of PART: set FILES to the files that define its rows.
 files_of() {
     FILES=("configs/tables/pretraining.$1.yaml")
-    [ "$1 $TEXT" != 'objectives documents' ] || FILES+=(configs/tables/pretraining.documents.yaml)
+    case "$TEXT $1" in
+        documents\ objectives) FILES+=(configs/tables/pretraining.documents.yaml) ;;
+        documents*) FILES+=(configs/tables/pretraining.documents.labels.yaml) ;;
+    esac
 }
 
 files_of "${PARTS%% *}"
@@ -86,7 +89,8 @@ captions() {
 # documents: write the text of documents to ALL, and let SUBWORDS be its own.
 documents() {
     local data=${FAIRSEQ_PHRASE_DATA:-../shared/data}
-    [ -d "$data/imdb" ] || die "$data/imdb is not there: put IMDB's train.tsv and test.tsv into it"
+    TEST=$ALL/test
+    [ -d "$data/imdb" ] || [ -n "$DRY_RUN" ] || die "$data/imdb is not there: put IMDB's train.tsv and test.tsv into it"
     [ -e "$ALL/test.en" ] || run python scripts/documents.py "$ALL" --imdb "$data/imdb" \
         --treebank "$data/treebanks/en_ewt" --reviews "$REVIEWS" ${SLICE:+--slice "$SLICE"}
     SUBWORDS=(--sentencepiece-model "$OUT/text/spm.model" --srcdict "$OUT/text/dict.en.txt")

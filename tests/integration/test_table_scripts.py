@@ -81,6 +81,8 @@ TABLES = {
     "pretraining translation": ["--part", "translation", "--fractions", "1/4,1"],
     "pretraining tagging": ["--part", "tagging"],
     "pretraining sst": ["--part", "sst"],
+    "pretraining objectives documents": ["--text", "documents", "--part", "objectives"],
+    "pretraining sst documents": ["--text", "documents", "--part", "sst"],
     "quickstart": [],
     "quickstart fast": ["--fast"],
 }
