@@ -141,6 +141,7 @@ report() {
 # The other arguments are those of report.
 reports() {
     local BASELINE out
+    [ -z "$DATA_ONLY" ] || return 0
     for BASELINE in ${1//,/ }; do
         out=$3
         if [ "$BASELINE" != "${1%%,*}" ]; then
