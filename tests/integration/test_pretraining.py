@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
+from tests.support.attaching import write_lines
 from tests.support.commands import run, run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
 from tests.support.labelled_corpora import write_corpus
@@ -89,6 +91,28 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
     if objective == "pairs":
         assert "next_sentence_accuracy" in printed
+
+
+def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command):
+    dice = random.Random(1)
+    (tmp_path / "corpus").mkdir()
+    topics = [[f"{name}{number}" for number in range(6)] for name in "abcdefgh"]
+    for split, count in (("train", 800), ("valid", 100), ("test", 1)):
+        documents = [dice.choice(topics) for _ in range(count)]
+        write_lines(
+            tmp_path / "corpus" / f"{split}.en",
+            [
+                " ".join(dice.choices(words, k=5)) if words else ""
+                for topic in documents
+                for words in (*[topic] * 6, None)
+            ],
+        )
+    data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
+    flags = ["--next-sentence", "--criterion", "next_sentence", "--dropout", "0"]
+    log = train(command, data, tmp_path / "out", *flags, "--max-tokens", "1000", "--max-epoch", "4")
+    found = re.findall(r'"valid_next_sentence_accuracy": "([\d.]+)"', log)
+    # One of eight documents has the same words by chance: of the pairs, 94% can be right.
+    assert float(found[-1]) > 85
 
 
 def test_two_processes_permute_as_one_with_the_doubled_batch(data, tmp_path, command):
