@@ -109,10 +109,10 @@ def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command)
         )
     data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
     flags = ["--next-sentence", "--criterion", "next_sentence", "--dropout", "0"]
-    log = train(command, data, tmp_path / "out", *flags, "--max-tokens", "1000", "--max-epoch", "4")
+    log = train(command, data, tmp_path / "out", *flags, "--max-tokens", "1000", "--max-epoch", "3")
     found = re.findall(r'"valid_next_sentence_accuracy": "([\d.]+)"', log)
     # One of eight documents has the same words by chance: of the pairs, 94% can be right.
-    assert float(found[-1]) > 85
+    assert float(found[-1]) > 80
 
 
 def test_two_processes_permute_as_one_with_the_doubled_batch(data, tmp_path, command):
