@@ -19,11 +19,14 @@ import pretraining_losses
 @pytest.fixture
 def text(tmp_path):
     write_lines(tmp_path / "raw.en", ["a man sleeps .", "the dog sees a man ."] * 20)
-    prefixes = [f"--{split}pref" for split in ("train", "valid", "test")]
+    texts = [
+        argument
+        for split in ("train", "valid", "test")
+        for argument in (f"--{split}pref", tmp_path / "raw")
+    ]
     run(
         "fairseq-phrase-preprocess", "-s", "en", "--only-source", "--parser", "none",
-        "--vocab-size", "20", *(argument for prefix in prefixes for argument in (prefix, tmp_path / "raw")),
-        "--destdir", tmp_path / "text",
+        "--vocab-size", "20", "--destdir", tmp_path / "text", *texts,
     )  # fmt: skip
     return tmp_path / "text"
 
