@@ -90,7 +90,7 @@ def with_heads(
         raise UserError(f"the heads are not a tree: {error}") from None
     constituents = sentence.constituents
     if makes_constituents and constituents is not None:
-        constituents = ConstituencyTree.from_dependencies(tree, sentence.tags)
+        constituents = ConstituencyTree.from_dependencies(tree, sentence.tags, sentence.deprels)
     return replace(sentence, tree=tree, constituents=constituents)
 
 

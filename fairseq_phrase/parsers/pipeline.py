@@ -153,7 +153,7 @@ class ParsingPipeline:
         if self.options.constituents == "from-dependencies":
             assert sentence.tree is not None
             tags = sentence.tags or [NO_TAG] * len(sentence.words)
-            tree = ConstituencyTree.from_dependencies(sentence.tree, tags)
+            tree = ConstituencyTree.from_dependencies(sentence.tree, tags, sentence.deprels)
             return replace(sentence, constituents=tree)
         if self.options.constituents == "none" and sentence.constituents is not None:
             return replace(sentence, constituents=None)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.projectivity import projected_bounds
+from fairseq_phrase.syntax.sentence_boundaries import sentence_trees
 
 #: Label of the extra root over several sentences on one line.
 ROOT_LABEL = "ROOT"
@@ -209,7 +210,9 @@ class ConstituencyTree:
         return cls([(0, num_words)] if num_words else [], [ROOT_LABEL] * bool(num_words), num_words)
 
     @classmethod
-    def from_dependencies(cls, tree: DependencyTree, tags: Sequence[str]) -> ConstituencyTree:
+    def from_dependencies(
+        cls, tree: DependencyTree, tags: Sequence[str], relations: Sequence[str] = ()
+    ) -> ConstituencyTree:
         """Make a constituent of every head and all words that depend on it.
 
         If a word's subtree is not contiguous, the tree is first made projective by lifting
@@ -219,10 +222,19 @@ class ConstituencyTree:
         Args:
             tree: the dependency tree.
             tags: the words' parts of speech; a constituent's label is the tag of its head.
+            relations: the words' relations, by which the sentences of a line are found
+                (:func:`fairseq_phrase.syntax.sentence_boundaries.sentence_trees`); their trees hang under
+                one constituent ``ROOT``. Without relations the line is one sentence.
 
         Returns:
             The constituents. A word without dependents makes no constituent.
         """
+        if relations:
+            parts, start = [], 0
+            for part in sentence_trees(tree, relations):
+                parts.append(cls.from_dependencies(part, tags[start : start + len(part)]))
+                start += len(part)
+            return cls.joined(parts)
         starts, ends = projected_bounds(tree)
         heads = np.flatnonzero(ends - starts > 1)
         spans = np.stack([starts[heads], ends[heads]], axis=1)

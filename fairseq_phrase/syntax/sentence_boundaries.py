@@ -7,11 +7,14 @@ depend on the first root and keep the root's relation; constituency trees are jo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.tree_arrays import constituent_parents
 
-__all__ = ["sentences_of_constituents", "sentences_of_dependencies"]
+__all__ = ["sentence_trees", "sentences_of_constituents", "sentences_of_dependencies"]
 
 
 def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
@@ -31,16 +34,45 @@ def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.nd
         >>> sentences_of_dependencies(np.array([1, 1, 1, 2]), np.array([5, 9, 9, 5])).tolist()
         [0, 0, 1, 1]
     """
-    words = np.arange(len(heads))
-    is_root = heads == words
-    if not is_root.any():
-        return np.zeros(len(heads), dtype=np.int64)
-    root = int(is_root.argmax())
-    begins = is_root | ((heads == root) & (relations == relations[root]))
-    above = np.where(begins, words, heads)
+    above = np.where(_are_roots(heads, relations), np.arange(len(heads)), heads)
     for _ in range(len(heads).bit_length()):
         above = above[above]
     return _runs(above)
+
+
+def _are_roots(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
+    """Whether each word is the root of a sentence. Shape: ``(words,)``, bool."""
+    is_root = heads == np.arange(len(heads))
+    if not is_root.any():
+        return is_root
+    root = int(is_root.argmax())
+    return is_root | ((heads == root) & (relations == relations[root]))
+
+
+def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[DependencyTree]:
+    """Cut the dependency tree of a line into those of its sentences.
+
+    Args:
+        tree: the line's tree.
+        relations: the relation of each word, as many as words.
+
+    Returns:
+        The sentences' trees, in order. It is the given tree alone if a sentence would not be one tree,
+        because words of different sentences alternate.
+    """
+    numbered = np.unique(relations, return_inverse=True)[1]
+    are_roots = _are_roots(tree.heads, numbered)
+    numbers = sentences_of_dependencies(tree.heads, numbered)
+    heads = np.where(are_roots, np.arange(len(tree)), tree.heads)
+    # A head in another run of words: sentences alternate.
+    if are_roots.sum() < 2 or (numbers[heads] != numbers).any():
+        return [tree]
+    ends = np.cumsum(np.bincount(numbers))
+    starts = np.concatenate([[0], ends[:-1]])
+    return [
+        DependencyTree.of_valid(heads[start:end] - start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def sentences_of_constituents(

@@ -232,6 +232,38 @@ def test_of_dependencies_a_word_that_hangs_out_of_its_span_is_lifted():
     assert triples(tree) == [(0, 2, "B"), (0, 4, "C")]
 
 
+def test_of_dependencies_the_sentences_of_a_line_hang_under_one_root():
+    # "a b c", "d", "e f": the roots 1, 3 and 5; 3 and 5 depend on the line's root 1.
+    relations = ["x", "root", "x", "root", "x", "root"]
+    tree = DependencyTree([1, 1, 1, 1, 5, 1])
+    joined = ConstituencyTree.from_dependencies(tree, list("ABCDEF"), relations)
+    assert triples(joined) == [(0, 3, "B"), (4, 6, "F"), (0, 6, "ROOT")]
+    # Without relations, or without another root, it is one sentence.
+    whole = [(4, 6, "F"), (0, 6, "B")]
+    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"))) == whole
+    relations = ["x", "root", *"xxxx"]
+    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"), relations)) == whole
+
+
+def test_of_dependencies_sentences_whose_words_alternate_are_one():
+    # 4 is below the first root, 1, and 2 below the second one, 3.
+    tree, relations = DependencyTree([1, 1, 3, 1, 0]), ["x", "root", "x", "root", "x"]
+    alternating = ConstituencyTree.from_dependencies(tree, list("ABCDE"), relations)
+    assert alternating == ConstituencyTree.from_dependencies(tree, list("ABCDE"))
+
+
+@given(st.lists(trees(6), min_size=1, max_size=4))
+def test_of_dependencies_sentences_have_the_constituents_that_they_have_alone(sentences):
+    heads, relations, alone = [], [], []
+    for own in sentences:
+        start = len(heads)
+        relations += ["root" if head == word else "x" for word, head in enumerate(own)]
+        heads += [start + head for head in own]
+        alone.append(ConstituencyTree.from_dependencies(DependencyTree(own), ["X"] * len(own)))
+    found = ConstituencyTree.from_dependencies(DependencyTree(heads), ["X"] * len(heads), relations)
+    assert found == ConstituencyTree.joined(alone)
+
+
 @pytest.mark.parametrize("heads", [[], [0]])
 def test_of_dependencies_too_few_words_have_no_constituent(heads):
     tree = ConstituencyTree.from_dependencies(DependencyTree(heads), ["X"] * len(heads))
