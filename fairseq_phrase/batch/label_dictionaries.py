@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 from fairseq.data import Dictionary
-from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.labels import labels_fingerprint
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.remedy import rerun
-
-# The attribute of a model's configuration, and so of its checkpoint, with its labels' fingerprints.
-_KEPT = "label_fingerprints"
-
-
-def kept_labels(cfg: Any) -> dict[str, str]:
-    """Return the fingerprints of the labels that a model was trained with, by field.
-
-    Args:
-        cfg: the model's configuration.
-    """
-    kept = cfg.get(_KEPT) if isinstance(cfg, dict) else getattr(cfg, _KEPT, None)
-    return dict(kept or {})
-
-
-def keep_labels(cfg: Any, fingerprints: Mapping[str, str]) -> None:
-    """Write the fingerprints of a model's labels into its configuration."""
-    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
-        setattr(cfg, _KEPT, dict(fingerprints))
 
 
 class LabelDictionaries:

@@ -17,10 +17,10 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from fairseq_phrase.batch.label_dictionaries import kept_labels
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
+from fairseq_phrase.models.kept_fingerprints import kept_labels
 from fairseq_phrase.store.fields import FIELDS
 
 # fairseq's own options that do not change the shape of any parameter.

@@ -14,11 +14,16 @@ import torch
 from fairseq.utils import split_paths
 from torch import Tensor, nn
 
-from fairseq_phrase.batch.label_dictionaries import kept_labels
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.kept_fingerprints import (
+    dictionary_fingerprint,
+    kept_dictionary,
+    kept_labels,
+)
 from fairseq_phrase.models.model_options import saved_options
 from fairseq_phrase.store.dictionaries import load_dictionary
+from fairseq_phrase.store.labels import number_of_labels
 
 logger = logging.getLogger(__name__)
 _PREFIX = "encoder."
@@ -192,7 +197,10 @@ def _some(names: Any) -> str:
 
 
 def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
-    """Compare the source dictionaries, if the checkpoint's data directory is there.
+    """Compare the source dictionaries.
+
+    A checkpoint has the fingerprint of its dictionary. One of an earlier version has none: then the file
+    in its data directory is compared, if it is there.
 
     Raises:
         UserError: they differ.
@@ -202,23 +210,33 @@ def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
     # Data of one language also have their dictionary under this name.
     name = f"dict.{language}.txt" if language else "dict.txt"
     file = Path(split_paths(str(data))[0]) / name
-    if not data or not file.is_file():
+    is_there = bool(data) and file.is_file()
+    theirs = load_dictionary(file).symbols if is_there else []
+    own = task.source_dictionary.symbols
+    trained = kept_dictionary(saved_options(state))
+    if trained == dictionary_fingerprint(task.source_dictionary):
+        return
+    if trained is None and not is_there:
         logger.warning(
             "--pretrained %s: the dictionary of its training (%s) is not there, so it cannot be compared "
             "with this one: subwords must have the same numbers",
             path,
             file,
         )
-        return
-    theirs, own = load_dictionary(file).symbols, task.source_dictionary.symbols
-    if theirs == own:
-        return
-    place = next(
-        (i for i, pair in enumerate(zip(theirs, own, strict=False)) if pair[0] != pair[1]),
-        min(len(theirs), len(own)),
-    )
-    raise UserError(
-        f"--pretrained {path} was trained with the dictionary {file}, which differs from this one from "
-        f"entry {place} on ({len(theirs)} and {len(own)} entries): make the data with --srcdict {file} "
-        "and the subword model beside it"
-    )
+    elif is_there and theirs != own:
+        place = next(
+            (i for i, pair in enumerate(zip(theirs, own, strict=False)) if pair[0] != pair[1]),
+            min(len(theirs), len(own)),
+        )
+        raise UserError(
+            f"--pretrained {path} was trained with the dictionary {file}, which differs from this one "
+            f"from entry {place} on ({len(theirs)} and {len(own)} entries): make the data with --srcdict "
+            f"{file} and the subword model beside it"
+        )
+    elif trained is not None:
+        raise UserError(
+            f"--pretrained {path} was trained with another dictionary than this one "
+            f"({number_of_labels(trained)} and {len(own)} entries), and {file} "
+            f"{'has changed since' if is_there else 'is not there'}: make the data with --srcdict and "
+            "the dictionary of that training, and with the subword model beside it"
+        )

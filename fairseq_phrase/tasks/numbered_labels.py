@@ -7,7 +7,8 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries, keep_labels, kept_labels
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.models.kept_fingerprints import keep_dictionary, keep_labels, kept_labels
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class NumberedLabels(FairseqTask):
                 self._labels.directory,
             )
         keep_labels(cfg, found)
+        keep_dictionary(cfg, self.source_dictionary)
         if not from_checkpoint and hasattr(model, "load_pretrained"):
             model.load_pretrained(self)
         return model

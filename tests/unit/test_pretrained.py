@@ -7,9 +7,11 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.kept_fingerprints import keep_dictionary
 from fairseq_phrase.models.loading import register_all
 from tests.support.named_models import make_task, options
 from tests.support.parsed_batches import make_dictionary
@@ -115,6 +117,35 @@ def test_another_dictionary_is_refused(tmp_path):
     # Without its dictionary the number of embeddings still differs.
     with pytest.raises(UserError, match="weight has the shape"):
         model.load_pretrained(task)
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        (None, r"differs from this one from entry 4 on \(34 and 34 entries\): .*--srcdict"),
+        ("gone", r"trained with another dictionary .*\(34 and 34 entries\), and \S+ is not there"),
+        ("made again", r"trained with another dictionary .*, and \S+ has changed since"),
+    ],
+)
+def test_another_dictionary_of_the_same_size_is_refused(tmp_path, then, message):
+    path, _ = pretrained(tmp_path, "plain")
+    other, file = Dictionary(), tmp_path / "dict.txt"
+    for index in range(30):
+        other.add_symbol(f"other{index}")
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["model"] = Namespace()
+    keep_dictionary(state["cfg"]["model"], Dictionary.load(str(file)))
+    torch.save(state, path)
+    model, task = translation(path, "plain", target=other, task=make_task(other))
+    if then == "gone":
+        file.unlink()
+    elif then == "made again":
+        other.save(str(file))
+    with pytest.raises(UserError, match=message):
+        model.load_pretrained(task)
+    # The same dictionary is accepted wherever it lies.
+    model, task = translation(path, "plain")
+    model.load_pretrained(task)
 
 
 def test_fairseqs_translation_task_cannot_load_it(tmp_path):
