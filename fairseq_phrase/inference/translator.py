@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from fairseq_phrase.attention.checkpoints import raw_sentence
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.attention.source_sentence import SourceSentence
-from fairseq_phrase.batch.raw_tokens import plain
+from fairseq_phrase.batch.raw_tokens import RawTokens, plain
 from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
@@ -252,19 +252,43 @@ class Translator:
         found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **fields}
         return {name: value.to(self.device) for name, value in found.items()}
 
-    def texts(self, tokens: Iterable[torch.Tensor]) -> list[str]:
+    def texts(
+        self, tokens: Sequence[torch.Tensor], lines: Sequence[str] | None = None
+    ) -> list[str]:
         """Join the token indices of translations to text.
 
         Args:
             tokens: indices of the target; special tokens are left out. Shape: ``(tokens,)`` each.
+            lines: the raw lines that were translated, each of which has as many translations, one
+                after the other. A model that copies needs them: their unknown words are written in the
+                places of the translations.
+
+        Raises:
+            UserError: a translation has a place for a word, and no lines were given; or the number of
+                translations is no multiple of that of the lines.
         """
-        string = self.task.target_dictionary.string
-        padding = self.task.target_dictionary.pad()
+        dictionary = self.task.target_dictionary
+        padding = dictionary.pad()
+        rows = [row[row != padding].int().cpu() for row in tokens]
+        if lines is None:
+            if any(dictionary.has_place(row.tolist()) for row in rows):
+                raise UserError(
+                    "texts: the model has copied words, so give the lines that were translated: "
+                    "texts(tokens, lines)"
+                )
+        elif not lines or len(rows) % len(lines):
+            raise UserError(f"texts: {len(rows)} translations of {len(lines)} lines")
+        else:
+            each = len(rows) // len(lines)
+            carried = [
+                piece.words if isinstance(piece, RawTokens) else ()
+                for piece in self._encoded(list(lines))
+                for _ in range(each)
+            ]
+            rows = [RawTokens.of(row, (), words) for row, words in zip(rows, carried, strict=True)]
         return [
-            self._target.text(
-                string(row[row != padding].int().cpu(), extra_symbols_to_ignore={padding})
-            )
-            for row in tokens
+            self._target.text(dictionary.string(row, extra_symbols_to_ignore={padding}))
+            for row in rows
         ]
 
     def score(self, source: str, target: str) -> float:

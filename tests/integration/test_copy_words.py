@@ -6,9 +6,12 @@ import random
 import re
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.translator import load
 from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run
 
@@ -120,6 +123,27 @@ def test_the_hub_interface_writes_the_words(data, checkpoint):
         "Qixo likes Wexu .",
         "Ba sees Lu .",
     ]
+
+
+def test_texts_of_another_librarys_search_have_the_words(data, checkpoint):
+    translator = load(checkpoint, data)
+    lines = ["Qixo mag Wexu .", "Ba sieht Lu ."]
+    pieces = [
+        "<copy1> likes <copy2> .",
+        "<copy2> likes <copy1> .",
+        "<copy2> sees <copy1> .",
+        "<copy3>",
+    ]
+    index = translator.task.target_dictionary.index
+    rows = [torch.tensor([index(piece) for piece in text.split()]) for text in pieces]
+    assert translator.texts(rows, lines) == [
+        "Qixo likes Wexu.", "Wexu likes Qixo.", "Lu sees Ba.", "<unk>",
+    ]  # fmt: skip
+    assert translator.texts([torch.tensor([index("likes"), index(".")])]) == ["likes."]
+    with pytest.raises(UserError, match="give the lines that were translated"):
+        translator.texts(rows)
+    with pytest.raises(UserError, match="3 translations of 2 lines"):
+        translator.texts(rows[:3], lines)
 
 
 def test_without_copy_words_a_copying_model_says_what_to_run(corpus, tmp_path):
