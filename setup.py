@@ -39,6 +39,7 @@ TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.5",
+    "pyzipper>=0.4",  # scripts/keep_results.py --encrypt-translations
     "hypothesis>=6.100",
 ]
 COMMANDS = (

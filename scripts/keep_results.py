@@ -23,8 +23,9 @@ read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a tran
 
     grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
 
-With --archive-translations they are in the archive, too: for test sets whose authors ask that their
-references be kept where no crawler reads them. restore_results.py takes them out again.
+With --encrypt-translations PASSWORD they are in translations.zip, encrypted with pyzipper: for test sets
+whose authors keep their references under a password, as correct translations are the same.
+restore_results.py takes them out again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.report.contrastive import FOLDER, shortened
 from fairseq_phrase.report.kept_logs import ARCHIVE
@@ -57,19 +59,20 @@ _LOGS = (
     "validate-*.txt",
     "contrastive/*.txt",
 )
+TRANSLATIONS = "translations.zip"
 _PACKAGES = sysconfig.get_path("purelib")
 _OUTPUTS = ("generate-*.txt", "labels-*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
 
 
-def keep(table: Path, folder: Path, *, archive_translations: bool = False) -> None:
+def keep(table: Path, folder: Path, *, password: str | None = None) -> None:
     """Copy a table's results into an empty folder.
 
     Args:
         table: the table's folder.
         folder: the empty folder.
-        archive_translations: put translations into the archive of logs.
+        password: put translations into an archive with this password.
 
     Raises:
         SystemExit: the table has no report or no runs.
@@ -95,7 +98,9 @@ def keep(table: Path, folder: Path, *, archive_translations: bool = False) -> No
         for pattern in ("commands.sh", *_OUTPUTS, *_LOGS):
             for source in run.glob(pattern):
                 copy(source, target / source.relative_to(run), table)
-    archive(folder, (*_LOGS, "generate-*.txt") if archive_translations else _LOGS)
+    if password is not None:
+        encrypt(folder, password)
+    archive(folder, _LOGS)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
 
@@ -137,6 +142,32 @@ def archive(folder: Path, patterns: Iterable[str]) -> None:
             log.unlink()
 
 
+def encrypt(folder: Path, password: str) -> None:
+    """Move the translations of all runs into one encrypted archive."""
+    translations = sorted(folder.glob("**/generate-*.txt"))
+    with encrypted_archive(folder, password, "w") as archived:
+        for path in translations:
+            archived.writestr(path.relative_to(folder).as_posix(), path.read_bytes())
+            path.unlink()
+
+
+def encrypted_archive(folder: Path, password: str, mode: str) -> Any:
+    """Open the archive of translations in a folder of results.
+
+    Raises:
+        SystemExit: pyzipper is not installed.
+    """
+    try:
+        import pyzipper
+    except ImportError:
+        sys.exit("encrypted translations need pyzipper: pip install pyzipper")
+    archived = pyzipper.AESZipFile(
+        folder / TRANSLATIONS, mode, compression=pyzipper.ZIP_LZMA, encryption=pyzipper.WZ_AES
+    )
+    archived.setpassword(password.encode())
+    return archived
+
+
 def readme(table: Path, folder: Path, reports: list[Path]) -> str:
     """Write down how results were made, and their tables."""
     provenance = folder / "provenance.txt"
@@ -176,7 +207,9 @@ def main() -> None:
         "results", type=Path, help="the folder to write. It is replaced if it exists"
     )
     parser.add_argument(
-        "--archive-translations", action="store_true", help="put them into logs.tar.xz"
+        "--encrypt-translations",
+        metavar="PASSWORD",
+        help=f"put them into {TRANSLATIONS}, with this password",
     )
     args = parser.parse_args()
     if not args.table.is_dir():
@@ -186,7 +219,7 @@ def main() -> None:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
     try:
-        keep(args.table, made, archive_translations=args.archive_translations)
+        keep(args.table, made, password=args.encrypt_translations)
         made.chmod(0o755)
         if args.results.exists():
             shutil.rmtree(args.results)

@@ -9,6 +9,8 @@ reports on all. The kept runs have no models. To train one again, remove its fol
 
     python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
 
+Translations that were encrypted need their password: --password. That of SLOG is in its authors' README.
+
 What others start from (pretraining.sh's objectives) is not restored: without models it is trained again.
 """
 
@@ -21,6 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from keep_results import TRANSLATIONS, encrypted_archive
+
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
 
@@ -28,17 +32,21 @@ TEXTS = ("commands.sh", "generate-*.txt", "labels-*.txt")  # of a run; its logs 
 _NO_MODEL = "restored from kept results: the model is not here\n"
 
 
-def restore(results: Path, table: Path, rows: set[str] | None = None) -> int:
+def restore(
+    results: Path, table: Path, rows: set[str] | None = None, password: str | None = None
+) -> int:
     """Copy kept results (of these rows) into an empty folder of a table; return the number of runs.
 
     Raises:
-        SystemExit: a row is not among the results.
+        SystemExit: a row is not among the results; or the translations are encrypted, and the password is
+            missing or wrong.
     """
     logs = {
         as_rows(Path(name)): log
         for name, log in read_archive(results / ARCHIVE).items()
         if "runs" in Path(name).parts
     }
+    logs |= {as_rows(Path(name)): text for name, text in encrypted(results, password).items()}
     kept = {row_of(log) for log in logs}
     if rows is None:
         rows = kept
@@ -65,6 +73,19 @@ def restore(results: Path, table: Path, rows: set[str] | None = None) -> int:
     return len(runs)
 
 
+def encrypted(results: Path, password: str | None) -> dict[str, str]:
+    """Return the encrypted translations by their names; none if none are encrypted."""
+    if not (results / TRANSLATIONS).is_file():
+        return {}
+    if password is None:
+        sys.exit(f"{results / TRANSLATIONS} is encrypted: give its --password")
+    with encrypted_archive(results, password, "r") as archived:
+        try:
+            return {name: archived.read(name).decode() for name in archived.namelist()}
+        except RuntimeError:
+            sys.exit(f"{results / TRANSLATIONS}: --password is not the right one")
+
+
 def as_rows(kept: Path) -> Path:
     """Return a kept file's path in the table's folder."""
     return Path(*("rows" if part == "runs" else part for part in kept.parts))
@@ -89,6 +110,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="the folder that keep_results.py wrote")
     parser.add_argument("table", type=Path, help="a new folder, for --out of the table's script")
     parser.add_argument("--rows", metavar="NAMES", help="only these, separated by commas (all)")
+    parser.add_argument("--password", help=f"that of {TRANSLATIONS}, if there is one")
     args = parser.parse_args()
     rows = set(args.rows.split(",")) if args.rows else None
     if not (args.results / ARCHIVE).is_file():
@@ -98,7 +120,7 @@ def main() -> None:
     args.table.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".restored-", dir=args.table.parent))
     try:
-        count = restore(args.results, made, rows)
+        count = restore(args.results, made, rows, args.password)
         made.chmod(0o755)
         os.replace(made, args.table)
     except UserError as error:

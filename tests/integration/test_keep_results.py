@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sysconfig
 import tarfile
+import zipfile
 
 import pytest
 
@@ -161,12 +162,23 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
 
 
-def test_translations_may_be_archived_and_come_back(table, tmp_path):
+def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
     kept, restored = tmp_path / "kept", tmp_path / "restored"
-    script("keep_results", table, kept, "--archive-translations")
+    script("keep_results", table, kept, "--encrypt-translations", "secret")
     assert not list(kept.rglob("generate-*")), "a test set that no crawler should read"
-    script("restore_results", kept, restored)
+    with tarfile.open(kept / "logs.tar.xz") as archive:
+        assert not [name for name in archive.getnames() if re.search(r"generate-.*txt", name)]
+    with zipfile.ZipFile(kept / "translations.zip") as archive:
+        translations = archive.namelist()
+        assert "runs/k2/seed1/generate-test.txt" in translations
+        with pytest.raises((NotImplementedError, RuntimeError)):
+            archive.read(translations[0])
+    assert "give its --password" in script("restore_results", kept, restored, expect=1)
+    wrong = script("restore_results", kept, restored, "--password", "no", expect=1)
+    assert "--password is not the right one" in wrong
+    assert not restored.exists()
+    script("restore_results", kept, restored, "--password", "secret")
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
 
 
