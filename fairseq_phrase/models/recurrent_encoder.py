@@ -56,7 +56,8 @@ class RecurrentEncoder(FairseqEncoder):
 
         Returns:
             The nodes' states after each layer, tokens first (shape ``(batch, nodes, width)``), True at
-            padded nodes (shape ``(batch, nodes)``), and what else the output has, by name.
+            padded nodes (shape ``(batch, nodes)``), and what else the output has, by name: batch-first
+            tensors, which are reordered with the beams.
 
         Raises:
             ValueError: the batch does not carry the parse that the encoder needs.
@@ -110,6 +111,22 @@ class RecurrentEncoder(FairseqEncoder):
             Indices among the nodes of ``encoder_out``. Shape: ``(batch,)``, int64.
         """
         return encoded["roots"][0] if "roots" in encoded else None
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder the output of :meth:`forward` for beam search.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+        """
+        # Nodes' states are time-first; all else, also what encoders add, is batch-first.
+        time_first = ("encoder_out", "encoder_states")
+        return {
+            name: [each.index_select(int(name in time_first), new_order) for each in values]
+            for name, values in encoder_out.items()
+        }
 
     def max_positions(self) -> int:
         """Return the largest number of tokens, ``--max-source-positions``."""

@@ -92,6 +92,19 @@ def test_permuting_the_batch_permutes_the_output(encoder, dictionary, name, row)
 
 
 @every_row
+def test_reordering_the_output_is_encoding_the_reordered_batch(encoder, dictionary, name, row):
+    """All of it, also the states of every layer and the roots."""
+    inputs = make_batch(dictionary, LENGTHS)
+    order = torch.tensor([2, 0, 0, 3, 1])
+    found = encoder.reorder_encoder_out(encoder(**inputs, return_all_hiddens=True), order)
+    rows = {key: value[order] for key, value in inputs.items()}
+    expected = encoder(**rows, return_all_hiddens=True)
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        torch.testing.assert_close(found[key], values, rtol=0, atol=1e-12, msg=key)
+
+
+@every_row
 def test_a_missing_parse_is_named(encoder, dictionary, name, row):
     inputs = make_batch(dictionary, LENGTHS)
     for field in ENCODERS[name].parse_fields(encoder.cfg):

@@ -36,7 +36,11 @@ KINDS = {
     "bilinear self-attention": {"self_attention": "bilinear", "encoder_layers": 0},
     "transformer encoder": {"encoder": "transformer", "input_feeding": True},
     "tree encoder": {"encoder": "tree_transformer", "attention_time": "before"},
-    "phrase encoder": {"encoder": "phrase_transformer"},
+}
+#: Every registered encoder, as in its paper.
+KINDS |= {
+    f"--encoder {name}": {"encoder": name, **next(iter(method.rows.values()))}
+    for name, method in ENCODERS.items()
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -114,8 +118,9 @@ def test_reordered_beams_go_on_from_their_own_past(dictionary, kind):
 
 
 @every_kind
-def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind):
-    model = build_recurrent(dictionary, **KINDS[kind])
+@pytest.mark.parametrize("copy", ["none", "joint"])
+def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind, copy):
+    model = build_recurrent(dictionary, copy=copy, **KINDS[kind])
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=9)
 
     def generate(inputs):
