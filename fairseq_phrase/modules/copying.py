@@ -72,16 +72,22 @@ class _JoinScores(torch.autograd.Function):
 
     Only the scores of source words change. So everything but one copy has the shape (batch, target,
     source). Positions with the same word are a group; the group's first position has its sum.
+
+    All positions of a group, padding included, write the same value to their word: the joined score, and
+    not a difference that is added, so that only the result is rounded in half precision. The value of a
+    group of padding alone is the word's own score.
     """
 
     @staticmethod
     def forward(
         ctx: Any, words: Tensor, positions: Tensor, source: Tensor, padding: Tensor
     ) -> Tensor:
-        group, first = _groups(source, padding, words.size(-1))
+        group = _groups(source, padding, words.size(-1))
         # (batch, source) -> (batch, target, source)
         word = source.unsqueeze(1).expand_as(positions)
         own = upcast(words.gather(-1, word))
+        # An excluded word has -inf. With a finite number, differences from it are defined.
+        own.clamp_(min=torch.finfo(own.dtype).min)
         scores = upcast(positions).masked_fill(padding.unsqueeze(1), -math.inf)
         group = group.unsqueeze(1).expand_as(scores)
         # The largest score of each group, so that no exponential overflows or vanishes.
@@ -90,25 +96,20 @@ class _JoinScores(torch.autograd.Function):
         largest = largest.maximum(own)
         sums = torch.zeros_like(scores).scatter_add(-1, group, (scores - largest).exp())
         joined = largest + (sums.gather(-1, group) + (own - largest).exp()).log()
-        ctx.save_for_backward(word, first, (own - joined).exp(), (scores - joined).exp())
-        ctx.types = words.dtype, positions.dtype
-        # Positions that are not the first of their group write to no word: they add 0.
-        change = (joined - own).masked_fill(~first.unsqueeze(1), 0.0)
-        return words.scatter_add(-1, word, change.to(words.dtype))
+        ctx.save_for_backward(word, (own - joined).exp(), (scores - joined).exp())
+        ctx.type_of_positions = positions.dtype
+        return words.scatter(-1, word, joined.to(words.dtype))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
-        word, first, share_of_word, share_of_position = ctx.saved_tensors
+        word, share_of_word, share_of_position = ctx.saved_tensors
         at_source = gradient.gather(-1, word)
-        of_positions = (at_source * share_of_position).to(ctx.types[1])
-        # l_w gets its share of the gradient of o_w, once for each group.
-        change = at_source * (share_of_word - 1)
-        change = change.masked_fill(~first.unsqueeze(1), 0.0)
-        of_words = gradient.scatter_add(-1, word, change.to(gradient.dtype))
-        return of_words, of_positions, None, None
+        of_positions = (at_source * share_of_position).to(ctx.type_of_positions)
+        of_source_words = (at_source * share_of_word).to(gradient.dtype)
+        return gradient.scatter(-1, word, of_source_words), of_positions, None, None
 
 
-def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
+def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> Tensor:
     """Group the positions with the same word.
 
     Args:
@@ -117,15 +118,14 @@ def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> tuple[Tensor, T
         vocabulary: number of words.
 
     Returns:
-        For each position the first position with its word, of shape (batch, source), int64; and whether
-        it is this position itself, and not padding.
+        For each position the first position with its word; one of padding only if there is no other.
+        Shape: (batch, source), int64
     """
     columns = torch.arange(source.size(1), device=source.device).expand_as(source)
     # Padding comes last, so that it is first of a group only if the group is all padding.
     order = columns + padding * source.size(1)
     first = source.new_full((len(source), vocabulary), 2 * source.size(1))
-    first = first.scatter_reduce(1, source, order, "amin").gather(1, source)
-    return first % source.size(1), (first == columns) & ~padding
+    return first.scatter_reduce(1, source, order, "amin").gather(1, source) % source.size(1)
 
 
 class CopySource(NamedTuple):

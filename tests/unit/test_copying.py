@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_phrase.modules.copying import CopySource, GateCopy, JointCopy, PointerCopy, join_scores
+from fairseq_phrase.modules.copying import (
+    OUTSIDE,
+    CopySource,
+    GateCopy,
+    JointCopy,
+    PointerCopy,
+    join_scores,
+)
 from tests.support.tolerance import assert_same
 from tests.twins import copying as twin
 
@@ -97,6 +104,66 @@ def test_half_precision_is_summed_in_single_precision(dtype):
     exact = join_scores(words.to(dtype).float(), positions.to(dtype).float(), source, source < 0)
     error, rounding = (half.float() - exact).abs().max(), torch.finfo(dtype).eps * exact.abs().max()
     assert error <= 2 * rounding
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_far_from_the_vocabularys_scores_only_the_result_is_rounded(dtype):
+    """A pointer's words have -100: a sum with a rounded difference would be wrong by 0.25."""
+    torch.manual_seed(8)
+    source = torch.randint(0, 20, (2, 30))
+    padding = torch.arange(30) >= torch.tensor([[30], [17]])
+    words = torch.full((2, 3, 50), OUTSIDE, dtype=dtype, requires_grad=True)
+    positions = torch.randn(2, 3, 30).masked_fill(padding[:, None], -torch.inf).log_softmax(-1)
+    positions.requires_grad_()
+    upstream = torch.randn(2, 3, 50).to(dtype)
+
+    half = join_scores(words, positions, source, padding)
+    found = torch.autograd.grad(half, [words, positions], upstream)
+    exact_words = words.detach().double().requires_grad_()
+    exact = join_scores(exact_words, positions.double(), source, padding)
+    expected = torch.autograd.grad(exact, [exact_words, positions], upstream.double())
+
+    assert half.dtype == found[0].dtype == dtype
+    # Half the distance of neighbouring numbers, and single precision's own error.
+    numbers = torch.finfo(dtype)
+    own = {"rtol": 0.51 * numbers.eps, "atol": numbers.tiny * numbers.eps}
+    torch.testing.assert_close(half.double(), exact, **own)
+    torch.testing.assert_close(found[0].double(), expected[0], **own)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_pointers_probabilities_sum_to_one_in_half_precision(dtype):
+    torch.manual_seed(9)
+    module = PointerCopy(WIDTH, SOURCE_WIDTH).to(dtype)
+    source, padding = make_source()
+    states, source_states = (
+        torch.randn(3, TARGET, WIDTH),
+        torch.randn(3, len(source[0]), SOURCE_WIDTH),
+    )
+    words = torch.zeros(3, TARGET, VOCABULARY, dtype=dtype)
+    found = module(
+        words, states.to(dtype), CopySource(source_states.to(dtype), source, padding), None
+    )
+    # log p of 10 is rounded by 5 eps at most.
+    total = found.double().exp().sum(-1)
+    torch.testing.assert_close(
+        total, torch.ones_like(total), rtol=0, atol=5 * torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_excluded_words_can_be_copied_and_padding_keeps_them_excluded(dtype):
+    """An output layer may exclude words, like padding's, by -∞."""
+    words = torch.tensor([[[0.0, -torch.inf, -torch.inf]]], dtype=dtype, requires_grad=True)
+    positions = torch.tensor([[[-3.0, 5.0]]], dtype=dtype, requires_grad=True)
+    source, padding = torch.tensor([[2, 1]]), torch.tensor([[False, True]])
+    found = join_scores(words, positions, source, padding)
+    assert found.softmax(-1).tolist()[0][0][1] == 0
+    assert found[0, 0, [0, 2]].tolist() == [0, -3]
+    of_words, of_positions = torch.autograd.grad(found[0, 0, 2], [words, positions])
+    assert of_words.tolist() == [[[0, 0, 0]]]
+    assert of_positions.tolist() == [[[1, 0]]]
 
 
 def copied(module, attention=None):
