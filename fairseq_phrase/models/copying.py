@@ -57,13 +57,30 @@ def copies(cfg: Any) -> bool:
         raise UserError(
             f"--copy {cfg.copy} needs the scores of all words: leave --adaptive-softmax-cutoff out"
         )
-    attends = not cfg.no_cross_attention and getattr(cfg, "attention", "") != "none"
-    if COPIES[str(cfg.copy)].needs_attention and not attends:
+    if COPIES[str(cfg.copy)].needs_attention:
+        _check_attention(cfg)
+    return True
+
+
+def _check_attention(cfg: Any) -> None:
+    """Check that the decoder always returns the attention that is copied from.
+
+    Raises:
+        UserError: it does not attend, or training drops some of its layers.
+    """
+    is_recurrent = hasattr(cfg, "attention")
+    if cfg.no_cross_attention or (is_recurrent and cfg.attention == "none"):
         raise UserError(
             f"--copy {cfg.copy} copies what the decoder attends to, but it does not attend: choose "
             "another --attention than none, or --copy joint"
         )
-    return True
+    # Recurrent decoders do not drop layers.
+    if cfg.decoder.layerdrop and not is_recurrent:
+        raise UserError(
+            f"--copy {cfg.copy} copies what the decoder's last layer attends to, and with "
+            f"--decoder-layerdrop {cfg.decoder.layerdrop} a training step may lack it: leave "
+            "--decoder-layerdrop out, or choose --copy joint"
+        )
 
 
 def source_words(source: Dictionary, target: Dictionary) -> Tensor:

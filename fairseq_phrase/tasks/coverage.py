@@ -16,7 +16,24 @@ from torch import Tensor
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.recurrent_attention.coverage import coverage_loss
 
-__all__ = ["CoverageCriterion", "with_coverage"]
+__all__ = ["CoverageCriterion", "check_layers", "with_coverage"]
+
+
+def check_layers(model: Any) -> None:
+    """Check that training does not drop layers of the decoder: the last one's attention is covered.
+
+    Args:
+        model: a translation model. Decoders without ``decoder_layerdrop`` drop no layers.
+
+    Raises:
+        UserError: it does.
+    """
+    dropped = getattr(getattr(model, "decoder", None), "decoder_layerdrop", 0.0)
+    if dropped:
+        raise UserError(
+            "--coverage needs the attention of the decoder's last layer, and with --decoder-layerdrop "
+            f"{dropped} a training step may lack it: leave --decoder-layerdrop or --coverage out"
+        )
 
 
 def with_coverage(criterion: FairseqCriterion, weight: float) -> CoverageCriterion:

@@ -24,7 +24,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import CopiedWords
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.tasks.coverage import with_coverage
+from fairseq_phrase.tasks.coverage import check_layers, with_coverage
 from fairseq_phrase.tasks.numbered_labels import NumberedLabels
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
@@ -139,10 +139,13 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         """Build a model, and find the layer of the parse loss.
 
         Raises:
-            UserError: the data lack fields that the model needs, or number its labels differently.
+            UserError: the data lack fields that the model needs, or number its labels differently; or
+                the model does not go with an additional loss.
         """
         model = super().build_model(cfg, from_checkpoint)
         self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
+        if self.cfg.coverage:
+            check_layers(model)
         if self.cfg.parse_loss:
             self._pointing_width = head_width(model, self.cfg.parse_loss_layer)
         return model

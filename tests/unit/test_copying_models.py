@@ -187,11 +187,25 @@ def test_a_checkpoint_has_no_table_of_words(dictionary):
             "phrase_transformer", "joint", {"adaptive_softmax_cutoff": "5"},
             "leave --adaptive-softmax-cutoff out",
         ),
+        (
+            "phrase_transformer", "gate", {"decoder_layerdrop": 0.2},
+            "--copy gate .* with --decoder-layerdrop 0.2 .*: leave --decoder-layerdrop out",
+        ),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_with_copying_are_named(dictionary, name, kind, options, message):
     with pytest.raises(UserError, match=message):
         build(name, dictionary, kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("phrase_transformer", "joint"), ("phrase_transformer", "pointer"), ("seq2seq", "gate")],
+)
+def test_where_no_layers_attention_is_needed_layers_may_be_dropped(dictionary, name, kind):
+    model = build(name, dictionary, kind, decoder_layerdrop=0.999).train()
+    scores, _ = model(**prepared(dictionary), prev_output_tokens=targets(dictionary))
+    assert scores.isfinite().all()
 
 
 def test_without_attention_words_are_still_copied_from_positions(dictionary):

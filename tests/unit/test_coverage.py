@@ -15,6 +15,7 @@ from fairseq.logging import metrics
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.tasks.coverage import with_coverage
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 from tests.support.parsed_batches import build_model, build_recurrent, make_batch
 from tests.twins import recurrent_attention as twin
 
@@ -75,6 +76,28 @@ def test_a_decoder_without_attention_has_nothing_to_cover(dictionary):
     with pytest.raises(UserError, match="--coverage needs a decoder with attention"):
         with_coverage(criterion, 1.0)(model, make_sample(dictionary))
     assert not model.decoder._forward_hooks
+
+
+def translation_task(dictionary, folder, **options):
+    options |= {"source_lang": "de", "target_lang": "en"}
+    return SyntaxTranslationTask(
+        SyntaxTranslationConfig(data=str(folder), **options), dictionary, dictionary
+    )
+
+
+@pytest.mark.parametrize("name", ["transformer", "structural_transformer"])
+def test_layers_that_are_dropped_do_not_always_have_attention(dictionary, tmp_path, name):
+    task = translation_task(dictionary, tmp_path, coverage=1.0)
+    task.build_model(Namespace(arch=name, decoder_layers=2))
+    dropping = Namespace(arch=name, decoder_layers=2, decoder_layerdrop=0.2)
+    with pytest.raises(UserError, match=r"--coverage .* --decoder-layerdrop 0\.2 .*: leave"):
+        task.build_model(dropping)
+    translation_task(dictionary, tmp_path).build_model(dropping)
+
+
+def test_recurrent_decoders_drop_no_layers(dictionary, tmp_path):
+    task = translation_task(dictionary, tmp_path, coverage=1.0)
+    task.build_model(Namespace(arch="seq2seq", decoder_layerdrop=0.2))
 
 
 def test_the_loss_is_logged_for_each_word(dictionary):
