@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -180,6 +181,44 @@ def test_half_precision_attends_far_from_overflow():
     source = Source(torch.full((1, 3, 4), 90.0).half(), torch.tensor([[False, False, True]]))
     _, weights = attention(source.states[:, :1], source, source.states)
     assert weights.tolist() == [[[0.5, 0.5, 0.0]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_predicts_the_same_window_of_a_long_sentence(dtype):
+    """bfloat16 has no number between 512 and 516; positions and their distances need some."""
+    torch.manual_seed(10)
+    window = WINDOWS["local-p"](32, 10).to(dtype)
+    queries = torch.randn(1, 50, 32).to(dtype)
+    # Centres all over the sentence.
+    window.vector.weight.data *= 9
+    source = Source(torch.zeros(1, 1000, 4, dtype=dtype), torch.zeros(1, 1000, dtype=torch.bool))
+    centres = window.centres(queries, source)
+    near, factors = window(queries, source, 0)
+
+    exact = copy.deepcopy(window).float()
+    expected = exact.centres(queries.float(), source)
+    assert expected.min() < 200
+    assert expected.max() > 800
+    torch.testing.assert_close(centres.float(), expected, rtol=0, atol=1e-3)
+    expected_near, expected_factors = exact(queries.float(), source, 0)
+    assert torch.equal(near, expected_near)
+    assert factors.dtype == dtype
+    rounding = 0.51 * torch.finfo(dtype).eps
+    seen = factors.float()[near], expected_factors[near]
+    torch.testing.assert_close(*seen, rtol=rounding, atol=0)
+    factors.float().sum().backward()
+    assert window.vector.weight.grad.any()
+    assert window.vector.weight.grad.dtype == dtype
+
+
+def test_mixed_precision_predicts_the_same_window():
+    torch.manual_seed(11)
+    window = WINDOWS["local-p"](32, 10)
+    queries = torch.randn(1, 50, 32)
+    source = Source(torch.zeros(1, 1000, 4), torch.zeros(1, 1000, dtype=torch.bool))
+    expected = window.centres(queries, source)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(window.centres(queries, source), expected)
 
 
 def test_coverage_is_that_of_loops():

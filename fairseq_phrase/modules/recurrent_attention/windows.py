@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
+from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.recurrent_attention.sources import Source
 
 __all__ = ["WINDOWS", "AllPositions", "MonotonicWindow", "PredictedWindow"]
@@ -63,6 +65,9 @@ class PredictedWindow(nn.Module):
     The weights of the softmax are multiplied by exp(-(s - p_t)² / 2σ²) with σ = D / 2, so they do not sum
     to 1. The gradient reaches p_t through this factor.
 
+    p_t, the distances and the factors are computed in single precision: in half precision, positions of
+    long sentences are rounded by more than one.
+
     Args:
         width: of h̄_t.
         reach: D.
@@ -75,8 +80,11 @@ class PredictedWindow(nn.Module):
         self.vector = nn.Linear(width, 1, bias=False)
 
     def centres(self, queries: Tensor, source: Source) -> Tensor:
-        """Return p_t. Shape: (batch, queries)."""
-        share = self.vector(self.hidden(queries).tanh()).squeeze(-1).sigmoid()
+        """Return p_t, in single precision at least. Shape: (batch, queries)."""
+        # fairseq's --amp would compute the products in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            hidden = linear(upcast(queries), upcast(self.hidden.weight)).tanh()
+            share = linear(hidden, upcast(self.vector.weight)).squeeze(-1).sigmoid()
         return share * source.lengths[:, None]
 
     def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, Tensor]:
@@ -84,9 +92,10 @@ class PredictedWindow(nn.Module):
         centres = self.centres(queries, source)
         # (batch, queries, source)
         distances = source.positions[:, None] - centres.unsqueeze(-1)
+        factors = (-2 * (distances / self.reach).square()).exp()
         return (
             _near(centres.detach(), source.positions, self.reach),
-            (-2 * (distances / self.reach).square()).exp(),
+            factors.to(queries.dtype),
         )
 
 
