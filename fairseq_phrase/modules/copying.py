@@ -207,7 +207,13 @@ class PointerCopy(JointCopy):
 
 
 class GateCopy(CopyScores):
-    """Pointer-generator: p P_vocabulary + (1 - p) α, with p = sigmoid(w · [c_i; h̄_i] + b)."""
+    """Pointer-generator: p P_vocabulary + (1 - p) α, with p = sigmoid(w · [c_i; h̄_i] + b).
+
+    *Decision*: α is over tokens only, also where the decoder attends to constituents, too. It is
+    normalized over the tokens before it is mixed. c_i = Σ_j α_ij h_j sums the tokens' states with α as
+    it is given. So c_i is not the decoder's whole context, which has constituents and their accumulated
+    values. The gate reads that context through h̄_i.
+    """
 
     needs_attention = True
 

@@ -2,6 +2,10 @@
 
 ``--coverage`` of ``--task syntax_translation`` switches it on (See et al., 2017). The loss is added to
 that of any criterion, for every decoder that returns its attention weights. It has no parameters.
+
+*Decision*: only attention to tokens is covered, with the weights as they are. Where the decoder attends
+to constituents, too, the weights of tokens sum to less than 1, and attending twice to a constituent costs
+nothing.
 """
 
 from __future__ import annotations

@@ -79,6 +79,28 @@ def test_joint_copying_is_the_enumeration_of_the_models_own_scores(dictionary, n
             torch.testing.assert_close(scores[index, step].softmax(-1), expected)
 
 
+@pytest.mark.parametrize("name", ["seq2seq", "tree_transformer"])
+def test_a_gate_mixes_and_reads_tokens_only_where_constituents_are_attended_to(dictionary, name):
+    options = {"encoder": "tree_transformer"} if name == "seq2seq" else {}
+    model = build(name, dictionary, "gate", **options)
+    inputs, previous = prepared(dictionary), targets(dictionary)
+    encoded = model.encoder(**inputs)
+    features, extra = model.decoder(previous, encoder_out=encoded, features_only=True)
+    words = model.decoder.output_layer(features)
+    scores, _ = model.decoder(previous, encoder_out=encoded)
+    for index, length in enumerate(inputs["src_lengths"].tolist()):
+        source = inputs["src_tokens"][index, :length].tolist()
+        states = encoded["encoder_out"][0][:length, index]
+        for step in range(previous.size(1)):
+            weights = extra["attn"][0][index, step, :length]
+            # Constituents have the rest. One subword has no constituent.
+            assert length == 2 or weights.sum() < 0.99
+            inputs_of_gate = torch.cat([weights @ states, features[index, step]])
+            p = model.decoder.copy_scores.gate(inputs_of_gate).sigmoid()
+            expected = twin.gate(words[index, step], weights / weights.sum(), p[0], source)
+            torch.testing.assert_close(scores[index, step].softmax(-1), expected)
+
+
 @every_model
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 def test_a_sentence_in_a_padded_batch_copies_as_if_alone(dictionary, name, kind, left):
