@@ -31,7 +31,7 @@ class Form(ABC):
         """Tell whether an output is a text of the language."""
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Tell of each pair of texts whether both mean the same; None if that took too long."""
+        """Tell of each pair of texts whether both mean the same; None if that could not be decided."""
         return [one.split() == other.split() for one, other in pairs]
 
     @property

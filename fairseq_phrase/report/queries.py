@@ -33,18 +33,25 @@ class Queries(Form):
         self._sqlglot = sqlglot
         self._known: dict[str, str | None] = {}
 
-    def _rewritten(self, query: Any) -> str:
+    def _rewritten(self, query: Any) -> str | None:
+        """Simplify a query; None if it is nested too deeply for that."""
         from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
         from sqlglot.optimizer.simplify import simplify
 
-        return simplify(normalize_identifiers(query)).sql()
+        try:
+            return simplify(normalize_identifiers(query)).sql()
+        except RecursionError:
+            return None
 
     def canonical(self, text: str) -> str | None:
-        """Write a query in one way: case of words, order of conditions; None if it is not a query."""
+        """Write a query in one way: case of words, order of conditions; None if it is not a query.
+
+        A text that is nested too deeply for sqlglot is not a query. A bad output may repeat brackets.
+        """
         if text not in self._known:
             try:
                 query = self._sqlglot.parse_one(text)
-            except self._sqlglot.errors.SqlglotError:
+            except (self._sqlglot.errors.SqlglotError, RecursionError):
                 self._known[text] = None
             else:
                 is_query = isinstance(query, self._sqlglot.exp.Select) and query.args.get("from_")

@@ -38,6 +38,23 @@ class NotARegexError(ValueError):
     """A text is not a regular expression."""
 
 
+def _bounds(token: str) -> tuple[int, int | None]:
+    """Read the bounds of a repetition, {n}, {n,} or {n,m}.
+
+    Raises:
+        NotARegexError: the upper bound is below the lower one, or Python cannot read a number so long.
+    """
+    first, comma, last = token[1:-1].partition(",")
+    try:
+        least = int(first)
+        most = int(last) if last else None if comma else least
+    except ValueError:
+        raise NotARegexError("a number of repetitions is too long") from None
+    if most is not None and most < least:
+        raise NotARegexError(f"{token} is at most {most} times, and at least {least}")
+    return least, most
+
+
 def parse(text: str) -> Tree:
     """Parse a regular expression; white space does not count.
 
@@ -102,8 +119,7 @@ class _Parser:
             if token in _REPEATS:
                 least, most = _REPEATS[token]
             else:
-                first, comma, last = token[1:-1].partition(",")
-                least, most = int(first), (int(last) if last else None) if comma else int(first)
+                least, most = _bounds(token)
             tree = ("repeat", tree, least, most)
         return tree
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as OutOfTime
 from functools import reduce
@@ -12,6 +14,8 @@ from typing import Any, ClassVar
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.forms import Form
 from fairseq_phrase.report.regex_syntax import BOUNDARY, NotARegexError, Tree, parse
+
+logger = logging.getLogger(__name__)
 
 #: Seconds for a pair. The automaton of an expression can be exponentially large.
 LIMIT = 5.0
@@ -43,6 +47,7 @@ class Regexes(Form):
         self._pool = pebble.ProcessPool
         self._limit = limit
         self._known: dict[tuple[str, str], bool | None] = {}
+        self._failed = 0
 
     def well_formed(self, text: str) -> bool:
         """Tell whether a text is a regular expression."""
@@ -53,7 +58,12 @@ class Regexes(Form):
         return True
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Tell of each pair whether both have the same language; None where the limit ended it."""
+        """Tell of each pair whether both have the same language.
+
+        Returns:
+            None where the limit ended the comparison, or where it failed, for example because its
+            process had too little memory. A warning says how many failed.
+        """
         keys = [("".join(one.split()), "".join(other.split())) for one, other in pairs]
         self._compare([key for key in dict.fromkeys(keys) if key not in self._known])
         return [self._known[key] for key in keys]
@@ -71,19 +81,37 @@ class Regexes(Form):
         workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             found = pool.map(same_language, *zip(*hard, strict=True), timeout=self._limit).result()
+            failures: Counter[str] = Counter()
             for pair in hard:
+                self._known[pair] = None
                 try:
                     self._known[pair] = next(found)
                 except OutOfTime:
-                    self._known[pair] = None
+                    pass
+                except Exception as error:  # an output may break the library, or its process
+                    failures[type(error).__name__] += 1
+        self._count(failures)
+
+    def _count(self, failures: Counter[str]) -> None:
+        """Count comparisons that failed, and warn about them."""
+        if not failures:
+            return
+        self._failed += failures.total()
+        reasons = ", ".join(f"{name} ({count})" for name, count in failures.most_common())
+        pairs = "1 pair" if failures.total() == 1 else f"{failures.total()} pairs"
+        logger.warning(
+            "%s of regular expressions undecided, because the comparison failed: %s", pairs, reasons
+        )
 
     @property
     def notes(self) -> list[str]:
         """What the metrics mean."""
+        failed = f", or whose comparison failed ({self._failed} here)" if self._failed else ""
         return [
             "Equal languages: share of outputs with the reference's language, by greenery's automata. "
-            f"Undecided: pairs that took longer than {self._limit:g} s. They count as unequal. A word's "
-            r"boundary (\b) is read as a character of its own, which the point does not match."
+            f"Undecided: pairs that took longer than {self._limit:g} s{failed}. "
+            r"They count as unequal. A word's boundary (\b) is read as a character of its own, which the "
+            "point does not match."
         ]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import string
 import sys
 
 import pytest
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.report import regexes
 from fairseq_phrase.report.exact_match import ExactMatch
 from fairseq_phrase.report.forms import Brackets
 from fairseq_phrase.report.measures import FORMS
@@ -70,7 +73,8 @@ def test_classes_and_strings_are_those_of_the_corpus():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "(", "( a", "a )", "* a", "a | ", "[ ]", "[ a", "<M9>", "a { 2", "~"]
+    "text",
+    ["", "(", "( a", "a )", "* a", "a | ", "[ ]", "[ a", "<M9>", "a { 2", "~", "a { 3 , 1 }"],
 )
 def test_what_is_no_expression_is_not_well_formed(text):
     with pytest.raises(NotARegexError):
@@ -80,6 +84,10 @@ def test_what_is_no_expression_is_not_well_formed(text):
 
 def test_hundreds_of_brackets_are_no_error():
     assert not Regexes().well_formed("(" * 5000 + "a" + ")" * 5000)
+
+
+def test_thousands_of_digits_are_no_error():
+    assert not Regexes().well_formed("a{" + "9" * 5000 + "}")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +127,37 @@ def test_pairs_are_compared_in_a_process_that_a_time_limit_ends():
     }  # fmt: skip
 
 
+def broken_comparison(one: str, other: str) -> bool:
+    """Compare as ``same_language`` does where the automata library fails."""
+    if "k" in one:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "m" in one:
+        raise MemoryError
+    if "r" in one:
+        raise RecursionError("too deep")
+    return same_language(one, other)
+
+
+def test_pairs_whose_comparison_fails_are_undecided_and_counted(monkeypatch, caplog):
+    monkeypatch.setattr(regexes, "same_language", broken_comparison)
+    form = Regexes()
+    pairs = [("a|b", "b|a"), ("k", "a"), ("m", "a"), ("r", "a"), ("mm", "a"), ("a", "b")]
+    assert form.equal(pairs) == [True, None, None, None, None, False]
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        "4 pairs of regular expressions undecided, because the comparison failed: "
+        "MemoryError (2), ProcessExpired (1), RecursionError (1)"
+    )
+    assert "or whose comparison failed (4 here)" in form.notes[0]
+    form.equal(pairs)  # the verdicts are remembered
+    assert len(caplog.records) == 1
+
+
+def test_a_bad_output_does_not_end_the_comparison_of_the_others():
+    pairs = [("a{3,1}", "a"), ("a|b", "b|a")]
+    assert Regexes().equal(pairs) == [False, True]
+
+
 @pytest.mark.parametrize(
     ("text", "right"),
     [
@@ -130,7 +169,10 @@ def test_pairs_are_compared_in_a_process_that_a_time_limit_ends():
         ("DROP TABLE t", False),
         ("SELECT a", False),
         ("", False),
+        ("SELECT" + " (" * 60, False),
+        ("SELECT a FROM t WHERE " + "(" * 5000 + "b" + ")" * 5000, False),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_queries_are_well_formed_if_sqlglot_parses_them(text, right):
     assert Queries().well_formed(text) is right
@@ -144,6 +186,16 @@ def test_queries_are_equal_up_to_case_and_the_order_of_conditions():
         True, True, False, False
     ]  # fmt: skip
     assert Queries().equal([("not SQL", "not  SQL"), ("not SQL", "nor SQL")]) == [True, False]
+
+
+def test_a_query_that_is_too_deep_to_be_simplified_is_not_well_formed(monkeypatch):
+    def too_deep(query):
+        raise RecursionError
+
+    monkeypatch.setattr("sqlglot.optimizer.simplify.simplify", too_deep)
+    query = "SELECT a FROM t"
+    assert Queries().equal([(query, query.lower())]) == [False]
+    assert not Queries().well_formed(query)
 
 
 def test_the_report_has_a_column_and_counts_bad_references(tmp_path):
