@@ -12,6 +12,7 @@ them.
 geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery has no development set: its
       last 60 training questions are only used to watch the loss, and are in train as well.
 atis  FOLDER has atis-logic.txt: question ||| form. The splits are drawn by a hash of the question, 8:1:1.
+      The corpus names variables in several ways ($0, $v0, $x). They are numbered in each form's order.
 scan  FOLDER has SCAN's *_split folders: IN: commands OUT: actions. A tenth of train is valid.
 slog  FOLDER has train.tsv, dev.tsv and test.tsv (sentence, tab, form), and generalization_sets.zip, whose
       sets become OUT/test.SET.{en,lf}. Its password is in the benchmark's README.
@@ -84,8 +85,25 @@ def atis(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
     for question, form in read_columns(folder, "atis-logic.txt", "|||"):
         number = int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10
         name = {8: "valid", 9: "test"}.get(number, "train")
-        splits[name].append((question, form))
+        splits[name].append((question, numbered_variables(form)))
     return splits
+
+
+def numbered_variables(form: str) -> str:
+    """Name the variables of a form $0, $1, ... in the order in which they occur first.
+
+    Two variables never get one name.
+
+    Examples:
+        >>> numbered_variables("( lambda $v1 e ( exists $1 ( from $1 $v1 ) ) )")
+        '( lambda $0 e ( exists $1 ( from $1 $0 ) ) )'
+    """
+    names: dict[str, str] = {}
+    words = form.split()
+    for word in words:
+        if word.startswith("$"):
+            names.setdefault(word, f"${len(names)}")
+    return " ".join(names.get(word, word) for word in words)
 
 
 def scan(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:

@@ -40,6 +40,24 @@ def test_atis_has_no_question_in_two_splits(tmp_path):
     assert sum(map(len, splits)) == len(set.union(*splits)) == 200
 
 
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("$0", "$1"),
+        ("$v0", "$v1"),
+        ("$v1", "$1"),  # two variables, though their names differ by the v only
+        ("$1", "$0"),
+        ("$airline", "$x"),
+    ],
+)
+def test_atis_numbers_a_forms_variables_in_their_order(tmp_path, outer, inner):
+    form = f"( lambda {outer} e ( exists {inner} ( from {inner} {outer} ) ) )"
+    (tmp_path / "atis-logic.txt").write_text(f"which airlines ||| {form}\n" * 2)
+    run("atis", tmp_path, tmp_path / "out")
+    found = "".join(path.read_text() for path in (tmp_path / "out").glob("*.lf"))
+    assert found == "( lambda $0 e ( exists $1 ( from $1 $0 ) ) )\n" * 2
+
+
 def test_scan_is_read_by_its_split(tmp_path):
     for name in ("train", "test"):
         path = tmp_path / "length_split" / f"tasks_{name}_length.txt"
