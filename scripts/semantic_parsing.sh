@@ -5,7 +5,7 @@
 #   bash scripts/semantic_parsing.sh --corpus atis --seeds 1,2,3 --gpus 0 --jobs 6
 #   bash scripts/semantic_parsing.sh --slice 100 --max-update 5 --rows 2        test the whole chain
 #
-# The score is exact match of forms, beside the lecture's numbers for Geoquery. A form is well-formed if its brackets
+# The score is exact match of forms, beside the lecture's numbers. A form is well-formed if its brackets
 # match and its predicates are those of training.
 #
 # Options of this table:
@@ -24,7 +24,7 @@ check_number COPY_WORDS
 DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
 [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 open_table plot "semantic_parsing.$CORPUS" "corpus=$CORPUS data=$DATA copy-words=$COPY_WORDS" \
-    configs/tables/semantic_parsing.yaml
+    configs/tables/semantic_parsing.yaml "configs/tables/semantic_parsing.$CORPUS.yaml"
 
 say "Data"
 RAW=$OUT/raw/forms
@@ -45,8 +45,8 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
-NUMBERS=numbers FORM=calls
-[ "$CORPUS" = geo ] || NUMBERS= FORM=lambda
-report "$OUT/rows" "$OUT/report" test "$TEST.lf" "$NUMBERS" "Semantic parsing, $CORPUS" --measure exact \
+FORM=calls
+[ "$CORPUS" = geo ] || FORM=lambda
+report "$OUT/rows" "$OUT/report" test "$TEST.lf" numbers "Semantic parsing, $CORPUS" --measure exact \
     --form "$FORM" --known-forms "$RAW/train.lf"
 exit "$STATUS"

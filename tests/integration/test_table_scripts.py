@@ -256,6 +256,28 @@ def test_the_documented_table_is_a_table(tmp_path, parse):
     assert "unknown option '--dat'" in run_script("my_table", "--dat", "x", expect=1, cwd=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("table", "numbers"),
+    [
+        (
+            "semantic_parsing",
+            {"none": "about 30", "additive": "74.6", "additive_joint": "85.0"},
+        ),
+        ("semantic_parsing atis", {"additive": "69.9", "additive_joint": "76.3"}),
+    ],
+)
+def test_a_report_has_the_numbers_of_its_corpus(table, numbers, tmp_path):
+    arguments = [*TABLES[table], "--rows", "1", "--out", tmp_path / "out"]
+    commands = printed_commands(run_script(table.split()[0], DRY, *arguments))
+    (words,) = (words for words in commands if words[1:3] == ["scripts/table.py", "titles"])
+    assert "--without-numbers" not in words
+    found: dict[str, str] = {}
+    for file in words[3:]:
+        rows = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader)["rows"]
+        found |= {name: row["paper"] for name, row in rows.items() if "paper" in row}
+    assert found == numbers
+
+
 def test_help_says_which_options_there_are():
     for name in dict.fromkeys(table.split()[0] for table in TABLES):
         output = run_script(name, "--help")
