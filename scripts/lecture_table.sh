@@ -4,7 +4,7 @@
 #   bash scripts/lecture_table.sh --seeds 1,2,3 --jobs 2
 #   bash scripts/lecture_table.sh --slice 300 --max-update 3 --rows none,dot     test the whole chain
 #
-# The report has BLEU by sentence length as a picture (lengths.png), and the rates of repeated n-grams.
+# The report has BLEU by the source's length as a picture (lengths.png), and the rates of repeated n-grams.
 #
 # Options of this table:
 #   --direction de-en|en-de (de-en)
@@ -34,5 +34,5 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 
 say "Report ($OUT/report)"
 report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET.gz" '' "Recurrent models and Transformers, Multi30k $DIRECTION" \
-    --repetition
+    --source "$TEST.$SOURCE.gz" --repetition
 exit "$STATUS"

@@ -29,7 +29,8 @@ def _parser() -> argparse.ArgumentParser:
     add_references(parser)
     parser.add_argument(
         "--source", action="append", metavar="[SUBSET=]FILE",
-        help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them)",
+        help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them) "
+        "and the picture by length (default: by the length of the reference)",
     )  # fmt: skip
     parser.add_argument(
         "--set-name", action="append", metavar="SUBSET=NAME",

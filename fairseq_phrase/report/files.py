@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq_phrase.report.confusion import is_labelled, plot_confusion
 from fairseq_phrase.report.differences import row_differences
 from fairseq_phrase.report.page import page
-from fairseq_phrase.report.plots import plot_curves, plot_lengths
+from fairseq_phrase.report.plots import lengths_title, plot_curves, plot_lengths
 from fairseq_phrase.report.rows import Report
 from fairseq_phrase.report.tables import latex, markdown, rows_csv, runs_csv
 
@@ -48,7 +48,7 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
         if plot_curves(report, made / "curves.png"):
             pictures["Learning curves"] = (made / "curves.png").read_bytes()
         plot_lengths(report, made / "lengths.png")
-        pictures[f"{report.main} by sentence length"] = (made / "lengths.png").read_bytes()
+        pictures[lengths_title(report)] = (made / "lengths.png").read_bytes()
         if is_labelled(report):
             plot_confusion(report, made / "confusion.png")
             pictures["Confusion of labels"] = (made / "confusion.png").read_bytes()

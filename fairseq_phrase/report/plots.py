@@ -21,7 +21,7 @@ class LengthBucket:
     """Sentences of similar length.
 
     Attributes:
-        shortest: the smallest number of words of a reference in the bucket.
+        shortest: the smallest number of words of a sentence in the bucket.
         longest: the largest number of words.
         indices: the sentences, from 0.
     """
@@ -31,13 +31,12 @@ class LengthBucket:
     indices: list[int]
 
 
-def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
-    """Cut a test set by the length of its references.
-
-    References are used because they are the same for all models and do not depend on subwords.
+def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
+    """Cut a test set by the length of its sentences.
 
     Args:
-        references: the raw reference translations; words are separated by white space.
+        sentences: the raw sources or reference translations, which are the same for all models and do
+            not depend on subwords; words are separated by white space.
         count: the number of buckets, which have about the same number of sentences. There are fewer if
             many sentences have one length or the test set is small.
 
@@ -45,13 +44,13 @@ def length_buckets(references: Sequence[str], count: int = _BUCKETS) -> list[Len
         The buckets, the shortest sentences first. Sentences of one length are all in one bucket.
     """
     by_length: dict[int, list[int]] = {}
-    for index, reference in enumerate(references):
-        by_length.setdefault(len(reference.split()), []).append(index)
-    least = max(min(_SMALLEST_BUCKET, len(references)), len(references) / count)
+    for index, sentence in enumerate(sentences):
+        by_length.setdefault(len(sentence.split()), []).append(index)
+    least = max(min(_SMALLEST_BUCKET, len(sentences)), len(sentences) / count)
     buckets: list[LengthBucket] = []
     lengths: list[int] = []
     members: list[int] = []
-    left = len(references)
+    left = len(sentences)
     for length in sorted(by_length):
         lengths.append(length)
         members += by_length[length]
@@ -78,15 +77,25 @@ def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -
     return scores
 
 
+def lengths_title(report: Report) -> str:
+    """Say by whose length :func:`plot_lengths` draws the main metric."""
+    return f"{report.main} by length of the {_side(report)}"
+
+
+def _side(report: Report) -> str:
+    """Name the side whose words are counted: the source where its raw sentences are known."""
+    return "reference" if report.sources is None else "source"
+
+
 def plot_lengths(report: Report, path: Path) -> None:
-    """Draw the main metric by the reference's length, a line for each row.
+    """Draw the main metric by the length of the source or the reference, a line for each row.
 
     Raises:
         UserError: matplotlib is missing.
     """
     figure = new_figure(path, (8.0, 4.8))
     axes = figure.subplots()
-    buckets = length_buckets(report.references)
+    buckets = length_buckets(report.sources or report.references)
     for number, row in enumerate(row for row in report.rows if row.runs):
         axes.plot(
             range(len(buckets)), score_by_length(row, report, buckets), label=row.title,
@@ -94,9 +103,9 @@ def plot_lengths(report: Report, path: Path) -> None:
         )  # fmt: skip
     labels = [f"{one.shortest}-{one.longest}\nn={len(one.indices)}" for one in buckets]
     axes.set_xticks(range(len(buckets)), labels)
-    axes.set_xlabel("words of the reference; sentences")
+    axes.set_xlabel(f"words of the {_side(report)}; sentences")
     axes.set_ylabel(report.main)
-    axes.set_title(_title(report, f"{report.main} by sentence length"))
+    axes.set_title(_title(report, lengths_title(report)))
     _finish(figure, axes, path)
 
 

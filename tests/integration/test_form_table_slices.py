@@ -69,6 +69,8 @@ def test_a_slice_of_the_lectures_table_comes_to_its_end(synthetic_corpus, tmp_pa
     text, _ = table_of("lecture_table", "none", out, FAIRSEQ_PHRASE_DATA=str(tmp_path))
     assert "The references have rep-1" in text
     assert (out / "report" / "lengths.png").is_file()
+    page = (out / "report" / "report.html").read_text()
+    assert "BLEU by length of the source" in page
 
 
 def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(english_parser, tmp_path):

@@ -13,6 +13,8 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 
+from fairseq_phrase.figures import save
+from fairseq_phrase.report import plots
 from fairseq_phrase.report.differences import differences, marked_words
 from fairseq_phrase.report.plots import length_buckets
 from fairseq_phrase.report.translation_metrics import TranslationMetrics
@@ -246,6 +248,33 @@ def test_length_buckets_hold_every_sentence_once_and_are_not_small():
     edges = [edge for bucket in buckets for edge in (bucket.shortest, bucket.longest)]
     assert edges == sorted(edges)
     assert len(length_buckets(["one", "two", "three words here"])) == 1
+
+
+@pytest.mark.parametrize("given", ["source", "reference"])
+def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, monkeypatch, given):
+    drawn = {}
+
+    def keep(figure, path):
+        drawn[path.name] = figure
+        save(figure, path)
+
+    monkeypatch.setattr(plots, "save", keep)
+    (table / "test.de").write_text("".join("lang " * (2 + 7 * (i % 2)) + "\n" for i in range(60)))
+    report(table, *(["--source", str(table / "test.de")] if given == "source" else []))
+    (axes,) = drawn["lengths.png"].axes
+    assert axes.get_xlabel() == f"words of the {given}; sentences"
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert (labels == ["2-2\nn=30", "9-9\nn=30"]) == (given == "source")
+    if given == "source":
+        found = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+        runs = [TRANSLATIONS["k2", seed] for seed in (1, 2)]
+        expected = [
+            statistics.mean(
+                sacrebleu.corpus_bleu(run[i::2], [REFERENCES[i::2]]).score for run in runs
+            )
+            for i in (0, 1)
+        ]
+        assert list(found["k2"]) == pytest.approx(expected)
 
 
 def test_differences_leave_out_what_is_alike_and_mark_what_is_not():
