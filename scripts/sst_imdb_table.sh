@@ -65,5 +65,5 @@ fi
 ROWS=$CHOSEN
 
 say "Report ($OUT/report)"
-report "$OUT/rows" "$OUT/report" test "$TEST.class" '' "Classification, $WHAT" --measure labels
+report "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels
 exit "$STATUS"

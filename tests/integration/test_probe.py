@@ -12,7 +12,7 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import probe
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, run_script
 
 
 @pytest.fixture
@@ -59,3 +59,20 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
     assert max(one["accuracy"] for one in results["results"]) > majority + 0.1
     assert (tmp_path / "out" / "probing.md").read_text() == printed
     assert (tmp_path / "out" / "probing.png").stat().st_size > 5000
+
+
+def test_the_script_prints_the_averages_of_the_papers_table(tasks, tmp_path):
+    path = tmp_path / "table" / "rows" / "transformer" / "seed1" / "average.pt"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    output = run_script("probing_table3", tmp_path / "table", "--tasks", tasks, "--dry-run")
+    command, paper = output.index("fairseq-phrase-probe --path"), output.index("Table 3")
+    assert command < paper
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in output[paper:].splitlines()
+    ]
+    assert [row for row in cells if len(row) == 4][-3:] == [
+        ["Transformer-Base", "77.60", "65.00", "74.61"],
+        ["+ relative sequential positions", "76.50", "64.98", "75.03"],
+        ["+ structural positions", "76.22", "65.87", "75.12"],
+    ]

@@ -264,6 +264,7 @@ def test_the_documented_table_is_a_table(tmp_path, parse):
             {"none": "about 30", "additive": "74.6", "additive_joint": "85.0"},
         ),
         ("semantic_parsing atis", {"additive": "69.9", "additive_joint": "76.3"}),
+        ("sst_imdb_table sst5", {}),  # a number that an owner of the paper adds is shown
     ],
 )
 def test_a_report_has_the_numbers_of_its_corpus(table, numbers, tmp_path):
@@ -273,7 +274,7 @@ def test_a_report_has_the_numbers_of_its_corpus(table, numbers, tmp_path):
     assert "--without-numbers" not in words
     found: dict[str, str] = {}
     for file in words[3:]:
-        rows = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader)["rows"]
+        rows = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader).get("rows", {})
         found |= {name: row["paper"] for name, row in rows.items() if "paper" in row}
     assert found == numbers
 
