@@ -4,9 +4,10 @@ r"""Write text and labels as parallel files, for fairseq-phrase-preprocess --lab
     python scripts/labelled_text.py ptb TREES OUT
     python scripts/labelled_text.py conll2000 FOLDER OUT [--column chunk|pos]
     python scripts/labelled_text.py sst FOLDER OUT [--classes 5|2] [--phrases train|none]
-    python scripts/labelled_text.py imdb FOLDER OUT [--slice N]
+    python scripts/labelled_text.py imdb FOLDER OUT
     python scripts/labelled_text.py probing FOLDER OUT [--task NAME]
 
+With --slice N, the training text has N examples, from all places of the corpus; of IMDB, every split has.
 Files may be compressed (.gz). Written are OUT/{train,valid,test}.en, the labels in .tag (one for each
 word) or .class (one for each line), and trees over these words beside the text, .en.conllu or .en.ptb:
 
@@ -33,6 +34,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.probing.task_files import find_tasks
@@ -216,16 +218,11 @@ def _subtrees(line: str) -> Iterator[str]:
 def imdb(folder: Path, args: argparse.Namespace) -> Splits:
     """Read reviews; labels are pos and neg."""
     train = list(_reviews(find_text(str(folder / "train"), "tsv")))
-    test = list(_reviews(find_text(str(folder / "test"), "tsv")))
-    splits = {
+    return {
         "train": [review for number, review in enumerate(train) if number % 10],
         "valid": train[::10],
-        "test": test,
+        "test": _reviews(find_text(str(folder / "test"), "tsv")),
     }
-    if args.slice is None:
-        return dict(splits)
-    # The files are sorted by label, so every k-th review is taken.
-    return {name: found[:: max(1, len(found) // args.slice)] for name, found in splits.items()}
 
 
 def _reviews(path: Path) -> Iterator[Example]:
@@ -268,6 +265,17 @@ SUFFIXES = {
 }  # fmt: skip
 
 
+#: The splits that a slice is taken of. All of IMDB's are large, and are parsed.
+SLICED: dict[str, Sequence[str]] = {"imdb": ("train", "valid", "test")}
+
+
+def evenly(examples: Iterable[Example], count: int) -> list[Example]:
+    """Take so many examples at equal distances, because some files are sorted by label."""
+    found = list(examples)
+    count = min(count, len(found))
+    return [found[index * len(found) // count] for index in range(count)]
+
+
 def write(splits: Splits, out: Path, language: str, label: str, tree: str) -> None:
     """Write parallel files, and print how many lines they have."""
     out.mkdir(parents=True, exist_ok=True)
@@ -297,7 +305,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--column", choices=("upos", "xpos", "chunk", "pos"))
     parser.add_argument("--classes", type=int, choices=(5, 2), default=5)
     parser.add_argument("--phrases", choices=("train", "none"), default="none")
-    parser.add_argument("--slice", type=int, help="keep so many texts of each split")
+    parser.add_argument("--slice", type=positive, help="keep so many training texts")
     parser.add_argument("--task", help="the probing task")
     parser.add_argument("--language", default="en", help="suffix of the text")
     parser.add_argument("--label-suffix", help="suffix of the labels (default: tag or class)")
@@ -305,6 +313,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     label, tree = SUFFIXES[args.format]
     try:
         splits = READERS[args.format](args.source, args)
+        if args.slice is not None:
+            for split in SLICED.get(args.format, ("train",)):
+                splits[split] = evenly(splits[split], args.slice)
         write(splits, args.out, args.language, args.label_suffix or label, tree)
     except KeyError as error:
         sys.exit(f"error: --column {error.args[0]} is not a column of {args.format}")

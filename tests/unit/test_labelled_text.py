@@ -130,6 +130,46 @@ def test_reviews(tmp_path):
     assert lines_of(out, "class", "test") == ["pos", "pos", "neg", "neg"]
 
 
+def test_a_slice_has_texts_of_all_places_of_a_corpus(tmp_path):
+    text = "".join(f"{'pos' if n < 10 else 'neg'}\t7\t{n}\tfilm {n}\n" for n in range(20))
+    source = write_splits(tmp_path / "imdb", ["train.tsv", "test.tsv"], text)
+    main(["imdb", str(source), str(tmp_path / "out"), "--slice", "12"])
+    assert len(lines_of(tmp_path / "out", "en")) == 12
+    assert lines_of(tmp_path / "out", "class", "test") == ["pos"] * 6 + ["neg"] * 6
+
+
+@pytest.mark.parametrize(
+    ("format", "names", "text"),
+    [
+        ("conllu", ["a-train.conllu", "a-dev.conllu", "a-test.conllu"], f"{CONLLU}\n" * 20),
+        ("ptb", [f"wsj_{section:02}00.mrg" for section in (0, 19, 22)], TREE * 10),
+        ("conll2000", ["train.txt", "test.txt"], "He PRP B-NP\nsees VBZ B-VP\n\n" * 20),
+        ("sst", ["train.txt", "dev.txt", "test.txt"], SENTIMENTS * 10),
+        ("probing", ["depth.va.txt", "depth.te.txt"], "a b\t3\n" * 20),
+    ],
+)
+def test_a_slice_is_of_the_training_text_alone(tmp_path, format, names, text):
+    source, whole, out = write_splits(tmp_path / "in", names, text), tmp_path / "a", tmp_path / "b"
+    main([format, str(source), str(whole)])
+    main([format, str(source), str(out), "--slice", "5"])
+    files = sorted(path.name for path in whole.iterdir())
+    assert files == sorted(path.name for path in out.iterdir())
+    for name in files:
+        if not name.startswith("train"):
+            assert (out / name).read_bytes() == (whole / name).read_bytes()
+    found = set(lines_of(whole, "en"))
+    for suffix in [name.removeprefix("train.") for name in files if name.startswith("train")]:
+        if suffix != "en.conllu":
+            assert len(lines_of(out, suffix)) == 5
+    assert found.issuperset(lines_of(out, "en"))
+
+
+def test_a_slice_of_no_text_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["sst", str(tmp_path), str(tmp_path / "out"), "--slice", "0"])
+    assert "--slice" in capsys.readouterr().err
+
+
 def test_probing_tasks(tmp_path):
     source = write_splits(tmp_path / "probing", ["depth.va.txt", "depth.te.txt"], "a b\t3\n" * 10)
     out = tmp_path / "out"
