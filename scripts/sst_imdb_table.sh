@@ -6,7 +6,8 @@
 #   bash scripts/sst_imdb_table.sh --task sst2 --slice 300 --max-update 5 --rows 2   test the whole chain
 #
 # SST has its own trees. All phrases of the training trees are examples. IMDB's documents are parsed; the sentences
-# of a document are trees under one root.
+# of a document are trees under one root. Reviews longer than 1,000 subwords are left out of training and
+# validation. Longer test reviews are cut to 1,024 tokens (truncate_source), so that each has a label.
 #
 # Options of this table:
 #   --task sst5|sst2|imdb   (sst5)
@@ -31,7 +32,7 @@ open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$
 say "Data"
 RAW=$OUT/raw/labels CUT=(--labels sentence)
 if [ "$TASK" = imdb ]; then
-    WHAT=IMDB
+    WHAT="IMDB, reviews cut to 1,024 tokens"
     [ -e "$RAW/test.en" ] ||
         run python scripts/labelled_text.py imdb "$DATA" "$RAW" ${SLICE:+--slice "$SLICE"}
     choose_parser "$OUT/data-bin" "rows with trees"

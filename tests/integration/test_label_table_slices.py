@@ -61,6 +61,25 @@ def test_a_slice_of_the_table_of_classification_comes_to_its_end(tmp_path):
     assert len((out / "raw" / "labels" / "test.class").read_text().splitlines()) == 6
 
 
+def test_a_slice_of_the_table_of_reviews_labels_long_ones_too(
+    synthetic_corpus, english_parser, tmp_path
+):
+    data, out = tmp_path / "imdb", tmp_path / "out"
+    data.mkdir()
+    lines = (synthetic_corpus / "train.en").read_text().splitlines()
+    reviews = [" ".join(lines[start : start + 2]) for start in range(0, 1000, 2)]
+    # One review is longer than the model's positions.
+    for name, texts in (("train", reviews), ("test", [*reviews[:2], " ".join(lines[:200])])):
+        rows = [f"{'pos' if i % 2 else 'neg'}\t5\t{i}\t{text}\n" for i, text in enumerate(texts)]
+        (data / f"{name}.tsv").write_text("".join(rows))
+    options = ("--task", "imdb", "--data", data, "--slice", 500)
+    text = table_of("sst_imdb_table", "tree", out, *options, **english_parser)
+    assert "Classification, IMDB, reviews cut to 1,024 tokens" in text
+    labels = next((out / "rows").rglob("labels-test.txt")).read_text().split()
+    assert len(labels) == 3
+    assert set(labels) <= {"pos", "neg"}
+
+
 def test_a_slice_of_the_tables_of_pre_training_comes_to_its_end(
     synthetic_corpus, english_parser, tmp_path
 ):
