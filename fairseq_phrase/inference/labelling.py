@@ -12,7 +12,7 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.batch.syntax_dataset import collate_parses, truncated
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
@@ -106,9 +106,14 @@ class Labeller:
             task.max_positions(), *[model.max_positions() for model in self.models]
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
+        # Raw texts are cut where load_dataset cuts those of a split. Only labels of sentences allow it.
+        cfg = task.cfg
+        self._kept: int | None = cfg.max_source_positions - 1 if cfg.truncate_source else None
 
     def label(self, lines: Iterable[str], *, buffer_size: int = 4096) -> Iterator[str]:
         """Label raw lines, in their order.
+
+        Models of ``--truncate-source`` read the first subwords of a long text, as in a split.
 
         Args:
             lines: raw text; for labels of words, with white space between words.
@@ -191,16 +196,21 @@ class Labeller:
         return ["_".join(subwords) for subwords in words.values()]
 
     def _check_length(self, number: int, sentence: EncodedSentence) -> None:
-        length = len(sentence.pieces) + 1
+        length = self._length(sentence)
         if length > self._limit:
+            cut = "" if self.task.labelled == "word" else ", or with --truncate-source"
             raise UserError(
                 f"line {number} has {length} tokens, and the model has {self._limit} positions: cut the "
-                "line, or train with a larger --max-source-positions and --max-target-positions"
+                f"line, or train with a larger --max-source-positions and --max-target-positions{cut}"
             )
+
+    def _length(self, sentence: EncodedSentence) -> int:
+        """Count the tokens that the models read, with the end of sentence."""
+        return len(sentence.pieces[: self._kept]) + 1
 
     def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
         """Label sentences, in batches of similar length."""
-        lengths = [len(sentence.pieces) + 1 for sentence in sentences]
+        lengths = [self._length(sentence) for sentence in sentences]
         order = sorted(range(len(sentences)), key=lengths.__getitem__)
         found = [""] * len(sentences)
         start = 0
@@ -218,17 +228,16 @@ class Labeller:
     def _net_input(self, sentences: Sequence[EncodedSentence]) -> dict[str, Tensor]:
         dictionary = self.task.source_dictionary
         number, eos, pad = dictionary.indices.get, dictionary.eos(), dictionary.pad()
-        unknown, longest = dictionary.unk(), max(len(each.pieces) for each in sentences) + 1
+        unknown, lengths = dictionary.unk(), [self._length(sentence) for sentence in sentences]
         rows = []
         for sentence in sentences:
-            row = [number(piece, unknown) for piece in sentence.pieces]
-            rows.append([*row, eos, *[pad] * (longest - len(row) - 1)])
-        inputs = {
-            "src_tokens": torch.tensor(rows),
-            "src_lengths": torch.tensor([len(each.pieces) + 1 for each in sentences]),
-        }
+            row = [number(piece, unknown) for piece in sentence.pieces[: self._kept]]
+            rows.append([*row, eos, *[pad] * (max(lengths) - len(row) - 1)])
+        inputs = {"src_tokens": torch.tensor(rows), "src_lengths": torch.tensor(lengths)}
         if self.task.needs_parses:
             parses = [self.task.parse_of(sentence) for sentence in sentences]
+            if self._kept is not None:
+                parses = [truncated(parse, self._kept) for parse in parses]
             inputs |= collate_parses(inputs["src_tokens"], parses, dictionary)
         return inputs
 

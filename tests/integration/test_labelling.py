@@ -14,12 +14,14 @@ import yaml
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
+from fairseq_phrase import parsers
 from fairseq_phrase.cli.average import main as average
 from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run
+from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
 
@@ -246,6 +248,24 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
         status=2,
     )
     assert re.search(r"line 2 has \d+ tokens, and the model has 60 positions", messages)
+
+
+@pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
+def test_a_long_text_is_cut_as_in_a_split(
+    corpus, sentences, tmp_path, labelled, command, monkeypatch, encoder
+):
+    train(
+        command, sentences, tmp_path, 20, "--disable-validation", "--encoder", encoder,
+        "--max-source-positions", "9", "--truncate-source",
+    )  # fmt: skip
+    path = tmp_path / "checkpoint_last.pt"
+    split, _ = labelled(sentences, "--path", path, "--subset", "test")
+    assert len(set(split)) > 1
+    gold = parsers._BuiltIn("gold", lambda: GoldParser(corpus / "test.en"))
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", gold)
+    text = (corpus / "test.en").read_text()
+    raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
+    assert raw == split
 
 
 def test_scores_need_a_split(words, tagger, labelled):
