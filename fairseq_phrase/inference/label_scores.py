@@ -6,15 +6,18 @@ from collections.abc import Collection
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import LabelledSplit
-from fairseq_phrase.report.label_metrics import LabelMetrics, SpanMetrics
+from fairseq_phrase.report.label_metrics import UNKNOWN_LABEL, LabelMetrics, SpanMetrics
 
 __all__ = ["describe_scores", "is_bio", "scores_of_labels", "scores_of_split"]
 
 
 def is_bio(split: LabelledSplit) -> bool:
-    """Tell whether the labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some begin a span."""
+    """Tell whether the labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some begin a span.
+
+    Labels that training does not have are ``<unk>`` in a split. They do not count.
+    """
     labels = {label for line in split.references for label in line.split()}
-    marks = {label[:2] for label in labels - {"O"}}
+    marks = {label[:2] for label in labels - {"O", UNKNOWN_LABEL}}
     return split.words is not None and bool(marks) and marks <= {"B-", "I-"}
 
 

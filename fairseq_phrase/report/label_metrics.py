@@ -12,6 +12,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.metrics import Metrics, Statistics
 
 UNKNOWN_WORDS = "unknown words"
+#: A reference's label that training does not have, as a data directory writes it. No model predicts it.
+UNKNOWN_LABEL = "<unk>"
 
 
 class LabelMetrics(Metrics):
@@ -106,6 +108,8 @@ class SpanMetrics(LabelMetrics):
     """F1 of labelled spans in BIO or IOB labels, by seqeval, and accuracy.
 
     Sentences are scored as conlleval does: a span is correct if its first word, last word and type are.
+    A span of the reference that touches :data:`UNKNOWN_LABEL` counts, and no output has it correct. The
+    label continues the span before it if there is one.
 
     Raises:
         UserError: seqeval is not installed.
@@ -127,10 +131,28 @@ class SpanMetrics(LabelMetrics):
             ) from None
         super().__init__(references, sources, known)
         self._entities = get_entities
-        self._spans = [self._spans_of(labels) for labels in self.references]
+        self._spans = [self._true_spans(labels) for labels in self.references]
 
     def _spans_of(self, labels: list[str]) -> set[tuple]:
         return {tuple(span) for span in self._entities(labels)}
+
+    def _true_spans(self, labels: list[str]) -> set[tuple]:
+        """Find the spans of a reference; those that touch an unknown label have an unknown type."""
+        filled: list[str] = []
+        for place, label in enumerate(labels):
+            before = filled[-1][2:] if filled else ""
+            if label == UNKNOWN_LABEL:
+                label = f"I-{before}" if before else f"B-{UNKNOWN_LABEL}"
+            elif label[:2] == "I-" and before == UNKNOWN_LABEL:
+                label = f"I-{UNKNOWN_LABEL}"
+            elif label[:2] == "I-" and before and labels[place - 1] == UNKNOWN_LABEL:
+                # Of another type than the span before, it may belong to the unknown label.
+                label = label if before == label[2:] else f"B-{UNKNOWN_LABEL}"
+            filled.append(label)
+        return {
+            (UNKNOWN_LABEL if UNKNOWN_LABEL in labels[start : end + 1] else kind, start, end)
+            for kind, start, end in self._spans_of(filled)
+        }
 
     @property
     def names(self) -> list[str]:

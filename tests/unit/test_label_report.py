@@ -62,6 +62,54 @@ def test_accuracy_and_span_f1_are_those_of_the_libraries():
     assert scores["accuracy"] == pytest.approx(100 * accuracy_score(*flat))
 
 
+def spans(metrics):
+    """Tell correct, found and true spans of a text."""
+    return lambda *found: metrics.statistics(found)["F1"].sum(0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("reference", "found", "counts"),
+    [
+        ("B-LST <unk>", "B-LST O", [0, 1, 1]),
+        ("B-LST <unk> I-LST", "B-LST I-LST I-LST", [0, 1, 1]),
+        ("O <unk> I-NP I-NP", "O B-NP I-NP I-NP", [0, 1, 1]),
+        ("<unk> <unk>", "O O", [0, 0, 1]),
+        ("B-NP <unk> I-VP I-VP", "B-NP O B-VP I-VP", [0, 2, 2]),
+        ("B-NP <unk> B-VP O", "O O B-VP O", [1, 1, 2]),
+        ("I-NP O <unk>", "I-NP O O", [1, 1, 2]),
+    ],
+)
+def test_no_span_is_found_that_touches_an_unknown_label(reference, found, counts):
+    assert spans(SpanMetrics([reference]))(found) == counts
+
+
+def test_unknown_labels_that_continue_spans_leave_f1_as_it_is():
+    """CoNLL-2000's test set has I-LST, which its training set does not have."""
+    dice = random.Random(3)
+    reference = [
+        [
+            label
+            for kind in dice.choices(["NP", "LST", "O"], k=dice.randint(1, 5))
+            for label in (
+                ["O"] if kind == "O" else [f"B-{kind}"] + [f"I-{kind}"] * dice.randint(0, 2)
+            )
+        ]
+        for _ in range(60)
+    ]
+    known = ["O", "B-NP", "I-NP", "B-LST"]
+    found = [
+        " ".join(
+            label if label in known and dice.random() < 0.9 else dice.choice(known)
+            for label in line
+        )
+        for line in reference
+    ]
+    read = [" ".join(label if label in known else "<unk>" for label in line) for line in reference]
+    assert any("<unk>" in line for line in read)
+    expected = spans(SpanMetrics([" ".join(line) for line in reference]))(*found)
+    assert spans(SpanMetrics(read))(*found) == expected
+
+
 def test_scores_of_resamples_are_those_of_the_resampled_text():
     reference, found = lines(1), changed(lines(1), 0.3, 2)
     drawn = np.random.default_rng(0).integers(40, size=(3, 40))

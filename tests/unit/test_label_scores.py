@@ -32,6 +32,17 @@ def test_spans_are_scored_where_labels_mark_them():
     assert scores_of_split(split, None) == {"F1": 50.0, "accuracy": 75.0}
 
 
+def test_labels_that_training_does_not_have_leave_f1():
+    split = LabelledSplit(["B-NP O B-NP O"], ["B-NP <unk> B-NP O"], ["1 2 3 4"])
+    assert is_bio(split)
+    # The span with the unknown label is not found, and the second one is.
+    assert scores_of_split(split, None) == {"F1": 50.0, "accuracy": 75.0}
+
+
+def test_labels_that_are_all_unknown_mark_no_spans():
+    assert not is_bio(LabelledSplit(["B-NP"], ["<unk>"], ["1"]))
+
+
 def test_each_label_has_precision_and_recall():
     rows = {label: rest for label, *rest in scores_of_labels(TAGS)}
     assert rows["V"] == [2, 100.0, 50.0, pytest.approx(200 / 3)]
