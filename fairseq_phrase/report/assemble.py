@@ -19,6 +19,9 @@ from fairseq_phrase.report.same_text import check_same_sources
 from fairseq_phrase.report.seed_significance import RESAMPLES
 from fairseq_phrase.report.sentence_significance import TRIALS, random_seed
 
+#: The measures whose main metric counts single right decisions.
+_RIGHT_OR_WRONG = ("labels", "exact")
+
 
 @dataclass(frozen=True)
 class ReportOptions:
@@ -28,7 +31,8 @@ class ReportOptions:
         baseline: the row that the others are compared with; None for no comparison.
         test: ``auto``: over seeds if both rows have at least two seeds, and paired approximate
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
-            ``bs``: over sentences only; ``none``.
+            ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are right or wrong;
+            ``none``.
         trials: number of trials of each test; 0 for 10,000.
         measure: what is measured.
         partial: leave out runs that are not finished, and say so.
@@ -36,6 +40,9 @@ class ReportOptions:
         titles: titles and papers' numbers by row, in the table's order.
         caption: the table's title.
         pairs: minimal pairs that every run has scored; empty for none.
+
+    Raises:
+        UserError: the test does not fit what is measured.
     """
 
     baseline: str | None = None
@@ -48,10 +55,18 @@ class ReportOptions:
     caption: str = "Results"
     pairs: Sequence[MinimalPairs] = ()
 
+    def __post_init__(self) -> None:
+        """Check the test."""
+        if self.test == "mcnemar" and self.measure.name not in _RIGHT_OR_WRONG:
+            raise UserError(
+                f"--test mcnemar --measure {self.measure.name}: McNemar's test compares outputs that are "
+                "right or wrong one by one, as with --measure labels or exact; use --test ar"
+            )
+
     @property
     def sentence_test(self) -> str | None:
         """The test over sentences: ``ar``, ``bs``, ``mcnemar`` for right or wrong items; None without."""
-        usual = "mcnemar" if self.measure.name in ("labels", "exact") else "ar"
+        usual = "mcnemar" if self.measure.name in _RIGHT_OR_WRONG else "ar"
         names = {"auto": usual, "seeds": usual, "none": None}
         return names.get(self.test, self.test)
 

@@ -11,8 +11,10 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.report.assemble import ReportOptions
 from fairseq_phrase.report.exact_match import ExactMatch
 from fairseq_phrase.report.label_metrics import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.measures import Measure
 from fairseq_phrase.report.sentence_significance import mcnemar_p_value
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
@@ -172,6 +174,13 @@ def test_a_report_of_spans_tests_f1_over_seeds(labelled):
     rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
     assert 0 <= float(rows["better"]["F1_p_holm"]) <= 1
     assert float(rows["better"]["F1_difference"]) > 0
+
+
+@pytest.mark.parametrize("measure", ["spans", "translation"])
+def test_mcnemar_is_refused_where_nothing_is_right_or_wrong_item_by_item(measure):
+    with pytest.raises(UserError, match=f"--measure {measure}: .* use --test ar"):
+        ReportOptions(test="mcnemar", measure=Measure(measure))
+    assert ReportOptions(test="mcnemar", measure=Measure("labels")).sentence_test == "mcnemar"
 
 
 def test_labels_of_another_number_of_words_name_the_run(labelled, capsys):
