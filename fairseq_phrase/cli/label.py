@@ -31,8 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     add_hidden(parser, "--gen-subset", dest="subset")
     parser.add_argument(
         "--scores", action="store_true",
-        help="with --subset, print scores to standard error: accuracy, that of words that training "
-        "does not have, F1 of spans for BIO labels, and precision and recall of each label",
+        help="with --subset, print scores to standard error: accuracy, that of unknown words, F1 "
+        "of spans for BIO labels, and precision and recall of each label. Unknown words are not in the "
+        "dictionary: training has them fewer than --min-count times. (fairseq-phrase-report "
+        "--known-words counts those that training does not have at all)",
     )  # fmt: skip
     add_source_parser(parser)
     add_max_tokens(parser)

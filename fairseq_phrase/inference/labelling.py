@@ -169,7 +169,10 @@ class Labeller:
         return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
 
     def known_words(self) -> set[str]:
-        """Return the words of training, as :class:`LabelledSplit` writes words, without unknown ones."""
+        """Return the words of training, as :class:`LabelledSplit` writes words.
+
+        Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
+        """
         split = self.task.cfg.train_subset
         self.task.load_dataset(split)
         dataset = self.task.dataset(split)
