@@ -183,9 +183,17 @@ class SyntaxPretrainingTask(NumberedLabels):
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
         if self._objective is not None:
-            needed = "next_sentence" if self._objective.next_sentence else None
-            if needed and name != needed:
-                raise UserError(f"--next-sentence: use --criterion {needed}, not {name}")
+            if self._objective.next_sentence and name != "next_sentence":
+                raise UserError(f"--next-sentence: use --criterion next_sentence, not {name}")
+            if name == "next_sentence" and not self._objective.next_sentence:
+                raise UserError(
+                    "--criterion next_sentence predicts pairs of segments: "
+                    + (
+                        "--objective causal has none: use --criterion cross_entropy"
+                        if self._objective.name == "causal"
+                        else "it needs --next-sentence; without pairs use --criterion masked_lm"
+                    )
+                )
             if self._objective.name != "causal" and name not in ("masked_lm", "next_sentence"):
                 raise UserError(
                     f"--objective {self._objective.name} predicts some of the tokens: use --criterion "

@@ -202,6 +202,11 @@ def test_fairseqs_own_tasks_read_the_same_data(data, tmp_path, command, task, ar
         (["--objective", "causal", "--encoder", "tree_transformer"], "cannot be masked causally"),
         (["--criterion", "cross_entropy"], "--objective masked predicts some of the tokens"),
         (["--next-sentence"], "--next-sentence: use --criterion next_sentence"),
+        (["--criterion", "next_sentence"], "it needs --next-sentence; without pairs use"),
+        (
+            ["--criterion", "next_sentence", "--objective", "causal"],
+            "--objective causal has none: use --criterion cross_entropy",
+        ),
         (["--objective", "causal", "--mask-unit", "word"], "--objective causal masks nothing"),
         (
             ["--encoder", "tree_transformer", "--sample-break-mode", "none"],
