@@ -99,16 +99,22 @@ class TextBlocks:
 
     def __getitem__(self, index: int) -> BlockSample:
         """Return a sample."""
-        place = self._indices[index]
-        first, _, last = map(int, self._blocks.block_to_dataset_index[place])
-        parse = {}
-        if self._parses is not None:
-            parse = self.join([self._parses[number] for number in range(first, last + 1)])
         before = self.before(index, self._memory) if self._memory else None
-        return BlockSample(self._blocks[place].numpy().astype(np.int64), parse, before=before)
+        return BlockSample(self.tokens(index), self.parse([index]), before=before)
 
-    def join(self, parses: Sequence[Parse]) -> Parse:
-        """Join the parses of sentences in a row."""
+    def tokens(self, index: int) -> np.ndarray:
+        """Return the tokens of a sample. Shape: ``(tokens,)``, int64."""
+        return self._blocks[self._indices[index]].numpy().astype(np.int64)
+
+    def parse(self, indices: Sequence[int]) -> Parse:
+        """Join the parses of all sentences of samples, which become one; empty if no field is read."""
+        if self._parses is None:
+            return {}
+        parses: list[Parse] = []
+        for index in indices:
+            place = self._indices[index]
+            first, _, last = map(int, self._blocks.block_to_dataset_index[place])
+            parses += [self._parses[number] for number in range(first, last + 1)]
         return joined(parses, self._root_label)
 
     def before(self, index: int, count: int) -> np.ndarray:
@@ -184,10 +190,10 @@ class SegmentPairs:
 
     def __getitem__(self, index: int) -> BlockSample:
         """Return a pair."""
-        first, second = (self._blocks[int(each[index])] for each in (self._firsts, self._seconds))
-        tokens = np.concatenate([[self._bos], first.tokens, second.tokens])
-        segments = (np.arange(len(tokens)) > len(first.tokens)).astype(np.int64)
-        parse = {}
-        if first.parse:
-            parse = self._blocks.join([first.parse, second.parse])
+        both = [int(each[index]) for each in (self._firsts, self._seconds)]
+        first, second = map(self._blocks.tokens, both)
+        tokens = np.concatenate([[self._bos], first, second])
+        segments = (np.arange(len(tokens)) > len(first)).astype(np.int64)
+        # Joined segments are no sentences: their roots and constituents could not be joined again.
+        parse = self._blocks.parse(both)
         return BlockSample(tokens, parse, segments, int(self.is_next[index]))

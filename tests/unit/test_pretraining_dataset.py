@@ -123,6 +123,27 @@ def test_half_of_the_second_segments_follow_and_the_others_are_from_other_docume
     assert {second for first, second in seen if first == 0} == {1, 4, 5, 8, 9, 10}
 
 
+def test_pairs_of_several_sentences_join_the_parses_of_all_of_them_once(corpus):
+    text, parses = corpus
+    blocks = TextBlocks(text, DICTIONARY, 9, "complete_doc", parses, root_label=5)
+    of_blocks = [(0, 1), (2,), (4,), (5,), (8, 9), (10,)]
+    of_tokens = {tuple(lines(text, *numbers)): numbers for numbers in of_blocks}
+    pairs = SegmentPairs(blocks, text, BOS, "text")
+    seen = set()
+    for epoch in range(1, 21):
+        pairs.draw(3, epoch)
+        for sample in pairs:
+            segments = sample.segments
+            first = of_tokens[tuple(sample.tokens[segments == 0][1:])]
+            second = of_tokens[tuple(sample.tokens[segments == 1])]
+            whole = joined([parses[number] for number in (*first, *second)], 5)
+            assert sample.parse.keys() == whole.keys()
+            for name, values in whole.items():
+                np.testing.assert_array_equal(sample.parse[name], values, name)
+            seen.add((len(first), len(second)))
+    assert seen == {(1, 1), (1, 2), (2, 1), (2, 2)}
+
+
 def test_text_without_blank_lines_has_no_pairs():
     sentences = [random_sentence(DICTIONARY, 3, seed)["src_tokens"] for seed in range(4)]
     text = ListDataset(sentences, np.full(4, 4))
