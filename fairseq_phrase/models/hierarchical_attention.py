@@ -109,7 +109,10 @@ class HierarchicalEncoder(RecurrentEncoder):
             words, heads, relations = (parse[name] for name in SENTENCES["dependencies"])
             return by_dependencies(words, heads, relations, padding_mask)
         if self.sentences == "constituents":
-            return by_constituents(parse["words"], parse["spans"], self.root_label, padding_mask)
+            separates = src_tokens.eq(self.dictionary.eos())
+            return by_constituents(
+                parse["words"], parse["spans"], self.root_label, padding_mask, separates
+            )
         return by_final_tokens(src_tokens, self.is_final, self.dictionary.eos(), padding_mask)
 
     def encode(

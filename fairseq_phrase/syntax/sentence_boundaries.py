@@ -76,7 +76,11 @@ def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[Depen
 
 
 def sentences_of_constituents(
-    spans: np.ndarray, labels: np.ndarray, root: int, words: int
+    spans: np.ndarray,
+    labels: np.ndarray,
+    root: int,
+    words: int,
+    separators: Sequence[int] | np.ndarray = (),
 ) -> np.ndarray:
     """Number the sentences of a line by its constituents.
 
@@ -88,6 +92,7 @@ def sentences_of_constituents(
         labels: the number of each constituent's label. Shape: ``(constituents,)``.
         root: the number of the label of joined trees.
         words: the number of words.
+        separators: the words that stand between two sentences. Each belongs to the sentence before it.
 
     Returns:
         The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
@@ -102,7 +107,10 @@ def sentences_of_constituents(
         parents = constituent_parents(spans[:, 0], np.zeros(len(spans), dtype=np.int64))
         for node in np.flatnonzero(parents == len(spans) - 1):
             of_word[slice(*spans[node])] = node
-    return _runs(of_word)
+    begins = np.diff(of_word, prepend=of_word[:1]) != 0
+    for separator in separators:
+        begins[separator : separator + 2] = [False, True][: words - separator]
+    return np.cumsum(begins)
 
 
 def _runs(values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_phrase.batch.joined_parses import joined
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.modules.recurrent.document_sentences import (
     by_constituents,
@@ -151,12 +152,42 @@ def test_one_constituent_is_one_sentence(label):
     assert by_constituents(WORDS, spans, ROOT, PADDING).tolist() == [[0] * 6 + [-1]]
 
 
+def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
+    # Sentences of two words, one word and two words.
+    counts = [2, 1, 2]
+    parses = [
+        {
+            "words": np.arange(count),
+            "heads": np.zeros(count, dtype=np.int64),
+            "deprels": np.array([ROOT, OTHER])[:count],
+            "spans": np.array([[0, 2, OTHER]])[: count - 1],
+        }
+        for count in counts
+    ]
+    whole = {name: torch.from_numpy(values)[None] for name, values in joined(parses, ROOT).items()}
+    words, padding = whole["words"], torch.zeros(1, 7, dtype=torch.bool)
+    separates = torch.tensor([[False, False, True, False, True, False, False]])
+    expected = [[0, 0, 0, 1, 1, 2, 2]]
+    found = by_constituents(words, whole["spans"], ROOT, padding, separates)
+    assert found.tolist() == expected
+    found = by_dependencies(words, whole["heads"], whole["deprels"], padding)
+    assert found.tolist() == expected
+
+
 def test_final_tokens_end_sentences():
     is_final = torch.zeros(10, dtype=torch.bool)
     is_final[[7, 8]] = True  # "." and "!"
     tokens = torch.tensor([[1, 3, 7, 8, 4, 7, 2], [7, 3, 2, 1, 1, 1, 1]])
     found = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
     assert found.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [0, 1, 1, -1, -1, -1, -1]]
+
+
+def test_a_separator_ends_a_sentence_with_and_without_a_final_token():
+    is_final = torch.zeros(10, dtype=torch.bool)
+    is_final[7] = True
+    tokens = torch.tensor([[3, 7, 2, 4, 2, 5, 7, 2, 1]])
+    found = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
+    assert found.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2, -1]]
 
 
 def test_a_line_without_words_is_one_sentence():

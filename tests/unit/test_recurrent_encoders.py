@@ -169,6 +169,13 @@ def test_the_extra_root_of_constituents_is_found_by_its_label(dictionary, monkey
     parse = ParseBatch({"words": words, "spans": spans})
     found = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
     assert found.tolist() == [[0, 0, 1, 1, 1]]
+    # Two sentences with a separator, which is a word below the root.
+    tokens = torch.tensor([[5, 6, 2, 8, 9, 2]])
+    words = torch.tensor([[0, 1, 2, 3, 4, -1]])
+    spans = torch.tensor([[[0, 2, other], [3, 5, other], [0, 5, encoder.root_label]]])
+    parse = ParseBatch({"words": words, "spans": spans})
+    found = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
+    assert found.tolist() == [[0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("name", ["lstm", "han"])

@@ -42,7 +42,13 @@ def by_dependencies(
     return _of_tokens(numbers, words, padding_mask)
 
 
-def by_constituents(words: Tensor, spans: Tensor, root: int, padding_mask: Tensor) -> Tensor:
+def by_constituents(
+    words: Tensor,
+    spans: Tensor,
+    root: int,
+    padding_mask: Tensor,
+    separates: Tensor | None = None,
+) -> Tensor:
     """Number the sentences by constituents (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
 
     Args:
@@ -51,6 +57,8 @@ def by_constituents(words: Tensor, spans: Tensor, root: int, padding_mask: Tenso
             Shape: (batch, constituents, 3), int64
         root: the number of the label of joined trees.
         padding_mask: as for :func:`by_dependencies`.
+        separates: True at ends of sentences, which are words between two sentences; None if there are
+            none there. Shape: (batch, tokens), bool
 
     Returns:
         As :func:`by_dependencies`.
@@ -58,10 +66,15 @@ def by_constituents(words: Tensor, spans: Tensor, root: int, padding_mask: Tenso
     check_tensor("words", words, torch.int64, *padding_mask.shape)
     check_tensor("spans", spans, torch.int64, words.size(0), "constituents", 3)
     counts = words.amax(1).add(1).tolist() if words.size(1) else [0] * words.size(0)
+    ends = None
+    if separates is not None:
+        ends = torch.where(separates, words, -1).cpu().numpy()
     numbers = []
-    for row, count in zip(spans.cpu().numpy(), counts, strict=True):
+    for line, (row, count) in enumerate(zip(spans.cpu().numpy(), counts, strict=True)):
         real = row[row[:, 0] >= 0]
-        numbers.append(sentences_of_constituents(real[:, :2], real[:, 2], root, count))
+        # The last end of sentence is no word.
+        between = () if ends is None else ends[line][ends[line] >= 0]
+        numbers.append(sentences_of_constituents(real[:, :2], real[:, 2], root, count, between))
     return _of_tokens(numbers, words, padding_mask)
 
 
@@ -80,20 +93,20 @@ def _of_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -
 def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask: Tensor) -> Tensor:
     """Number the sentences by their last tokens, without a parse.
 
-    A sentence ends after a run of final tokens, such as full stops. An abbreviation's full stop ends it,
-    too.
+    A sentence ends after a run of final tokens, such as full stops and separators. An abbreviation's full
+    stop ends it, too.
 
     Args:
         src_tokens: token indices. Shape: (batch, tokens), int64
         is_final: whether each token of the dictionary ends a sentence. Shape: (dictionary,), bool
-        eos: the index of the end of sentence, which belongs to the last sentence.
+        eos: the index of the end of sentence, which belongs to the sentence before it.
         padding_mask: True at padding. Shape: (batch, tokens), bool
 
     Returns:
         As :func:`by_dependencies`.
     """
-    final = is_final[src_tokens] & ~padding_mask
+    final = (is_final[src_tokens] | src_tokens.eq(eos)) & ~padding_mask
     # A sentence begins at a token that is not final and whose predecessor is.
     begins = torch.zeros_like(final)
-    begins[:, 1:] = final[:, :-1] & ~final[:, 1:] & src_tokens[:, 1:].ne(eos)
+    begins[:, 1:] = final[:, :-1] & ~final[:, 1:]
     return (begins & ~padding_mask).cumsum(1).masked_fill(padding_mask, -1)
