@@ -12,7 +12,7 @@ sentences of it. The rest is small:
     PART/…                          the same of a part, such as translation/fraction-1-16
     settings, provenance.txt        the script's options; commands, commit, machine, versions
     runs/ROW/seedN/commands.sh      each command of the run
-    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format
+    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format, scores with 4 decimals
     runs/ROW/seedN/labels-*.txt     the labels, a line for each sentence
     logs.tar.xz                     the logs, under their own names: runs/ROW/seedN/train.log,
                                     generate-*.log, interactive-* for the speed with parsing, and
@@ -59,11 +59,13 @@ _LOGS = (
     "validate-*.txt",
     "contrastive/*.txt",
 )
-TRANSLATIONS = "translations.zip"
+TRANSLATIONS, INNER = "translations.zip", "translations.tar.xz"
 _PACKAGES = sysconfig.get_path("purelib")
 _OUTPUTS = ("generate-*.txt", "labels-*.txt")
 # Of what a command printed, what is not the test set's own text.
 _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
+# A translation's score, whose digits would be most of what is kept.
+_SCORE = re.compile(r"(?<=\t)-?[\d.]+(?:e[-+]\d+)?(?=\t)")
 
 
 def keep(table: Path, folder: Path, *, password: str | None = None) -> None:
@@ -100,7 +102,7 @@ def keep(table: Path, folder: Path, *, password: str | None = None) -> None:
                 copy(source, target / source.relative_to(run), table)
     if password is not None:
         encrypt(folder, password)
-    archive(folder, _LOGS)
+    archive(folder, ARCHIVE, _LOGS)
     (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
 
 
@@ -121,7 +123,11 @@ def copy(source: Path, target: Path, table: Path) -> None:
         short = (shortened(line.rstrip("\n")) for line in lines)
         lines = [f"{line}\n" for line in short if line is not None]
     elif own is not None and source.suffix == ".txt":
-        lines = [f"{match[0]}\n" for match in map(own.match, lines) if match]
+        found = [match[0] for match in map(own.match, lines) if match]
+        lines = [
+            _SCORE.sub(lambda score: f"{float(score[0]):.4f}", line, count=1) + "\n"
+            for line in found
+        ]
     here = Path.cwd()
     text = "".join(lines).replace(f"{_PACKAGES}/", "site-packages/").replace(f"{here}/", "")
     text = text.replace(str(table.resolve()), f"runs/{table.name}")
@@ -130,29 +136,29 @@ def copy(source: Path, target: Path, table: Path) -> None:
     target.write_text(text, encoding="utf-8")
 
 
-def archive(folder: Path, patterns: Iterable[str]) -> None:
+def archive(folder: Path, name: str, patterns: Iterable[str]) -> None:
     """Move the files of all runs with such names into one archive, the same bytes for the same files."""
-    logs = sorted({log for pattern in patterns for log in folder.glob(f"**/{pattern}")})
-    with tarfile.open(folder / ARCHIVE, "w:xz", preset=9) as archived:
-        for log in logs:
-            member = tarfile.TarInfo(log.relative_to(folder).as_posix())
-            member.size = log.stat().st_size
-            with open(log, "rb") as stream:
+    found = {path for pattern in patterns for path in folder.glob(f"**/{pattern}")}
+    with tarfile.open(folder / name, "w:xz", preset=9) as archived:
+        # Translations of one test set are alike, and are next to one another.
+        for path in sorted(found, key=lambda path: (path.name, path)):
+            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            member.size = path.stat().st_size
+            with open(path, "rb") as stream:
                 archived.addfile(member, stream)
-            log.unlink()
-
-
-def encrypt(folder: Path, password: str) -> None:
-    """Move the translations of all runs into one encrypted archive."""
-    translations = sorted(folder.glob("**/generate-*.txt"))
-    with encrypted_archive(folder, password, "w") as archived:
-        for path in translations:
-            archived.writestr(path.relative_to(folder).as_posix(), path.read_bytes())
             path.unlink()
 
 
+def encrypt(folder: Path, password: str) -> None:
+    """Move the translations of all runs into one archive, and that into an encrypted one."""
+    archive(folder, INNER, ("generate-*.txt",))
+    with encrypted_archive(folder, password, "w") as archived:
+        archived.write(folder / INNER, INNER)
+    (folder / INNER).unlink()
+
+
 def encrypted_archive(folder: Path, password: str, mode: str) -> Any:
-    """Open the archive of translations in a folder of results.
+    """Open the encrypted archive in a folder of results.
 
     Raises:
         SystemExit: pyzipper is not installed.
@@ -161,9 +167,7 @@ def encrypted_archive(folder: Path, password: str, mode: str) -> Any:
         import pyzipper
     except ImportError:
         sys.exit("encrypted translations need pyzipper: pip install pyzipper")
-    archived = pyzipper.AESZipFile(
-        folder / TRANSLATIONS, mode, compression=pyzipper.ZIP_LZMA, encryption=pyzipper.WZ_AES
-    )
+    archived = pyzipper.AESZipFile(folder / TRANSLATIONS, mode, encryption=pyzipper.WZ_AES)
     archived.setpassword(password.encode())
     return archived
 

@@ -22,8 +22,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from keep_results import TRANSLATIONS, encrypted_archive
+from keep_results import INNER, TRANSLATIONS, encrypted_archive
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
@@ -79,9 +80,9 @@ def encrypted(results: Path, password: str | None) -> dict[str, str]:
         return {}
     if password is None:
         sys.exit(f"{results / TRANSLATIONS} is encrypted: give its --password")
-    with encrypted_archive(results, password, "r") as archived:
+    with encrypted_archive(results, password, "r") as archived, TemporaryDirectory() as folder:
         try:
-            return {name: archived.read(name).decode() for name in archived.namelist()}
+            return read_archive(Path(archived.extract(INNER, folder)))
         except RuntimeError:
             sys.exit(f"{results / TRANSLATIONS}: --password is not the right one")
 

@@ -107,8 +107,7 @@ class Labeller:
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
         # Raw texts are cut where load_dataset cuts those of a split. Only labels of sentences allow it.
-        cfg = task.cfg
-        self._kept: int | None = cfg.max_source_positions - 1 if cfg.truncate_source else None
+        self._kept: int | None = task.kept_subwords
 
     def label(self, lines: Iterable[str], *, buffer_size: int = 4096) -> Iterator[str]:
         """Label raw lines, in their order.

@@ -15,7 +15,9 @@ from omegaconf import OmegaConf, open_dict
 from fairseq_phrase.store.labels import labels_fingerprint
 
 _LABELS, _DICTIONARY = "label_fingerprints", "source_dictionary_fingerprint"
-_MASK = "<mask>"  # the last entry of a dictionary of pre-training
+
+#: The last entry of a dictionary of pre-training.
+MASK = "<mask>"
 
 
 def kept_labels(cfg: Any) -> dict[str, str]:
@@ -52,7 +54,7 @@ def keep_dictionary(cfg: Any, dictionary: Dictionary) -> None:
 def dictionary_fingerprint(dictionary: Dictionary) -> str:
     """Return the fingerprint of a dictionary's entries, in order and without a ``<mask>`` at the end."""
     symbols = dictionary.symbols
-    return labels_fingerprint(symbols[:-1] if symbols[-1] == _MASK else symbols)
+    return labels_fingerprint(symbols[:-1] if symbols[-1] == MASK else symbols)
 
 
 def _kept(cfg: Any, name: str) -> Any:

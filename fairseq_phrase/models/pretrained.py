@@ -205,6 +205,9 @@ def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
     Raises:
         UserError: they differ.
     """
+    trained = kept_dictionary(saved_options(state))
+    if trained == dictionary_fingerprint(task.source_dictionary):
+        return
     cfg = _task_options(state)
     data, language = cfg.get("data"), cfg.get("source_lang")
     # Data of one language also have their dictionary under this name.
@@ -213,9 +216,6 @@ def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
     is_there = bool(data) and file.is_file()
     theirs = load_dictionary(file).symbols if is_there else []
     own = task.source_dictionary.symbols
-    trained = kept_dictionary(saved_options(state))
-    if trained == dictionary_fingerprint(task.source_dictionary):
-        return
     if trained is None and not is_there:
         logger.warning(
             "--pretrained %s: the dictionary of its training (%s) is not there, so it cannot be compared "

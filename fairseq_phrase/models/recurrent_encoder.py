@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
@@ -15,13 +14,14 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 
 __all__ = ["LSTMEncoder", "RecurrentEncoder", "check_width"]
 
 
-class RecurrentEncoder(FairseqEncoder):
+class RecurrentEncoder(TimeFirstEncoder):
     """What recurrent encoders share: embeddings, and the dictionary that fairseq's encoders return.
 
     All states have the width ``--encoder-embed-dim``. ``--encoder-layers`` is the number of recurrent
@@ -111,22 +111,6 @@ class RecurrentEncoder(FairseqEncoder):
             Indices among the nodes of ``encoder_out``. Shape: ``(batch,)``, int64.
         """
         return encoded["roots"][0] if "roots" in encoded else None
-
-    def reorder_encoder_out(
-        self, encoder_out: dict[str, list[Any]], new_order: Tensor
-    ) -> dict[str, list[Any]]:
-        """Reorder the output of :meth:`forward` for beam search.
-
-        Args:
-            encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
-        """
-        # Nodes' states are time-first; all else, also what encoders add, is batch-first.
-        time_first = ("encoder_out", "encoder_states")
-        return {
-            name: [each.index_select(int(name in time_first), new_order) for each in values]
-            for name, values in encoder_out.items()
-        }
 
     def max_positions(self) -> int:
         """Return the largest number of tokens, ``--max-source-positions``."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from fairseq_phrase.models.seq2seq_options import encoder_width
+from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.recurrent_attention.cells import (
     CELLS,
     CellState,
@@ -26,7 +26,7 @@ from fairseq_phrase.modules.recurrent_attention.self_attention import (
 _SELF_ATTENTION = {"plain": PlainSelfAttention, "bilinear": BilinearSelfAttention}
 
 
-class Seq2SeqEncoder(FairseqEncoder):
+class Seq2SeqEncoder(TimeFirstEncoder):
     """Recurrent layers, and self-attention over their states if the options ask for it.
 
     Args:
@@ -129,22 +129,6 @@ class Seq2SeqEncoder(FairseqEncoder):
         state = CellState(*last) if isinstance(last, tuple) else CellState(last)
         assert self.layers is not None
         return both_directions(state) if self.layers.bidirectional else state
-
-    def reorder_encoder_out(
-        self, encoder_out: dict[str, list[Any]], new_order: Tensor
-    ) -> dict[str, list[Any]]:
-        """Reorder the output of :meth:`forward` for beam search.
-
-        Args:
-            encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
-        """
-        return {
-            name: [
-                each.index_select(1 if name == "encoder_out" else 0, new_order) for each in values
-            ]
-            for name, values in encoder_out.items()
-        }
 
     def max_positions(self) -> int:
         """Return the length of the longest source."""

@@ -19,6 +19,7 @@ from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Permuted,
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.kept_fingerprints import MASK
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
@@ -26,7 +27,6 @@ from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from fairseq_phrase.tasks.numbered_labels import NumberedLabels
 
 logger = logging.getLogger(__name__)
-MASK = "<mask>"
 
 
 @dataclass

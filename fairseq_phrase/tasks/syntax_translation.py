@@ -113,6 +113,11 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         check_alpha(cfg.subword_sampling)
         self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
 
+    @property
+    def kept_subwords(self) -> int | None:
+        """How many subwords of a source are read, beside its end; None for all of them."""
+        return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
+
     def require_parses(self, fields: Sequence[str]) -> None:
         """Add parses to every batch from now on.
 
@@ -246,7 +251,7 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         self.datasets[split] = SyntaxDataset(
             self.datasets[split],
             parses,
-            self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None,
+            self.kept_subwords,
             self._trees if "heads" in fields else None,
             is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
             gold=bool(self._fields_of_loss),
