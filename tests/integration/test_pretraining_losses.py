@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import sys
 
 import pytest
@@ -31,7 +32,10 @@ def text(tmp_path):
     return tmp_path / "text"
 
 
-def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, monkeypatch):
+def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, monkeypatch, caplog):
+    caplog.set_level(
+        logging.INFO, "fairseq"
+    )  # the script changes it; after the test it is as before
     rows = {
         "masked": {"title": "masked", "task": {"_name": "pretraining"}},
         "masked_lm": {"title": "fairseq", "task": {"_name": "masked_lm"}},

@@ -108,7 +108,14 @@ def commands() -> Path:
         (folder / name).symlink_to("python")
 
     def end() -> None:
-        server.communicate()
+        assert server.stdin is not None
+        server.stdin.close()
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:
+            # Data workers of trainings in this process were forked with the server's standard input.
+            server.terminate()
+            server.wait()
         shutil.rmtree(folder)
 
     atexit.register(end)
