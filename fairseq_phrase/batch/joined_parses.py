@@ -26,8 +26,9 @@ def joined(
     """Join the parses of sentences that become one source, with a separator after each but the last.
 
     The roots of later sentences depend on the first root and keep the root's relation. Constituency
-    trees are joined under one constituent
-    (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds the sentences again).
+    trees are joined under one constituent. A line of several sentences loses its own, so that all
+    sentences are children of one node
+    (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds them again).
 
     Args:
         parses: the sentences' parses, with the same fields; each has a word.
@@ -52,6 +53,10 @@ def joined(
     for name in parses[0]:
         values = [parse[name] for parse in parses]
         if name == "spans":
+            values = [
+                _without_root(each, count - 1, root_label)
+                for each, count in zip(values, counts, strict=True)
+            ]
             # The last column is the label.
             shifts = [np.array([start, start, 0]) for start in starts]
             values = [each + shift for each, shift in zip(values, shifts, strict=True)]
@@ -76,6 +81,12 @@ def joined(
         made["heads"][separators] = roots[np.searchsorted(roots, starts[:-1])]
         made["heads"][roots] = roots[0]
     return made
+
+
+def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
+    """Leave out the joining constituent of a line. ``spans`` has shape ``(constituents, 3)``."""
+    has_root = len(spans) and spans[-1].tolist() == [0, words, root_label]
+    return spans[:-1] if has_root else spans
 
 
 def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:

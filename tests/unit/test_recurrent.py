@@ -174,6 +174,21 @@ def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
     assert found.tolist() == expected
 
 
+def test_a_line_of_several_sentences_keeps_them_apart_in_a_joined_parse():
+    # A line of two sentences, below its own root, and a line of one.
+    lines = [
+        {"words": np.arange(3), "spans": np.array([[0, 2, OTHER], [2, 3, OTHER], [0, 3, ROOT]])},
+        {"words": np.arange(1), "spans": np.array([[0, 1, OTHER]])},
+    ]
+    whole = {name: torch.from_numpy(values)[None] for name, values in joined(lines, ROOT).items()}
+    expected = [[0, 2, OTHER], [2, 3, OTHER], [4, 5, OTHER], [0, 5, ROOT]]
+    assert whole["spans"].tolist() == [expected]
+    padding = torch.zeros(1, 5, dtype=torch.bool)
+    separates = torch.tensor([[False, False, False, True, False]])
+    found = by_constituents(whole["words"], whole["spans"], ROOT, padding, separates)
+    assert found.tolist() == [[0, 0, 1, 1, 2]]
+
+
 def test_final_tokens_end_sentences():
     is_final = torch.zeros(10, dtype=torch.bool)
     is_final[[7, 8]] = True  # "." and "!"
