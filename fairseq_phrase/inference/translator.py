@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from fairseq import utils
-from omegaconf import OmegaConf
 
 from fairseq_phrase.attention.checkpoints import raw_sentence
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.batch.raw_tokens import RawTokens, plain
-from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.ahead import ahead
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
-from fairseq_phrase.inference.long_lines import cut_to_fit
 from fairseq_phrase.inference.model_files import load_ensemble
+from fairseq_phrase.inference.raw_lines import RawLines
 from fairseq_phrase.inference.text_forms import SourceForm, TargetForm
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
-logger = logging.getLogger(__name__)
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Lines that are ready for the model.
-
-    Attributes:
-        pieces: the token indices of every piece of a line. Shape: ``(tokens,)`` each.
-        lines: for each line, the indices of its pieces; none for an empty line.
-    """
-
-    pieces: list[torch.Tensor]
-    lines: list[list[int]]
 
 
 def load(
@@ -117,15 +98,11 @@ class Translator:
         self._target = TargetForm(
             directory, manifest, task.cfg.target_lang, tokenized=target_tokenized
         )
-        # The tokenizer and the BPE of --tokenizer syntax --bpe syntax, in the task's own words.
-        self._tokenizer, self._bpe = (
-            build(OmegaConf.structured(SyntaxEncoderConfig(_name="syntax")))
-            for build in (task.build_tokenizer, task.build_bpe)
-        )
         limits = utils.resolve_max_positions(
             task.max_positions(), *[model.max_positions() for model in self.models]
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
+        self._lines = RawLines(self._source, task, self._limit)
 
     @overload
     def translate(self, lines: str, **options: Any) -> str: ...
@@ -175,7 +152,7 @@ class Translator:
         if not 1 <= nbest <= beam:
             raise UserError(f"--nbest {nbest}: expected 1 to the number of beams, {beam}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
-        for chunk in ahead(self._chunks(iter(lines), buffer_size)):
+        for chunk in ahead(self._lines.chunks(iter(lines), buffer_size)):
             found = self._generated(generator, chunk.pieces, batch_size)
             for pieces in chunk.lines:
                 yield joined([found[piece] for piece in pieces], nbest)
@@ -237,7 +214,7 @@ class Translator:
             and the fields of the parse that the model needs (``src_words``…), see
             :func:`fairseq_phrase.batch.syntax_dataset.collate_parses`.
         """
-        pieces = self._encoded(list(lines))
+        pieces = self._lines.encode(list(lines))
         dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))
         batch = dataset.collater([dataset[index] for index in range(len(pieces))])
         place = batch["id"].argsort()  # fairseq has sorted the lines by length
@@ -282,7 +259,7 @@ class Translator:
             each = len(rows) // len(lines)
             carried = [
                 piece.words if isinstance(piece, RawTokens) else ()
-                for piece in self._encoded(list(lines))
+                for piece in self._lines.encode(list(lines))
                 for _ in range(each)
             ]
             rows = [RawTokens.of(row, (), words) for row, words in zip(rows, carried, strict=True)]
@@ -304,7 +281,7 @@ class Translator:
         Raises:
             UserError: the source is empty, or one of the two is too long.
         """
-        (tokens,) = self._encoded([source])
+        (tokens,) = self._lines.encode([source])
         subwords = self._target.subwords(target)
         indices = self.task.target_dictionary.encode_target(subwords, tokens)
         if len(tokens) < 2:
@@ -321,36 +298,6 @@ class Translator:
         scorer = self.task.build_generator(self.models, Namespace(score_reference=True))
         ((best,),) = self.task.inference_step(scorer, self.models, sample)
         return base_2(best["score"])
-
-    def _encoded(self, lines: list[str]) -> list[torch.Tensor]:
-        """Cut lines, and parse them if the models need it. Shape: ``(tokens,)`` each, with the end."""
-        lines = [self._source(line) for line in lines]
-        encode = lambda line: self._bpe.encode(self._tokenizer.encode(line))  # noqa: E731
-        return self.task.get_interactive_tokens_and_lengths(lines, encode)[0]
-
-    def _chunks(self, lines: Iterator[str], size: int) -> Iterator[_Chunk]:
-        number = 0
-        while chunk := list(islice(lines, size)):
-            texts = [line for line in chunk if line.strip()]
-            encoded = iter(self._encoded(texts) if texts else [])
-            pieces: list[torch.Tensor] = []
-            places: list[list[int]] = []
-            for line in chunk:
-                number += 1
-                cut = self._pieces(line, next(encoded), number) if line.strip() else []
-                places.append(list(range(len(pieces), len(pieces) + len(cut))))
-                pieces += cut
-            yield _Chunk(pieces, places)
-
-    def _pieces(self, line: str, tokens: torch.Tensor, number: int) -> list[torch.Tensor]:
-        """Cut a line that is too long. A line with nothing but the end of sentence has no pieces."""
-        cut = cut_to_fit(line, tokens, self._encoded, self._limit)
-        if len(cut) > 1:
-            logger.warning(
-                "line %d has %d subwords, and the model takes %d: translated in %d pieces",
-                number, len(tokens), self._limit, len(cut),
-            )  # fmt: skip
-        return [piece for piece in cut if len(piece) > 1]
 
     def _batches(self, pieces: list[torch.Tensor], size: int) -> Iterator[dict[str, Any]]:
         dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ctranslate2
 import pytest
 import torch
@@ -12,6 +14,7 @@ import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import translator
+from fairseq_phrase.inference.hypotheses import Hypothesis
 from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -25,6 +28,7 @@ MODELS = {
     "tree": ["--arch", "tree_transformer_tiny"],
 }
 ENDING = ("plain", "relations")
+PADDING = 1  # in every dictionary of fairseq
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +91,47 @@ def test_transformers_computes_and_searches_as_fairseq(
             length_penalty=power, max_length=longest + 2, return_dict_in_generate=True,
             output_scores=True, **parse,
         )  # fmt: skip
-        hypotheses = own.hypotheses(lines, beam=beams, nbest=beams, lenpen=power)
-        best = [one for line in hypotheses for one in line]
-        assert own.texts(found.sequences) == [one.text for one in best]
-        if beams > 1:
-            assert max(one.tokens for one in best) < longest
-            scores = torch.tensor([one.score for one in best])
-            torch.testing.assert_close(found.sequences_scores / 0.6931472, scores)
+        best = list(own.hypotheses(lines, beam=beams, nbest=beams, lenpen=power))
+        texts = own.texts(found.sequences)
+        if beams == 1:
+            assert texts == [line[0].text for line in best]
+            continue
+        lengths = found.sequences.ne(PADDING).sum(1).tolist()
+        scores = (found.sequences_scores / math.log(2)).tolist()
+        for number, line in enumerate(best):
+            its = slice(number * beams, (number + 1) * beams)
+            assert max(one.tokens for one in line) < longest
+            # The first token, </s>, is no part of a hypothesis.
+            each = zip(texts[its], scores[its], lengths[its], strict=True)
+            check_hypotheses(
+                [Hypothesis(text, score, length - 1) for text, score, length in each], line
+            )
+
+
+def check_hypotheses(found, fairseqs):
+    """Compare the hypotheses of a line.
+
+    If more hypotheses end in the search's last step than are wanted, fairseq keeps those that it found
+    before, and transformers the best ones.
+    """
+    last = max(one.tokens for one in fairseqs)
+    left, instead = list(fairseqs), []
+    for one in found:
+        same = [
+            other
+            for other in left
+            if (other.text, other.tokens) == (one.text, one.tokens)
+            and other.score == pytest.approx(one.score, abs=1e-5)
+        ]
+        if same:
+            left.remove(same[0])
+        else:
+            instead.append(one)
+    assert len(left) == len(instead)
+    assert all(one.tokens == last for one in instead)
+    assert all(one.score < other.score for one in left for other in instead)
+    scores = [one.score for one in found]
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, tmp_path):
@@ -111,7 +149,7 @@ def test_ctranslate2_scores_as_fairseq(name, checkpoints, data_directory, lines,
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "ctranslate2")
     own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
     dictionary = own.task.source_dictionary
-    sources = [[dictionary[i] for i in tokens[:-1]] for tokens in own._encoded(lines)]
+    sources = [[dictionary[i] for i in tokens[:-1]] for tokens in own._lines.encode(lines)]
     targets = [own._target.subwords("The man runs.").split()] * len(lines)
     model = ctranslate2.Translator(str(out), device="cpu")
     for line, scored in zip(lines, model.score_batch(sources, targets), strict=True):

@@ -290,6 +290,6 @@ def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, 
     model = fairseq_phrase.load(save / "checkpoint_last.pt", source_parser="none", device="cpu")
     assert model._source("Der Mann läuft.") == "Der Mann läuft ."
     assert model._target.text("The m@@ an runs .") == "The man runs."
-    (encoded,) = model._encoded(["Der Mann läuft."])
+    (encoded,) = model._lines.encode(["Der Mann läuft."])
     assert model.task.source_dictionary[encoded[-2]] == "."
     shutil.rmtree(save)
