@@ -14,7 +14,8 @@
 #   --generate-flags FLAGS  more flags for fairseq-generate
 #   --slice N               train on N sentence pairs only. The report says so
 #   --out DIR               the folder for everything (a folder in runs/)
-#   --with-parsing          also translate raw text, to measure the speed with parsing
+#   --with-parsing          also translate raw text, to measure the speed with parsing. Other tables than those
+#                           of translation have no such step
 #   --data-only             make the data and stop, for a machine without a network
 #   --dry-run               print every command; run, download and install nothing
 #
