@@ -26,7 +26,7 @@ def joined(
     """Join the parses of sentences that become one source, with a separator after each but the last.
 
     The roots of later sentences depend on the first root and keep the root's relation. Constituency
-    trees are joined under one constituent. A line of several sentences loses its own, so that all
+    trees are joined under one constituent. A line that has such a root already loses it, so that all
     sentences are children of one node
     (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds them again).
 
