@@ -13,6 +13,7 @@ geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery has n
       last 60 training questions are only used to watch the loss, and are in train as well.
 atis  FOLDER has atis-logic.txt: question ||| form. The splits are drawn by a hash of the question, 8:1:1.
       The corpus names variables in several ways ($0, $v0, $x). They are numbered in each form's order.
+      224 of its forms lack their last bracket, which is added.
 scan  FOLDER has SCAN's *_split folders: IN: commands OUT: actions. A tenth of train is valid.
 slog  FOLDER has train.tsv, dev.tsv and test.tsv (sentence, tab, form), and generalization_sets.zip, whose
       sets become OUT/test.SET.{en,lf}. Its password is in the benchmark's README.
@@ -82,11 +83,26 @@ def geo(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
 def atis(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
     """Read ATIS, split by a hash of the question, so that no question is in two splits."""
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    mended = 0
     for question, form in read_columns(folder, "atis-logic.txt", "|||"):
         number = int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10
         name = {8: "valid", 9: "test"}.get(number, "train")
-        splits[name].append((question, numbered_variables(form)))
+        whole = closed(form)
+        mended += whole != form
+        splits[name].append((question, numbered_variables(whole)))
+    print(f"forms that lacked closing brackets at their end (added): {mended}")
     return splits
+
+
+def closed(form: str) -> str:
+    """Add the closing brackets that a form lacks at its end.
+
+    Examples:
+        >>> closed("( lambda $0 e ( and ( flight $0 ) )")
+        '( lambda $0 e ( and ( flight $0 ) ) )'
+    """
+    words = form.split()
+    return " ".join(words + [")"] * (words.count("(") - words.count(")")))
 
 
 def numbered_variables(form: str) -> str:

@@ -40,6 +40,17 @@ def test_atis_has_no_question_in_two_splits(tmp_path):
     assert sum(map(len, splits)) == len(set.union(*splits)) == 200
 
 
+def test_atis_gets_the_brackets_that_a_form_lacks_at_its_end(tmp_path, capsys):
+    text = (
+        "which ||| ( lambda $v0 e ( flight $v0 )\nwhat ||| ( capacity d9s : ac )\nap ||| ap : al\n"
+    )
+    (tmp_path / "atis-logic.txt").write_text(text)
+    run("atis", tmp_path, tmp_path / "out")
+    found = {line for path in (tmp_path / "out").glob("*.lf") for line in lines(path)}
+    assert found == {"( lambda $0 e ( flight $0 ) )", "( capacity d9s : ac )", "ap : al"}
+    assert "(added): 1\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("outer", "inner"),
     [
