@@ -172,17 +172,29 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
 def trained(
     args: argparse.Namespace, options: Options, folder: Path
 ) -> tuple[list[str], list[Step], Path]:
-    """Train, and average the last checkpoints.
+    """Train, and average the last checkpoints, or take the best of a row with a metric for it.
 
     Returns:
-        The arguments of fairseq's commands that name the data, the steps, and the averaged checkpoint.
+        The arguments of fairseq's commands that name the data, the steps, and the checkpoint to use.
+
+    Raises:
+        SystemExit: --average for a row that uses its best checkpoint.
     """
     data = [str(args.data), "--user-dir", "fairseq_phrase"]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     train = training(args, options, folder, data)
-    last = args.average or options.get("checkpoint", {}).get("keep_last_epochs") or 10
-    # A training that is stopped within its first epoch has no other checkpoint than the last.
-    kept = [str(folder), "--last", str(last)] if last > 1 else [str(folder / "checkpoint_last.pt")]
+    checkpoints = options.get("checkpoint", {})
+    metric = checkpoints.get("best_checkpoint_metric")
+    last = args.average or checkpoints.get("keep_last_epochs") or 10
+    if metric and (args.average or 1) > 1:
+        sys.exit(
+            f"--average {args.average}: this table uses the checkpoint with the best {metric} on the "
+            "validation set; leave the option out"
+        )
+    kept = [str(folder), "--last", str(last)]
+    if metric or last == 1:
+        # A training that is stopped within its first epoch has no other checkpoint than the last.
+        kept = [str(folder / f"checkpoint_{'best' if metric else 'last'}.pt")]
     average = folder / "average.pt"
     command = ["fairseq-phrase-average", *kept, "--out", str(average)]
     return data, [train, Step("average", command, folder / "average.txt")], average
@@ -212,7 +224,7 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
 
 
 def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
-    """Train, average the last checkpoints, label each test set."""
+    """Train, average the last checkpoints or take the best, label each test set."""
     _, steps, average = trained(args, options, folder)
     for subset in args.subsets.split(","):
         command = ["fairseq-phrase-label", str(args.data), "--path", str(average)]

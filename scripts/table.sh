@@ -9,7 +9,8 @@
 #   --max-epoch N           at most N epochs. The report says so
 #   --max-update N          at most N updates. The last checkpoint is then used without averaging, and
 #                           the report says so
-#   --average N             number of checkpoints to average, instead of the row's
+#   --average N             number of checkpoints to average, instead of the row's. Tables whose rows have
+#                           best_checkpoint_metric use their best checkpoint, and have no such option
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'
 #   --generate-flags FLAGS  more flags for fairseq-generate
 #   --slice N               train on N sentence pairs only. The report says so

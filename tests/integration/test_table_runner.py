@@ -318,6 +318,24 @@ def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(t
     assert other.index("--beam 4 ") < other.index("--beam 2 "), "the last one holds"
 
 
+def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "syntax_labelling"},
+        steps="labelling",
+        checkpoint={"best_checkpoint_metric": "accuracy"},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    for given in ([], ["--average", "1"]):  # which --max-update sets
+        shown = command(*common, *given, files=[table]).stdout
+        assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_best.pt --out" in shown
+        assert "--best-checkpoint-metric accuracy" in shown
+    refused = command(*common, "--average", "5", files=[table])
+    assert refused.returncode
+    assert "--average 5: this table uses the checkpoint with the best accuracy" in refused.stderr
+
+
 def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
     for files in SETTINGS.values():
         done = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
