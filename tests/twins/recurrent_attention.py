@@ -40,7 +40,8 @@ def attend(
         centre = min(step, length - 1)
     elif window_name == "local-p":
         hidden = torch.tanh(attention.window.hidden.weight @ query)
-        centre = length * torch.sigmoid(attention.window.vector.weight[0] @ hidden)
+        vector = attention.window.scaled_vector.weight[0] / math.sqrt(len(hidden))
+        centre = length * torch.sigmoid(vector @ hidden)
     inside = [j for j in range(length) if centre is None or abs(j - centre) <= reach]
     scores = {j: score(attention.score, score_name, query, states[j]) for j in inside}
     largest = max(scores.values())

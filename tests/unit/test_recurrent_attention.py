@@ -190,7 +190,7 @@ def test_half_precision_predicts_the_same_window_of_a_long_sentence(dtype):
     window = WINDOWS["local-p"](32, 10).to(dtype)
     queries = torch.randn(1, 50, 32).to(dtype)
     # Centres all over the sentence.
-    window.vector.weight.data *= 9
+    window.scaled_vector.weight.data *= 50
     source = Source(torch.zeros(1, 1000, 4, dtype=dtype), torch.zeros(1, 1000, dtype=torch.bool))
     centres = window.centres(queries, source)
     near, factors = window(queries, source, 0)
@@ -207,8 +207,8 @@ def test_half_precision_predicts_the_same_window_of_a_long_sentence(dtype):
     seen = factors.float()[near], expected_factors[near]
     torch.testing.assert_close(*seen, rtol=rounding, atol=0)
     factors.float().sum().backward()
-    assert window.vector.weight.grad.any()
-    assert window.vector.weight.grad.dtype == dtype
+    assert window.scaled_vector.weight.grad.any()
+    assert window.scaled_vector.weight.grad.dtype == dtype
 
 
 def test_mixed_precision_predicts_the_same_window():
@@ -219,6 +219,25 @@ def test_mixed_precision_predicts_the_same_window():
     expected = window.centres(queries, source)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(window.centres(queries, source), expected)
+
+
+def test_a_wide_window_does_not_stick_to_one_end():
+    """The first updates pull all centres to the end; later ones can still bring them back."""
+    torch.manual_seed(12)
+    window = WINDOWS["local-p"](256, 10)
+    source = Source(torch.zeros(1, 20, 4), torch.zeros(1, 20, dtype=torch.bool))
+    optimizer = torch.optim.Adam(window.parameters(), lr=0.004, betas=(0.9, 0.98))
+    queries = 0.3 * torch.randn(1, 30, 256)
+
+    def pull(direction: int) -> float:
+        for _ in range(100):
+            optimizer.zero_grad()
+            (-direction * window.centres(queries, source)).mean().backward()
+            optimizer.step()
+        return window.centres(queries, source).mean().item()
+
+    assert pull(1) > 15
+    assert pull(-1) < 15
 
 
 def test_coverage_is_that_of_loops():

@@ -65,6 +65,9 @@ class PredictedWindow(nn.Module):
     The weights of the softmax are multiplied by exp(-(s - p_t)² / 2σ²) with σ = D / 2, so they do not sum
     to 1. The gradient reaches p_t through this factor.
 
+    The parameter is v times the square root of the width. Adam moves each of v's numbers by about the learning
+    rate, so that a wide v would saturate the sigmoid within some updates, with all windows at one end.
+
     p_t, the distances and the factors are computed in single precision: in half precision, positions of
     long sentences are rounded by more than one.
 
@@ -77,14 +80,15 @@ class PredictedWindow(nn.Module):
         super().__init__()
         self.reach = reach
         self.hidden = nn.Linear(width, width, bias=False)
-        self.vector = nn.Linear(width, 1, bias=False)
+        self.scaled_vector = nn.Linear(width, 1, bias=False)
 
     def centres(self, queries: Tensor, source: Source) -> Tensor:
         """Return p_t, in single precision at least. Shape: (batch, queries)."""
         # fairseq's --amp would compute the products in half precision.
         with torch.autocast(queries.device.type, enabled=False):
             hidden = linear(upcast(queries), upcast(self.hidden.weight)).tanh()
-            share = linear(hidden, upcast(self.vector.weight)).squeeze(-1).sigmoid()
+            vector = upcast(self.scaled_vector.weight) * queries.size(-1) ** -0.5
+            share = linear(hidden, vector).squeeze(-1).sigmoid()
         return share * source.lengths[:, None]
 
     def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, Tensor]:
