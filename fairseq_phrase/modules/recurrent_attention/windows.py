@@ -65,8 +65,8 @@ class PredictedWindow(nn.Module):
     The weights of the softmax are multiplied by exp(-(s - p_t)² / 2σ²) with σ = D / 2, so they do not sum
     to 1. The gradient reaches p_t through this factor.
 
-    The parameter is v times the square root of the width. Adam moves each of v's numbers by about the learning
-    rate, so that a wide v would saturate the sigmoid within some updates, with all windows at one end.
+    The parameter is v times the square root of the width. Adam moves each of v's numbers by about the
+    learning rate, so that a wide v would soon saturate the sigmoid, with all windows at one end.
 
     p_t, the distances and the factors are computed in single precision: in half precision, positions of
     long sentences are rounded by more than one.
