@@ -7,6 +7,7 @@ file for each split, ``TASK.va.txt`` and ``TASK.te.txt``: text, tab, label.
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections import Counter
@@ -18,6 +19,8 @@ from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
 
 __all__ = ["GROUPS", "SPLITS", "Example", "ProbingTask", "find_tasks", "title"]
+
+logger = logging.getLogger(__name__)
 
 #: The ten tasks by what they probe, and their titles in the structural paper's table 3.
 GROUPS: dict[str, dict[str, str]] = {
@@ -113,7 +116,9 @@ def find_tasks(
     """Read the tasks of folders.
 
     A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
-    sentences (8,000 of 10,000), chosen at random.
+    sentences (8,000 of 10,000), chosen at random. Those that are test sentences, too, are left out. If
+    this leaves less than half of them, as in X-Probe's tree_depth, whose two files are the same, a fifth of
+    the sentences is the test, and of the rest four fifths are for training. The log says so.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
@@ -165,14 +170,40 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
     for split in ("va", "te"):
         if not splits.get(split):
             raise UserError(f"{shown}: the task {name} has no sentences for '{split}'")
-    valid = splits["va"]
-    if not splits.get("tr"):
-        if len(valid) < 2:
-            raise UserError(f"{shown}: one sentence is too few to train with")
-        shuffled = _part(valid, len(valid), seed)
-        cut = max(len(valid) * 4 // 5, 1)
-        splits["tr"], valid = shuffled[:cut], shuffled[cut:]
-    return ProbingTask(name, splits["tr"], valid, splits["te"])
+    if splits.get("tr"):
+        return ProbingTask(name, splits["tr"], splits["va"], splits["te"])
+    others, test = _apart(name, splits["va"], splits["te"], seed)
+    if len(others) < 2:
+        raise UserError(f"{shown}: {len(others)} sentences are too few to train with")
+    cut = max(len(others) * 4 // 5, 1)
+    return ProbingTask(name, others[:cut], others[cut:], test)
+
+
+def _apart(
+    name: str, others: Sequence[Example], test: Sequence[Example], seed: int
+) -> tuple[list[Example], list[Example]]:
+    """Shuffle the sentences to train with, and leave out what is in the test, too."""
+    shuffled = _part(others, len(others), seed)
+    own = _without(shuffled, test)
+    if len(own) >= len(others) / 2:
+        if len(own) < len(others):
+            logger.warning(
+                "%s: %d of %d validation sentences are test sentences, too, and are left out",
+                name, len(others) - len(own), len(others),
+            )  # fmt: skip
+        return own, list(test)
+    fifth = len(shuffled) // 5
+    logger.warning(
+        "%s: %d of %d validation sentences are test sentences, too; a fifth of the validation sentences "
+        "is the test instead, and is not trained with",
+        name, len(others) - len(own), len(others),
+    )  # fmt: skip
+    return _without(shuffled[fifth:], shuffled[:fifth]), shuffled[:fifth]
+
+
+def _without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
+    texts = {example.text for example in others}
+    return [example for example in examples if example.text not in texts]
 
 
 def _part(examples: Sequence[Example], count: int, seed: int) -> list[Example]:

@@ -36,6 +36,28 @@ def test_a_task_without_training_sentences_takes_four_fifths_of_the_validation(t
     assert task == again != find_tasks([tmp_path], seed=2)[0]
 
 
+def test_test_sentences_are_not_trained_with(tmp_path, caplog):
+    write(tmp_path / "a.va.txt", [f"text {n}\t{n % 2}" for n in range(20)])
+    write(tmp_path / "a.te.txt", [f"text {n}\t{n % 2}" for n in range(15, 30)])
+    (task,) = find_tasks([tmp_path])
+    assert (len(task.train), len(task.valid), len(task.test)) == (12, 3, 15)
+    assert not {one.text for one in [*task.train, *task.valid]} & {one.text for one in task.test}
+    assert "a: 5 of 20 validation sentences are test sentences, too, and are left out" in caplog.text
+
+
+def test_a_file_that_is_there_twice_is_cut_into_three_parts(tmp_path, caplog):
+    lines = [f"text {n}\t{n % 2}" for n in range(100)] + ["text 3\t1"] * 10
+    for split in ("va", "te"):
+        write(tmp_path / f"tree_depth.{split}.txt", lines)
+    (task,) = find_tasks([tmp_path])
+    assert len(task.test) == 22
+    assert not {one.text for one in [*task.train, *task.valid]} & {one.text for one in task.test}
+    assert {one.text for one in [*task.train, *task.valid, *task.test]} == {
+        line.split("\t")[0] for line in lines
+    }
+    assert "110 of 110 validation sentences are test sentences, too; a fifth" in caplog.text
+
+
 def test_tasks_of_several_folders_come_in_the_papers_order(tmp_path):
     folders = [tmp_path / name for name in ("one", "two")]
     names = ["zebra", "odd_man_out", "word_content", "tree_depth"]
@@ -62,7 +84,8 @@ def test_tasks_of_several_folders_come_in_the_papers_order(tmp_path):
         ({"a.txt": ["tr\t\tx"]}, r"a.txt, line 1: an empty column: expected SentEval's split"),
         ({"a.va.txt": ["va\t1\tx"]}, r"a.va.txt, line 1: 3 columns: expected X-Probe's text and"),
         ({"a.va.txt": ["x\t1", "y\t2"]}, "the task a has no sentences for 'te'"),
-        ({"a.va.txt": ["x\t1"], "a.te.txt": ["x\t1"]}, "one sentence is too few"),
+        ({"a.va.txt": ["x\t1"], "a.te.txt": ["y\t1"]}, "1 sentences are too few"),
+        ({"a.va.txt": ["x\t1"], "a.te.txt": ["x\t1"]}, "1 sentences are too few"),
         ({"a.txt": ["tr\t1\tx"], "a.va.txt": ["x\t1"]}, "are the same task: keep one"),
         ({"notes.md": []}, "is there"),
     ],
