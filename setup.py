@@ -11,6 +11,7 @@ VERSION = re.search(
 ).group(1)
 BPE = ["subword-nmt>=0.3.8"]
 MOSES = [*BPE, "sacremoses>=0.1.1"]
+CONLLU = ["conllu>=4.5"]  # scripts/adapt_parser.py, scripts/slog_trees.py
 DEMO = ["fastapi>=0.110", "uvicorn>=0.29"]
 FORMS = ["greenery>=4.2", "pebble>=5", "sqlglot>=25"]  # languages of regular expressions, SQL
 LABEL = ["scikit-learn>=1.5", "seqeval>=1.2.2"]  # F1 of spans, scores of single labels
@@ -35,7 +36,7 @@ TEST = [
     *PROBE,
     *RAY,
     *STANZA,
-    "conllu>=4.5",
+    *CONLLU,
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.5",
@@ -94,6 +95,7 @@ setup(
     ],
     extras_require={
         "bpe": BPE,
+        "conllu": CONLLU,
         "demo": DEMO,
         "ctranslate2": CTRANSLATE2,
         "forms": FORMS,

@@ -7,7 +7,8 @@
 # The row phrase_chunks takes phrases from the constituents of a parser, not from the labels that are to be found.
 #
 # Options of this table:
-#   --data DIR              train.txt and test.txt of CoNLL-2000, .gz too (../shared/data/conll2000)
+#   --data DIR              train.txt and test.txt of CoNLL-2000, .gz too (FAIRSEQ_PHRASE_DATA/conll2000,
+#                           or a download)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -15,13 +16,15 @@ cd "$(dirname "$0")/.."
 
 DATA='' SOURCE=en TARGET=tag
 parse_options
-DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/conll2000}
-[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder (train.txt and test.txt of CoNLL-2000)"
+[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 open_table label,plot chunking "data=$DATA" configs/tables/chunking.yaml
 
 say "Data"
 RAW=$OUT/raw/labels
-[ -e "$RAW/test.en" ] || run python scripts/labelled_text.py conll2000 "$DATA" "$RAW"
+if [ ! -e "$RAW/test.en" ]; then
+    find_data conll2000
+    run python scripts/labelled_text.py conll2000 "$DATA" "$RAW"
+fi
 choose_parser "$OUT/data-bin" "rows with trees"
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text

@@ -5,11 +5,16 @@
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: PATH has all that is needed; install nothing
 #   TORCH                   what to install if there is no torch (torch==2.13.0)
-#   FAIRSEQ_PHRASE_DATA     folder of data sets, such as multi30k/
+#   FAIRSEQ_PHRASE_DATA     folder of corpora, such as multi30k/ (../shared/data, else data/ with downloads)
 
 GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch==2.13.0}
 SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@")
+
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || {
+    echo "error: this is bash $BASH_VERSION; the scripts need Linux and bash 4.4 or later" >&2
+    exit 1
+}
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -41,7 +46,10 @@ make_file() {
 # environment of the user's is used if it is complete, and never changed. Else a virtual environment is
 # made; a dry run prints how.
 OWN_ENVIRONMENT= # 1: it was made here, and parsers may be installed into it
+ENSURED=
 ensure_environment() {
+    [ -z "$ENSURED" ] || return 0
+    ENSURED=1
     local venv=${FAIRSEQ_PHRASE_VENV:-.venv} prefix
     # Hide the deprecation notes of fairseq's dependencies. Use this checkout, not another installed version.
     export PYTHONWARNINGS=ignore PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
@@ -61,7 +69,7 @@ ensure_environment() {
 # use_environment PREFIX EXTRAS: use an environment that was not made here, if it has all. Fails where
 # another may be made.
 use_environment() {
-    local venv=${FAIRSEQ_PHRASE_VENV:-.venv} lacking
+    local venv=${FAIRSEQ_PHRASE_VENV:-.venv} lacking torch="'$TORCH' "
     [ -x "$1/bin/python3" ] || return
     if [ "$1" -ef "$venv" ] && compgen -G "$1/.installed*" >/dev/null; then return 1; fi
     lacking=$("$1/bin/python3" -I scripts/lacking.py "$2")
@@ -72,8 +80,9 @@ use_environment() {
     elif [ -n "$DRY_RUN" ]; then
         echo "# The virtual environment $1 lacks $lacking; nothing is installed into it."
     else
+        if "$1/bin/python3" -c 'import torch' 2>/dev/null; then torch=; fi
         die "the virtual environment $1 lacks $lacking, and nothing is installed into it. Either install them:
-    $1/bin/python -m pip install '$TORCH' 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
+    $1/bin/python -m pip install $torch'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
     $1/bin/python -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1' '.[$2]'
 or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scripts bash $SCRIPT"
     fi

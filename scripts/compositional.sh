@@ -13,7 +13,7 @@
 #   --split NAME            of SCAN: simple, length or addprim_jump (simple)
 #   --trees NAME            of SLOG: parsed by the parser as it is, or adapted: by a spaCy parser that is first trained
 #                           further on trees of 1,500 training pairs, see scripts/slog_trees.py (parsed)
-#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/slog, ../shared/data/scan)
+#   --data DIR              its files, see scripts/logical_forms.py (FAIRSEQ_PHRASE_DATA/slog or scan, or a download)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -25,10 +25,9 @@ check_one_of --corpus "$CORPUS" slog scan
 check_one_of --split "$SPLIT" simple length addprim_jump
 check_one_of --trees "$TREES" parsed adapted
 [ "$CORPUS" = slog ] || [ "$TREES" = parsed ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
-DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
-[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")$([ "$TREES" = parsed ] || echo ".$TREES")
-open_table plot "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" configs/tables/compositional.yaml
+open_table plot,conllu "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" configs/tables/compositional.yaml
 
 # adapt_parser: train the spaCy pipeline PARSER further, on trees of the training pairs, and set PARSER. OUT/parser.txt
 # says how well it parses 200 sentences of each test set, before and after.
@@ -49,7 +48,10 @@ adapt_parser() {
 
 say "Data"
 RAW=$OUT/raw/forms
-[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW" --split "$SPLIT"
+if [ ! -e "$RAW/test.en" ]; then
+    find_data "$CORPUS"
+    run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW" --split "$SPLIT"
+fi
 choose_parser "$OUT/data-bin" "rows with trees"
 [ "$TREES" = parsed ] || [ -e "$OUT/data-bin/syntax.en.json" ] || adapt_parser
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test

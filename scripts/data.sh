@@ -3,20 +3,37 @@
 # download URL FILE [SHA256]: see scripts/download.py.
 download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 
-# find_multi30k: set MULTI30K to a folder with the raw Multi30k corpus, downloading it if need be.
-find_multi30k() {
-    local folder
-    for folder in "${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/multi30k}" ../shared/data/multi30k data/multi30k; do
-        if [ -n "$folder" ] && [ -e "$folder/train.de.gz" ] && [ -e "$folder/test_2016_flickr.en.gz" ]; then
-            MULTI30K=$folder
-            return 0
-        fi
+# find_corpus NAME: set FOUND to a folder with this corpus. It is FAIRSEQ_PHRASE_DATA/NAME, ../shared/data/NAME, or
+# data/NAME, into which the files are downloaded that scripts/corpora.txt has.
+find_corpus() {
+    local sum file url
+    for FOUND in "${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/$1}" "../shared/data/$1" "data/$1"; do
+        if has_corpus "$1" "$FOUND"; then return 0; fi
     done
-    local base=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw name sum
-    while read -r sum name; do
-        download "$base/$name" "data/multi30k/$name" "$sum" || return 1
-    done <scripts/multi30k.sha256
-    MULTI30K=data/multi30k
+    grep -q " $1/" scripts/corpora.txt || return 1
+    while read -r sum file url; do
+        [[ $file != "$1"/* ]] || download "$url" "data/$file" "$sum" || return 1
+    done <scripts/corpora.txt
+}
+
+# has_corpus NAME FOLDER: whether the folder has all that scripts/corpora.txt has of a corpus, .gz too.
+has_corpus() {
+    local sum file url
+    [ -d "$2" ] || return 1
+    while read -r sum file url; do
+        [[ $file != "$1"/* || -e $2/${file#"$1"/} || -e $2/${file#"$1"/}.gz ]] || return 1
+    done <scripts/corpora.txt
+}
+
+# need_corpus NAME: find_corpus, or stop. A dry run goes on.
+need_corpus() {
+    find_corpus "$1" || [ -n "$DRY_RUN" ] ||
+        die "the corpus $1 is not here and cannot be downloaded: docs/tables.md says where it comes from; put it into ${FAIRSEQ_PHRASE_DATA:-data}/$1"
+}
+
+# find_data NAME: let DATA be this corpus, unless the user names another.
+find_data() {
+    [ -n "$DATA" ] || { need_corpus "$1" && DATA=$FOUND; }
 }
 
 # find_parser LANGUAGE: set PARSER to a spaCy pipeline for --parser, or to none. It is installed only into
@@ -38,7 +55,7 @@ find_parser() {
 # choose_parser DATA ROWS: set PARSER, for ROWS. If the data exist already, no parser needs to be installed.
 choose_parser() {
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    [ -n "$PARSER" ] || [[ -e $1/syntax.$SOURCE.json && -z $WITH_PARSING ]] || find_parser "$SOURCE"
+    [ -n "$PARSER" ] || [[ -e $1/syntax.$SOURCE.json && -z ${WITH_PARSING:-} ]] || find_parser "$SOURCE"
     [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
 }
 

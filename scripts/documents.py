@@ -20,7 +20,7 @@ from labelled_text import imdb_reviews, treebank_file
 from tqdm import tqdm
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import find_text, read_lines
+from fairseq_phrase.text import read_lines
 
 Document = list[str]
 TREEBANK_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
@@ -43,10 +43,8 @@ def review_documents(folder: Path, reviews: int) -> dict[str, list[Document]]:
     """Cut reviews into sentences: N of the training file, and N / 20 of the test file for each split."""
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
-    train = _every(imdb_reviews(find_text(str(folder / "train"), "tsv")), reviews)
-    held_out = _every(
-        imdb_reviews(find_text(str(folder / "test"), "tsv")), 2 * max(1, reviews // 20)
-    )
+    train = _every(imdb_reviews(folder, "train"), reviews)
+    held_out = _every(imdb_reviews(folder, "test"), 2 * max(1, reviews // 20))
     splits = {"train": train, "valid": held_out[::2], "test": held_out[1::2]}
     return {
         name: [

@@ -20,8 +20,9 @@ conll2000  FOLDER has train.txt and test.txt (word, tag, chunk); the last tenth 
 sst        FOLDER has train.txt, dev.txt and test.txt, a tree a line. Trees are written without
            sentiments. With --phrases train, each phrase of a training tree is an example. With --classes
            2, neutral ones are left out.
-imdb       FOLDER has train.tsv and test.tsv (label, rating, number, text); a tenth of train is valid.
-           HTML's line breaks become spaces.
+imdb       FOLDER has train.tsv and test.tsv (label, rating, number, text), or the folders train/{pos,neg}
+           and test/{pos,neg} of the Large Movie Review Dataset, a review a file; a tenth of train is
+           valid. HTML's line breaks become spaces.
 probing    a task of SentEval or X-Probe, as fairseq-phrase-probe reads it.
 """
 
@@ -32,6 +33,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from fairseq_phrase.cli.arguments import positive
@@ -217,26 +219,44 @@ def _subtrees(line: str) -> Iterator[str]:
 
 def imdb(folder: Path, args: argparse.Namespace) -> Splits:
     """Read reviews; labels are pos and neg."""
-    train = list(_reviews(find_text(str(folder / "train"), "tsv")))
+    train = list(_reviews(folder, "train"))
     return {
         "train": [review for number, review in enumerate(train) if number % 10],
         "valid": train[::10],
-        "test": _reviews(find_text(str(folder / "test"), "tsv")),
+        "test": _reviews(folder, "test"),
     }
 
 
-def _reviews(path: Path) -> Iterator[Example]:
-    for label, text in imdb_reviews(path):
+def _reviews(folder: Path, split: str) -> Iterator[Example]:
+    for label, text in imdb_reviews(folder, split):
         yield Example(text.split(), [label])
 
 
-def imdb_reviews(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the label and the text of each review, without HTML's line breaks."""
+def imdb_reviews(folder: Path, split: str) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each review of train or test, without HTML's line breaks."""
+    pairs = _review_files if (folder / split / "pos").is_dir() else _review_lines
+    for label, text in pairs(folder / split):
+        yield label, re.sub(r"<br\s*/?>", " ", text)
+
+
+def _review_files(folder: Path) -> Iterator[tuple[str, str]]:
+    # Files are named by number and rating, such as 12_9.txt. Labels take turns, so that a slice has both.
+    files = [
+        sorted((folder / label).glob("*.txt"), key=lambda path: int(path.stem.partition("_")[0]))
+        for label in ("pos", "neg")
+    ]
+    for pair in zip_longest(*files):
+        for path in filter(None, pair):
+            yield path.parent.name, " ".join(path.read_text(encoding="utf-8").split())
+
+
+def _review_lines(prefix: Path) -> Iterator[tuple[str, str]]:
+    path = find_text(str(prefix), "tsv")
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t", maxsplit=3)
         if len(columns) != 4:
             raise UserError(f"{at(path, number)}: expected label, rating, number and text")
-        yield columns[0], re.sub(r"<br\s*/?>", " ", columns[3])
+        yield columns[0], columns[3]
 
 
 def probing(folder: Path, args: argparse.Namespace) -> Splits:

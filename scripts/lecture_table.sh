@@ -23,7 +23,8 @@ open_table plot "lecture_table.$DIRECTION" "direction=$DIRECTION vocab-size=$VOC
     configs/tables/lecture_table.yaml
 
 say "Data"
-find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+need_corpus multi30k
+MULTI30K=$FOUND
 TRAIN=$MULTI30K/train TEST=$MULTI30K/test_2016_flickr
 slice_text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$MULTI30K/val" --testpref "$TEST" \

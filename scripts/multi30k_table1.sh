@@ -62,7 +62,8 @@ moses_text() {
 }
 
 say "Data"
-find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+need_corpus multi30k
+MULTI30K=$FOUND
 choose_parser "$OUT/data-bin" "dependency and tree rows"
 SETS=(test_2016_flickr)
 for name in test_2017_flickr test_2018_flickr; do

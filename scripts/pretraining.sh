@@ -15,14 +15,15 @@
 #   --text NAME             captions, or documents: IMDB's reviews and English EWT, with a row for pairs of
 #                           sentences, without translation (captions)
 #   --reviews N             reviews to train on (5000)
-#   --captions DIR          more captions, train.*.LANG.gz (../shared/data/captions, if it is there)
+#   --captions DIR          more captions, train.*.LANG.gz (FAIRSEQ_PHRASE_DATA/captions, or
+#                           a download)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
 PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINES=none,xl_none TEXT=captions REVIEWS=5000
-CAPTIONS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/captions
+CAPTIONS=''
 parse_options
 PARTS='objectives translation tagging sst'
 # shellcheck disable=SC2086
@@ -65,7 +66,8 @@ use_table() {
 # captions: write the text of captions to ALL, and let SUBWORDS be those of the whole parallel text.
 captions() {
     local texts found=() file split
-    find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+    need_corpus multi30k
+    MULTI30K=$FOUND
     TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr
     slice_text
     [ -e "$WHOLE/dict.$TARGET.txt" ] ||
@@ -73,6 +75,7 @@ captions() {
             --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
     SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
     MAKE_SUBWORDS=("${SUBWORDS[@]}")
+    [ -n "$CAPTIONS$SLICE" ] || { need_corpus captions && CAPTIONS=$FOUND; }
     shopt -s nullglob
     texts=("$TRAIN.$SOURCE" "$TRAIN.$SOURCE.gz")
     [ -n "$SLICE" ] || texts+=("$CAPTIONS"/train.*."$SOURCE" "$CAPTIONS"/train.*."$SOURCE".gz)
@@ -88,11 +91,15 @@ captions() {
 
 # documents: write the text of documents to ALL, and let SUBWORDS be its own.
 documents() {
-    local data=${FAIRSEQ_PHRASE_DATA:-../shared/data}
+    local imdb
     TEST=$ALL/test
-    [ -d "$data/imdb" ] || [ -n "$DRY_RUN" ] || die "$data/imdb is not there: put IMDB's train.tsv and test.tsv into it"
-    [ -e "$ALL/test.en" ] || run python scripts/documents.py "$ALL" --imdb "$data/imdb" \
-        --treebank "$data/treebanks/en_ewt" --reviews "$REVIEWS" ${SLICE:+--slice "$SLICE"}
+    if [ ! -e "$ALL/test.en" ]; then
+        need_corpus imdb
+        imdb=$FOUND
+        need_corpus treebanks/en_ewt
+        run python scripts/documents.py "$ALL" --imdb "$imdb" --treebank "$FOUND" --reviews "$REVIEWS" \
+            ${SLICE:+--slice "$SLICE"}
+    fi
     SUBWORDS=(--sentencepiece-model "$OUT/text/spm.model" --srcdict "$OUT/text/dict.en.txt")
     MAKE_SUBWORDS=(--vocab-size "$(pieces 8000)")
 }
@@ -140,10 +147,13 @@ translation() {
         run python scripts/curve.py "${curve[@]}" --out "$OUT/translation/curve"
 }
 
-# labelled NAME SUFFIX LABELS CAPTION READER...: make data of labels, train and report.
+# labelled NAME SUFFIX LABELS CAPTION READER CORPUS OPTIONS...: make data of labels, train and report.
 labelled() {
     local raw=$OUT/$1/raw TARGET=$2 GENERATE_FLAGS=''  # which are those of translation
-    [ -e "$raw/test.en" ] || run python scripts/labelled_text.py "${@:5:2}" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
+    if [ ! -e "$raw/test.en" ]; then
+        need_corpus "$6"
+        run python scripts/labelled_text.py "$5" "$FOUND" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
+    fi
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
     reports "$BASELINES" "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels
@@ -151,12 +161,11 @@ labelled() {
 
 tagging() {
     labelled tagging tag word "Tagging of English EWT from pre-trained encoders" \
-        conllu "${FAIRSEQ_PHRASE_DATA:-../shared/data}/treebanks/en_ewt" --column xpos
+        conllu treebanks/en_ewt --column xpos
 }
 
 sst() {
-    labelled sst class sentence "SST-2 from pre-trained encoders" \
-        sst "${FAIRSEQ_PHRASE_DATA:-../shared/data}/sst" --classes 2 --phrases none
+    labelled sst class sentence "SST-2 from pre-trained encoders" sst sst --classes 2 --phrases none
 }
 
 for NAME in $PARTS; do

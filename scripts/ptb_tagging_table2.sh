@@ -11,7 +11,8 @@
 # Options of this table:
 #   --data DIR              Penn Treebank, bracketed: wsj_SSNN.mrg in any folders. Sections 0-18 train, 19-21
 #                           tune and 22-24 test; fewer sections, as in NLTK's sample, are cut 8 : 1 : 1
-#   --treebank DIR          English EWT, CoNLL-U (../shared/data/treebanks/en_ewt, or a download)
+#   --treebank DIR          English EWT, CoNLL-U (FAIRSEQ_PHRASE_DATA/treebanks/en_ewt, or a
+#                           download)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -23,27 +24,17 @@ parse_options
 open_table label,plot "ptb_tagging_table2.$([ -n "$DATA" ] && echo ptb || echo ewt)" \
     "data=$DATA treebank=$TREEBANK" configs/tables/ptb_tagging_table2.yaml
 
-# find_treebank: set TREEBANK to a folder with English EWT, downloading it if need be.
-find_treebank() {
-    local base=https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/r2.14 split
-    [ -z "$TREEBANK" ] || return 0
-    TREEBANK=${FAIRSEQ_PHRASE_DATA:-../shared/data}/treebanks/en_ewt
-    [ ! -d "$TREEBANK" ] || return 0
-    TREEBANK=data/treebanks/en_ewt
-    for split in train dev test; do
-        download "$base/en_ewt-ud-$split.conllu" "$TREEBANK/en_ewt-ud-$split.conllu" || return 1
-    done
-}
-
 say "Data"
 RAW=$OUT/raw/labels
 if [ -n "$DATA" ]; then
     WHAT="Penn Treebank ($DATA)"
     [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py ptb "$DATA" "$RAW"
 else
-    find_treebank || die "English EWT cannot be downloaded: name a folder with --treebank"
     WHAT="English EWT, XPOS"
-    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py conllu "$TREEBANK" "$RAW" --column xpos
+    if [ ! -e "$RAW/test.en" ]; then
+        [ -n "$TREEBANK" ] || { need_corpus treebanks/en_ewt && TREEBANK=$FOUND; }
+        run python scripts/labelled_text.py conllu "$TREEBANK" "$RAW" --column xpos
+    fi
 fi
 choose_parser "$OUT/data-bin" "rows with trees"
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test

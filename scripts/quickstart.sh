@@ -8,33 +8,42 @@
 # reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. Those of the synthetic
 # corpus are its own.
 #
+# If Multi30k or a parser cannot be had, a larger synthetic corpus takes its place, in a folder of its own.
+#
 # Options of this table:
 #   --fast                  a small synthetic corpus instead of Multi30k
 #
-# WORK is another name of --out (runs/quickstart, runs/quickstart-fast).
+# WORK is another name of --out (runs/quickstart, runs/quickstart-synthetic, runs/quickstart-fast).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-FAST='' MULTI30K='' SOURCE=de TARGET=en JOBS=3 OUT=${WORK:-}
+FAST='' CORPUS='' SOURCE=de TARGET=en JOBS=3 OUT=${WORK:-}
 parse_options
-OUT=${OUT:-runs/quickstart${FAST:+-fast}}
 [ -n "$FAST" ] || MAX_EPOCH=${MAX_EPOCH:-6}
-open_table plot quickstart "fast=$FAST" configs/tables/quickstart.yaml ${FAST:+configs/tables/quickstart.fast.yaml}
+ensure_environment plot
+
+say "Text"
+if [ -z "$FAST" ]; then
+    find_corpus multi30k || { CORPUS=-synthetic && echo "Multi30k cannot be downloaded"; }
+    PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+    [ -n "$CORPUS$PARSER" ] || find_parser de
+    [ "$PARSER" != none ] || CORPUS=-synthetic
+else
+    CORPUS=-fast
+fi
+OUT=${OUT:-runs/quickstart$CORPUS}
+open_table plot quickstart "corpus=${CORPUS:-multi30k}" configs/tables/quickstart.yaml \
+    ${FAST:+configs/tables/quickstart.fast.yaml}
 
 say "Data"
-if [ -z "$FAST" ] && find_multi30k; then
-    TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr VOCABULARY=4000
+if [ -z "$CORPUS" ]; then
+    TRAIN=$FOUND/train DEV=$FOUND/val TEST=$FOUND/test_2016_flickr VOCABULARY=4000
     REFERENCE=$TEST.en.gz WHAT="Multi30k de-en, test_2016_flickr"
-    PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    [ -n "$PARSER" ] || find_parser de
-    [ "$PARSER" != none ] || { MULTI30K='' && echo "Without a parser, the synthetic corpus and its own trees are used"; }
-fi
-if [ -n "${MULTI30K:-}" ]; then
-    echo "Multi30k from $MULTI30K, parser $PARSER"
+    echo "Multi30k from $FOUND, parser $PARSER"
 else
-    [ -n "$FAST" ] || echo "Multi30k or its parser cannot be downloaded: using the project's own synthetic corpus"
+    [ -n "$FAST" ] || echo "The project's own synthetic corpus takes the place of Multi30k, with its own trees"
     TRAIN=$OUT/synthetic/train DEV=$OUT/synthetic/valid TEST=$OUT/synthetic/test VOCABULARY=800 PARSER=conllu
     REFERENCE=$TEST.en WHAT="Synthetic corpus"
     synthetic_text "$OUT/synthetic" $((FAST ? 5000 : 29000)) 500
@@ -68,14 +77,18 @@ show_sentence() {
 say_next() {
     local path=$OUT/rows/phrase/seed${SEEDS%%,*}/average.pt parsed='' shown=$OUT/rows/relation/seed${SEEDS%%,*}/average.pt
     case "$PARSER" in conllu) ;; *) path=$shown parsed=" --source-parser $PARSER" ;; esac
+    echo
+    [ -z "$OWN_ENVIRONMENT" ] || cat <<END
+The commands are in an environment of this project:
+    . $(printf %q "${FAIRSEQ_PHRASE_VENV:-.venv}")/bin/activate
+END
     cat <<END
-
 Translate a sentence of your own:
     echo 'Ein Hund läuft durch den Schnee.' | fairseq-phrase-translate $OUT/data-bin --path $path$parsed
 END
     [ -z "$parsed" ] || cat <<END
 See trees and attention in a browser, and change a tree:
-    pip install 'fairseq-phrase[demo]' && fairseq-phrase-demo $shown --data $OUT/data-bin$parsed
+    pip install --no-build-isolation '.[demo]' && fairseq-phrase-demo $shown --data $OUT/data-bin$parsed
 END
     cat <<END
 The report: $OUT/report/report.html. The documentation: README.md, docs/usage.md

@@ -9,7 +9,8 @@
 #
 # Options of this table:
 #   --corpus synth|turk     (synth)
-#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/regex/CORPUS)
+#   --data DIR              its files, see scripts/logical_forms.py (FAIRSEQ_PHRASE_DATA/regex/CORPUS, or a
+#                           download)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -18,13 +19,15 @@ cd "$(dirname "$0")/.."
 CORPUS=synth DATA='' SOURCE=en TARGET=lf BASELINE=none PARSER=none
 parse_options
 check_one_of --corpus "$CORPUS" synth turk
-DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/regex/$CORPUS}
-[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 open_table plot,forms "regex.$CORPUS" "corpus=$CORPUS data=$DATA" configs/tables/regex.yaml
 
 say "Data"
 RAW=$OUT/raw/forms
-[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py regex "$DATA" "$RAW"
+if [ ! -e "$RAW/test.en" ]; then
+    find_data "regex/$CORPUS"
+    run python scripts/logical_forms.py regex "$DATA" "$RAW"
+fi
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none \

@@ -10,7 +10,7 @@
 #
 # Options of this table:
 #   --corpus geo|atis       (geo)
-#   --data DIR              its files, see scripts/logical_forms.py (../shared/data/geo, ../shared/data/atis)
+#   --data DIR              its files, see scripts/logical_forms.py (FAIRSEQ_PHRASE_DATA/geo or atis, or a download)
 #   --copy-words N          places for rare words, in the data of the rows that copy (20)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,15 +21,17 @@ CORPUS=geo DATA='' COPY_WORDS=20 SOURCE=en TARGET=lf BASELINE=additive
 parse_options
 check_one_of --corpus "$CORPUS" geo atis
 check_number COPY_WORDS
-DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$CORPUS}
-[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 open_table plot "semantic_parsing.$CORPUS" "corpus=$CORPUS data=$DATA copy-words=$COPY_WORDS" \
     configs/tables/semantic_parsing.yaml "configs/tables/semantic_parsing.$CORPUS.yaml"
 
 say "Data"
 RAW=$OUT/raw/forms
-[ -e "$RAW/test.en" ] || run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW"
-choose_parser "$OUT/data-bin" "rows with trees"
+if [ ! -e "$RAW/test.en" ]; then
+    find_data "$CORPUS"
+    run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW"
+fi
+choose_parser "$OUT/data-bin.without-places" "rows with trees" # which is made last
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 files() { # DIR OPTIONS...

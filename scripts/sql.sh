@@ -7,7 +7,8 @@
 # The source is the question and the names of the table's columns (scripts/wikisql.py).
 #
 # Options of this table:
-#   --data FILE             text2sql-data's wikisql.json, .bz2 too (../shared/data/wikisql/wikisql.json.bz2)
+#   --data FILE             text2sql-data's wikisql.json, .bz2 too (that of
+#                           FAIRSEQ_PHRASE_DATA/wikisql, or a download)
 #   --train-size N          questions to train on (10000)
 #   --test-size N           questions to test on (1000)
 #   --copy-words N          places for words that training has less than five times (15)
@@ -16,18 +17,20 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DATA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/wikisql/wikisql.json.bz2
+DATA=''
 TRAIN_SIZE=10000 TEST_SIZE=1000 COPY_WORDS=15 SOURCE=en TARGET=sql BASELINE=additive PARSER=none
 parse_options
 for name in TRAIN_SIZE TEST_SIZE COPY_WORDS; do check_number "$name"; done
-[ -e "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such file"
+[ -z "$DATA" ] || [ -e "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such file"
 open_table plot,forms "sql.$TRAIN_SIZE" \
     "data=$DATA train-size=$TRAIN_SIZE test-size=$TEST_SIZE copy-words=$COPY_WORDS" configs/tables/sql.yaml
 
 say "Data"
 RAW=$OUT/raw/queries
-[ -e "$RAW/test.en" ] ||
+if [ ! -e "$RAW/test.en" ]; then
+    [ -n "$DATA" ] || { need_corpus wikisql && DATA=$FOUND/wikisql.json.bz2; }
     run python scripts/wikisql.py "$DATA" "$RAW" --train "$TRAIN_SIZE" --held-out "$TEST_SIZE"
+fi
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none --min-count 5 \

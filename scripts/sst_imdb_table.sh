@@ -13,7 +13,7 @@
 #   --task sst5|sst2|imdb   (sst5)
 #   --phrases train|none    SST: train on all phrases, or on sentences only (train)
 #   --data DIR              train.txt, dev.txt and test.txt of SST, or train.tsv and test.tsv of IMDB, .gz too
-#                           (../shared/data/sst, ../shared/data/imdb)
+#                           (FAIRSEQ_PHRASE_DATA/sst or imdb)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -23,9 +23,7 @@ TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class
 parse_options
 check_one_of --task "$TASK" sst5 sst2 imdb
 check_one_of --phrases "$PHRASES" train none
-FOLDER=${TASK%[0-9]}
-DATA=${DATA:-${FAIRSEQ_PHRASE_DATA:-../shared/data}/$FOLDER}
-[ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
 open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$DATA" \
     configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
 
@@ -33,14 +31,18 @@ say "Data"
 RAW=$OUT/raw/labels CUT=(--labels sentence)
 if [ "$TASK" = imdb ]; then
     WHAT="IMDB, reviews cut to 1,024 tokens"
-    [ -e "$RAW/test.en" ] ||
+    if [ ! -e "$RAW/test.en" ]; then
+        find_data imdb
         run python scripts/labelled_text.py imdb "$DATA" "$RAW" ${SLICE:+--slice "$SLICE"}
+    fi
     choose_parser "$OUT/data-bin" "rows with trees"
     CUT+=(--constituents from-dependencies --vocab-size "$(pieces 8000)" --max-length 1000)
 else
     WHAT="SST-${TASK#sst}, $([ "$PHRASES" = train ] && echo "all phrases" || echo "sentences") in training"
-    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py sst "$DATA" "$RAW" \
-        --classes "${TASK#sst}" --phrases "$PHRASES"
+    if [ ! -e "$RAW/test.en" ]; then
+        find_data sst
+        run python scripts/labelled_text.py sst "$DATA" "$RAW" --classes "${TASK#sst}" --phrases "$PHRASES"
+    fi
     PARSER=ptb
     CUT+=(--source-tokenized --bpe none --min-count 2)
 fi

@@ -11,6 +11,7 @@ kind of row, and why this uses threads of concurrent.futures and not a workflow 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import queue
 import re
@@ -61,8 +62,8 @@ class Runner:
     def run(self, runs: Sequence[Run]) -> None:
         """Do them all; Ctrl-C stops their processes."""
         with ThreadPoolExecutor(self._jobs) as pool:
-            futures = {pool.submit(self._in_slot, run): run for run in runs if run.left()}
             try:
+                futures = {pool.submit(self._in_slot, run): run for run in runs if run.left()}
                 for future in as_completed(futures):
                     if (error := future.exception()) is not None:
                         self.failures[str(futures[future])] = str(error)
@@ -87,18 +88,19 @@ class Runner:
         Raises:
             RuntimeError: a command failed, or another script is at work on this run.
         """
-        from filelock import FileLock, Timeout  # which torch needs
-
         run.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(run.folder / ".lock", blocking=False):
-                self._do_alone(run, bar, environment)
-        except Timeout:
-            raise RuntimeError(
-                f"another script is at work on {run.folder}: wait for it, or give another --out"
-            ) from None
+        with open(run.folder / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RuntimeError(
+                    f"another script, or a training that it left, is at work on {run.folder}: "
+                    "wait for it, or give another --out"
+                ) from None
+            # The run's processes inherit the lock, so it also holds while one outlives this process.
+            self._do_alone(run, bar, environment, lock.fileno())
 
-    def _do_alone(self, run: Run, bar: tqdm, environment: dict[str, str]) -> None:
+    def _do_alone(self, run: Run, bar: tqdm, environment: dict[str, str], lock: int) -> None:
         (run.folder / "commands.sh").write_text("".join(f"{step}\n" for step in run.steps), "utf-8")
         OmegaConf.save(run.options, run.folder / "row.yaml")
         bar.reset(run.updates())
@@ -112,9 +114,11 @@ class Runner:
             else:
                 first = environment["CUDA_VISIBLE_DEVICES"].split(",")[0]
                 environment = environment | {"CUDA_VISIBLE_DEVICES": first}
-            self._do_step(run, step, bar, environment)
+            self._do_step(run, step, bar, environment, lock)
 
-    def _do_step(self, run: Run, step: Step, bar: tqdm, environment: dict[str, str]) -> None:
+    def _do_step(
+        self, run: Run, step: Step, bar: tqdm, environment: dict[str, str], lock: int
+    ) -> None:
         # What a training prints is its log; of another step the output is not whole until its end.
         mode, partial, log = "ab", step.output, step.output
         if not step.trains:
@@ -122,16 +126,20 @@ class Runner:
         with open(partial, mode) as output, open(log, mode) as errors:
             process = subprocess.Popen(
                 step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                env=environment, start_new_session=True,
+                env=environment, start_new_session=True, pass_fds=[lock],
             )  # fmt: skip
-            while process.poll() is None:
-                try:
-                    process.wait(0.5)
-                except subprocess.TimeoutExpired:
-                    if self._stopped.is_set():
-                        os.killpg(process.pid, signal.SIGTERM)
-                    elif step.trains:
-                        advance(bar, log, run)
+            try:
+                while process.poll() is None:
+                    try:
+                        process.wait(0.5)
+                    except subprocess.TimeoutExpired:
+                        if self._stopped.is_set():
+                            os.killpg(process.pid, signal.SIGTERM)
+                        elif step.trains:
+                            advance(bar, log, run)
+            except OSError:  # the terminal of the progress bar is gone
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
         if process.returncode != 0:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             end = "\n    ".join(["", *lines[-12:]])
@@ -267,6 +275,13 @@ def main() -> None:
             sys.exit(f"\n{failed} of {len(runs)} runs failed; the others are finished")
 
 
-if __name__ == "__main__":
+def stop_when_told() -> None:
+    """Let SIGTERM and a lost terminal stop the runs as Ctrl-C does; nohup ignores the latter."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+
+
+if __name__ == "__main__":
+    stop_when_told()
     main()

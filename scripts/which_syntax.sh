@@ -58,7 +58,8 @@ open_table plot "which_syntax.$SETTING.$NAME" "$CHOICES" \
 # sets and their references, one for each.
 multi30k_text() {
     local name
-    find_multi30k || die "Multi30k cannot be downloaded; put it into FAIRSEQ_PHRASE_DATA/multi30k"
+    need_corpus multi30k
+    MULTI30K=$FOUND
     choose_parser "$OUT/data-bin" "rows with trees"
     WHAT="Multi30k $DIRECTION" TRAIN=$MULTI30K/train DEV=$MULTI30K/val TESTS=() REFERENCES=()
     for name in test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr; do

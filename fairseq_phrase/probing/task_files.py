@@ -117,8 +117,8 @@ def find_tasks(
 
     A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
     sentences (8,000 of 10,000), chosen at random. Those that are test sentences, too, are left out. If
-    this leaves less than half of them, as in X-Probe's tree_depth, whose two files are the same, a fifth of
-    the sentences is the test, and of the rest four fifths are for training. The log says so.
+    this leaves less than half of them, a fifth of the sentences is the test, and of the rest four fifths
+    are for training: the two files of X-Probe's tree_depth are the same. The log says so.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.support.report_table import table_lines
-from tests.support.repository import REPOSITORY
+from tests.support.repository import REPOSITORY, shared_data
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import curve
@@ -206,3 +209,82 @@ def test_the_curve_has_a_column_for_each_share_and_gaps_where_a_row_is_missing(t
     ]
     curve.plot(reports, "Curve", tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+# Corpora that scripts look for
+
+LISTED = [
+    line.split() for line in (REPOSITORY / "scripts/corpora.txt").read_text().splitlines()
+    if not line.startswith("#")
+]  # fmt: skip
+
+
+def find_corpus(folder, name, **environment):
+    """Call find_corpus of scripts/data.sh in a folder; return its status, the folder, the downloads."""
+    for link in ("scripts", "setup.py", "pyproject.toml"):
+        if not (folder / link).exists():
+            (folder / link).symlink_to(REPOSITORY / link)
+    script = (
+        '. scripts/common.sh; . scripts/data.sh; download() { echo "$@"; }; status=0; '
+        f"find_corpus {name} || status=$?; echo $status $FOUND"
+    )
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *downloads, last = done.stdout.splitlines()
+    return (*last.split(), downloads)
+
+
+def test_every_listed_file_has_a_checksum_and_an_address_that_does_not_change():
+    for checksum, file, address in LISTED:
+        assert re.fullmatch("[0-9a-f]{64}", checksum)
+        assert re.fullmatch(
+            r"https://raw.githubusercontent.com/[^/]+/[^/]+/[0-9a-f]{40}/\S+", address
+        )
+        assert file.endswith(address.rpartition(".")[2])
+
+
+def test_a_corpus_is_found_where_all_its_files_are(tmp_path):
+    project, data = tmp_path / "project", tmp_path / "data" / "geo"
+    project.mkdir()
+    data.mkdir(parents=True)
+    settings = {"FAIRSEQ_PHRASE_DATA": str(data.parent)}
+    (data / "geo880_train600.tsv").touch()
+    status, found, downloads = find_corpus(project, "geo", **settings)
+    assert (status, found) == ("0", "data/geo")
+    assert [line.split()[1] for line in downloads] == [
+        "data/geo/geo880_train600.tsv",
+        "data/geo/geo880_test280.tsv",
+    ]
+    assert [line.split()[::2] for line in downloads] == [
+        [address, checksum] for checksum, file, address in LISTED if file.startswith("geo/")
+    ]
+    (data / "geo880_test280.tsv.gz").touch()
+    assert find_corpus(project, "geo", **settings) == ("0", str(data), [])
+
+
+def test_a_corpus_that_cannot_be_downloaded_is_any_folder_of_its_name(tmp_path):
+    project, data = tmp_path / "project", tmp_path / "data"
+    project.mkdir()
+    settings = {"FAIRSEQ_PHRASE_DATA": str(data)}
+    assert find_corpus(project, "sst", **settings) == ("1", "data/sst", [])
+    (data / "sst").mkdir(parents=True)
+    assert find_corpus(project, "sst", **settings) == ("0", f"{data}/sst", [])
+
+
+@pytest.mark.parametrize(
+    "name", sorted({file.rpartition("/")[0] for _, file, _ in LISTED if file.count("/") == 1})
+)
+def test_what_is_downloaded_is_what_the_tables_were_made_of(name):
+    folder = shared_data(name)
+    if folder is None:
+        pytest.skip(f"data/{name} is not in ../shared, nor in FAIRSEQ_PHRASE_DATA")
+    for checksum, file, _ in LISTED:
+        if file.rpartition("/")[0] == name:
+            path = folder / file.rpartition("/")[2]
+            if path.exists():
+                content = path.read_bytes()
+            else:
+                content = gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes())
+            assert hashlib.sha256(content).hexdigest() == checksum, file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -160,11 +161,68 @@ def test_two_scripts_do_not_work_on_one_run(tmp_path):
     second.run([late])
     go_on.touch()
     thread.join()
-    assert "another script is at work on" in second.failures["row, seed 1"]
+    assert (
+        "another script, or a training that it left, is at work on"
+        in second.failures["row, seed 1"]
+    )
     assert not first.failures
     assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
     second.run([late])  # it is finished, and not locked any longer
     assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
+
+
+#: A runner whose only step writes its process number and sleeps.
+_SLEEPER = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from table import Runner, stop_when_told
+from tests.integration.test_table_runner import run_of
+stop_when_told()
+Runner([], 1).run([run_of(Path(sys.argv[3]), "row", "echo $$ >pipe; exec sleep 60")])
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """The process of a runner, and a descriptor of its step's process."""
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", _SLEEPER, str(REPOSITORY), str(REPOSITORY / "scripts")]
+    with subprocess.Popen(
+        [*command, str(tmp_path)], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as runner:
+        step = os.pidfd_open(int((tmp_path / "pipe").read_text()))
+        yield runner, step
+        runner.kill()
+        if not has_ended(step, 0):
+            signal.pidfd_send_signal(step, signal.SIGKILL)
+        os.close(step)
+
+
+def has_ended(step, seconds):
+    return bool(select.select([step], [], [], seconds)[0])
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_runner_that_is_told_to_stop_stops_its_training(sleeper, sent):
+    runner, step = sleeper
+    runner.send_signal(sent)
+    assert runner.wait(30) == 128 + sent
+    assert has_ended(step, 0)
+
+
+def test_a_training_that_outlives_its_runner_keeps_the_run(sleeper, tmp_path):
+    killed, step = sleeper
+    killed.kill()
+    killed.wait()
+    runner = Runner([], 1)
+    runner.run([run_of(tmp_path, "row", "echo second")])
+    assert "a training that it left, is at work on" in runner.failures["row, seed 1"]
+    signal.pidfd_send_signal(step, signal.SIGKILL)
+    assert has_ended(step, 30)
+    runner = Runner([], 1)
+    runner.run([run_of(tmp_path, "row", "echo second")])
+    assert not runner.failures
 
 
 def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):

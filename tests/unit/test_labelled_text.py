@@ -130,6 +130,22 @@ def test_reviews(tmp_path):
     assert lines_of(out, "class", "test") == ["pos", "pos", "neg", "neg"]
 
 
+def test_reviews_in_files_of_their_own_are_those_of_the_table(tmp_path):
+    for split in ("train", "test"):
+        for label in ("pos", "neg"):
+            folder = tmp_path / "imdb" / split / label
+            folder.mkdir(parents=True)
+            for number in range(12):
+                text = f"Good<br /><br />{label}\n{number}\n"
+                (folder / f"{number}_7.txt").write_text(text, encoding="utf-8")
+    out = tmp_path / "out"
+    main(["imdb", str(tmp_path / "imdb"), str(out)])
+    assert lines_of(out, "en", "test")[:3] == ["Good pos 0", "Good neg 0", "Good pos 1"]
+    assert lines_of(out, "en", "test")[-1] == "Good neg 11"
+    assert lines_of(out, "class", "test") == ["pos", "neg"] * 12
+    assert lines_of(out, "en", "valid") == ["Good pos 0", "Good pos 5", "Good pos 10"]
+
+
 def test_a_slice_has_texts_of_all_places_of_a_corpus(tmp_path):
     text = "".join(f"{'pos' if n < 10 else 'neg'}\t7\t{n}\tfilm {n}\n" for n in range(20))
     source = write_splits(tmp_path / "imdb", ["train.tsv", "test.tsv"], text)
@@ -145,7 +161,11 @@ def test_a_slice_has_texts_of_all_places_of_a_corpus(tmp_path):
         ("ptb", [f"wsj_{section:02}00.mrg" for section in (0, 19, 22)], TREE * 10),
         ("conll2000", ["train.txt", "test.txt"], "He PRP B-NP\nsees VBZ B-VP\n\n" * 20),
         ("sst", ["train.txt", "dev.txt", "test.txt"], SENTIMENTS * 10),
-        ("probing", ["depth.va.txt", "depth.te.txt"], "a b\t3\n" * 20),
+        (
+            "probing",
+            ["depth.va.txt", "depth.te.txt"],
+            "".join(f"a b {number}\t3\n" for number in range(40)),
+        ),
     ],
 )
 def test_a_slice_is_of_the_training_text_alone(tmp_path, format, names, text):
@@ -171,7 +191,8 @@ def test_a_slice_of_no_text_is_refused(tmp_path, capsys):
 
 
 def test_probing_tasks(tmp_path):
-    source = write_splits(tmp_path / "probing", ["depth.va.txt", "depth.te.txt"], "a b\t3\n" * 10)
+    source = write_splits(tmp_path / "probing", ["depth.va.txt"], "a b\t3\n" * 10)
+    (source / "depth.te.txt").write_text("c d\t3\n" * 10)
     out = tmp_path / "out"
     main(["probing", str(source), str(out)])
     found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
