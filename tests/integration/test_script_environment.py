@@ -207,8 +207,10 @@ def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
         FAIRSEQ_PHRASE_READY="1",
     )
     assert "To install one: python -m spacy download de_core_news_sm" in output
-    assert "Without a parser, the synthetic corpus and its own trees are used" in output
+    assert "own synthetic corpus takes the place of Multi30k, with its own trees" in output
     assert "--parser conllu" in output
+    # The folder is not that of Multi30k, which a later call makes when there is a parser.
+    assert "--destdir runs/quickstart-synthetic/data-bin" in output
 
 
 def test_a_script_that_is_stopped_says_how_to_go_on(clone):
