@@ -85,9 +85,11 @@ pieces() {
     echo "$count"
 }
 
-# preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done.
+# preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done. Beside restored runs, the data must
+# be theirs.
 preprocess() {
     [ -e "$1/syntax.$SOURCE.json" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
             --on-error flat --workers "$(nproc)" "${@:2}"
+    ! compgen -G "$1/kept.syntax.*.json" >/dev/null || run python scripts/same_data.py "$1"
 }

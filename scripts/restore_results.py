@@ -5,7 +5,8 @@
 
 The folder gets the runs that keep_results.py kept, as finished ones: their translations and logs. The
 table's script, with the options in `provenance.txt`, makes the data again, trains what is missing, and
-reports on all. The kept runs have no models. To train one again, remove its folder, or name the others:
+reports on all. It stops if the data are not those of the kept runs. The kept runs have no models. To
+train one again, remove its folder, or name the others:
 
     python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
 
@@ -58,6 +59,10 @@ def restore(
     for name in ("settings", "provenance.txt"):
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
+    for path in results.glob("**/data-bin*/syntax.*.json"):
+        # scripts/same_data.py compares the data with it when they are made again.
+        kept_path = path.relative_to(results)
+        copy_to(table / kept_path.with_name(f"kept.{path.name}"), path.read_text(encoding="utf-8"))
     texts = [path for name in TEXTS for path in results.glob(f"**/runs/*/seed*/{name}")]
     for path in texts:
         text = as_rows(path.relative_to(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -128,6 +129,40 @@ def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     assert "has other files than a table's results" in script("keep_results", table, kept, expect=1)
     assert (kept / "README.md").is_file()
     assert [path.name for path in tmp_path.glob(".results-*")] == []
+
+
+def manifest(parser, checksum):
+    files = {"train.de-en.de.bin": "1", "train.de-en.de.heads.bin": checksum}
+    splits = {"train.de-en": {"checksums": files}}
+    return json.dumps({"parser": parser, "parser_version": "3", "splits": splits})
+
+
+@pytest.mark.parametrize(
+    ("parser", "checksum", "message"),
+    [
+        ("spacy:a", "1", None),
+        ("spacy:b", "2", "the kept runs have the parser spacy:a (3), these data spacy:b (3)"),
+        ("spacy:a", "2", "the parser is spacy:a (3) both times; the text or the subwords differ"),
+    ],
+)
+def test_kept_runs_are_not_mixed_with_runs_of_other_data(
+    table, tmp_path, parser, checksum, message
+):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    (table / "data-bin" / "syntax.de.json").write_text(manifest("spacy:a", "1"))
+    script("keep_results", table, tmp_path / "kept")
+    restored = tmp_path / "restored"
+    script("restore_results", tmp_path / "kept", restored)
+    script("same_data", restored / "data-bin")  # which are not made yet
+    (restored / "data-bin" / "syntax.de.json").write_text(manifest(parser, checksum))
+    said = script("same_data", restored / "data-bin", expect=1 if message else 0)
+    if message:
+        assert message in said
+        assert "train.de-en.de.heads.bin differ" in said
+        (restored / "data-bin" / "kept.syntax.de.json").unlink()
+        assert script("same_data", restored / "data-bin") == ""
+    else:
+        assert said == ""
 
 
 def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
