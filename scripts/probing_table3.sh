@@ -13,8 +13,8 @@
 #   --rows NAMES            rows of the table, separated by commas (all that are trained)
 #   --seeds NUMBERS         (1)
 #   --tasks DIR             files of SentEval or X-Probe (../shared/data/probing)
-#   --trees DIR             Penn Treebank (*.mrg) to make top constituents from. Without it, the sentences of the
-#                           tree depth task are parsed
+#   --trees DIR             Penn Treebank (*.mrg, in any folders) to make top constituents from, if DIR of --tasks
+#                           has none. Without it, the sentences of the tree depth task are parsed
 #   --max-sentences N       a slice: N training sentences of each task
 #   --jobs N                classifiers at a time (1)
 #   --out DIR               (probing/ in the table's folder)
@@ -41,9 +41,17 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$TABLE" ] || die "name the folder of a translation table, such as runs/which_syntax.small.multi30k.en-de"
 [ -d "$TABLE/rows" ] || die "$TABLE has no rows/: train the table first"
+[ -e "$TABLE/data-bin/syntax.en.json" ] ||
+    die "$TABLE/data-bin has no syntax.en.json: the tasks are English, and so the table must translate from English"
 [ -d "$TASKS" ] || die "--tasks $TASKS: there is no such folder"
-OUT=${OUT:-$TABLE/probing}
-ensure_environment probe,plot
+OUT=${OUT:-$TABLE/probing} FOLDERS=("$TASKS") FILES=()
+if [ -n "$TREES" ]; then
+    shopt -s globstar nullglob
+    FILES=("$TREES"/**/*.mrg)
+    shopt -u globstar nullglob
+    [ ${#FILES[@]} -gt 0 ] || die "--trees $TREES: there is no *.mrg file in it or in its folders"
+fi
+ensure_environment probe,plot,moses
 
 CHECKPOINTS=() NAMES=()
 CHOSEN=${ROWS:-$(cd "$TABLE/rows" && printf '%s,' *)}
@@ -64,23 +72,30 @@ done
 SOURCE=en WITH_PARSING=1
 choose_parser none "encoders that read trees"
 
-say "Top constituents"
-if [ ! -e "$OUT/tasks/top_constituents.txt" ]; then
-    if [ -n "$TREES" ]; then
-        run fairseq-phrase-probe --make top_constituents --trees "$TREES"/*.mrg --out "$OUT/tasks"
-    else
-        # X-Probe's sentences are the first column, SentEval's the third.
-        column=1 prefix=$TASKS/tree_depth.va
-        if ! ls "$prefix".txt* >/dev/null 2>&1; then column=3 prefix=$TASKS/tree_depth; fi
-        make_file "$OUT/raw/tree_depth.txt" python scripts/slice.py "$prefix" txt
-        make_file "$OUT/raw/sentences.en" cut -f "$column" "$OUT/raw/tree_depth.txt"
-        run fairseq-phrase-probe --make top_constituents --text "$OUT/raw/sentences.en" --parser "$PARSER" \
-            --constituents from-dependencies --sentence-label any --out "$OUT/tasks"
+# make_top_constituents: the task that X-Probe does not have, from trees or from the tree depth task's sentences.
+make_top_constituents() {
+    local column=1 prefix=$TASKS/tree_depth.va
+    [ ! -e "$OUT/tasks/top_constituents.txt" ] || return 0
+    if [ ${#FILES[@]} -gt 0 ]; then
+        run fairseq-phrase-probe --make top_constituents --trees "${FILES[@]}" --out "$OUT/tasks"
+        return
     fi
+    # X-Probe's sentences are the first column, SentEval's the third.
+    compgen -G "$prefix.txt*" >/dev/null || column=3 prefix=$TASKS/tree_depth
+    make_file "$OUT/raw/tree_depth.txt" python scripts/slice.py "$prefix" txt
+    make_file "$OUT/raw/sentences.en" cut -f "$column" "$OUT/raw/tree_depth.txt"
+    run fairseq-phrase-probe --make top_constituents --text "$OUT/raw/sentences.en" --parser "$PARSER" \
+        --constituents from-dependencies --sentence-label any --out "$OUT/tasks"
+}
+
+if ! compgen -G "$TASKS/top_constituents*.txt*" >/dev/null; then # SentEval has it, X-Probe does not
+    say "Top constituents"
+    make_top_constituents
+    FOLDERS+=("$OUT/tasks")
 fi
 
 say "Probing ($OUT)"
-run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "$TASKS" "$OUT/tasks" \
+run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
     --layer all --detokenize en --data "$TABLE/data-bin" --source-parser "$PARSER" --workers "$JOBS" \
     ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} --out "$OUT"
 

@@ -98,6 +98,17 @@ def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     assert line.rstrip().endswith("--dry-run")
 
 
+def test_probing_installs_what_its_commands_need(clone, bare_python, tmp_path):
+    table = tmp_path / "table"
+    for path in ("rows/transformer/seed1/average.pt", "data-bin/syntax.en.json"):
+        (table / path).parent.mkdir(parents=True)
+        (table / path).touch()
+    options = ["--tasks", clone, "--dry-run"]
+    output = run(clone, "probing_table3", table, *options, PYTHON=str(bare_python))
+    assert "--editable .\\[probe\\,plot\\,moses\\]" in output
+    assert " --detokenize en " in output
+
+
 def interpreters(folder: Path, fitting: str = "") -> Path:
     """Interpreters of a Python that is too new, and perhaps one that fits."""
     folder.mkdir()
