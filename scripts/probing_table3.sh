@@ -6,8 +6,8 @@
 #   bash scripts/probing_table3.sh runs/which_syntax --rows transformer --max-sentences 400    test the chain
 #
 # The first argument is the folder of a translation table from English, with data-bin/ and rows/. The report has each
-# checkpoint and layer, the averages of surface, syntactic and semantic tasks, and a picture by layer. The paper's averages
-# are printed below it.
+# row and layer with mean and standard deviation over the seeds, the averages of surface, syntactic and semantic tasks,
+# and a picture by layer. The paper's averages are printed below it.
 #
 # Options:
 #   --rows NAMES            rows of the table, separated by commas (all that are trained)
@@ -59,7 +59,7 @@ for row in ${CHOSEN//,/ }; do
     for seed in ${SEEDS//,/ }; do
         path=$TABLE/rows/$row/seed$seed/average.pt
         if [ -e "$path" ]; then
-            CHECKPOINTS+=("$path") NAMES+=("$row-$seed")
+            CHECKPOINTS+=("$path") NAMES+=("$row")
         elif [ -n "$ROWS" ]; then
             die "row $row, seed $seed: $path is not there; train it first"
         fi

@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--path", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoints")
     parser.add_argument(
         "--names", nargs="+", metavar="NAME",
-        help="the checkpoints' names in the table; by default what their paths do not share",
+        help="the checkpoints' names in the table; by default what their paths do not share. Checkpoints "
+        "of the same name are seeds: they share a row, with mean and standard deviation",
     )  # fmt: skip
     parser.add_argument(
         "--tasks", type=Path, nargs="+", metavar="DIR",
@@ -165,8 +166,6 @@ def _probe(args: argparse.Namespace) -> None:
     from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
 
     names = args.names or short_names(args.path)
-    if len(set(names)) < len(names):
-        raise UserError("two checkpoints have the same name in --names")
     results = probe_checkpoints(
         [
             ProbedModel(name, path, args.data, args.source_parser)
@@ -185,7 +184,7 @@ def _probe(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
         (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
-        if any(len(layers) > 1 for layers in results.probes.values()):
+        if any(len(results.layers(model)) > 1 for model in results.probes):
             draw(results, args.out / "probing.png")
 
 

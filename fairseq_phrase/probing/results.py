@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
@@ -18,6 +18,9 @@ __all__ = ["Results", "draw", "short_names"]
 
 MAJORITY = "majority"
 _COLUMNS = 5
+SPREAD = "Accuracies are means over the seeds ± their standard deviation (n - 1)."
+#: A checkpoint's classifiers, by layer and task.
+LayerProbes = Mapping[int, Mapping[str, Probe]]
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,31 @@ class Results:
 
     Attributes:
         tasks: the tasks, in the table's order.
-        probes: by model, layer and task.
+        probes: by model and checkpoint. The checkpoints of a model are its seeds. They have the same
+            layers.
     """
 
     tasks: Sequence[ProbingTask]
-    probes: Mapping[str, Mapping[int, Mapping[str, Probe]]]
+    probes: Mapping[str, Mapping[str, LayerProbes]]
+
+    def layers(self, model: str) -> list[int]:
+        """Return the numbers of the layers that a model's checkpoints were probed at."""
+        return list(next(iter(self.probes[model].values())))
+
+    def accuracies(self, model: str, layer: int, tasks: Sequence[str]) -> list[float]:
+        """Return the mean accuracy on some tasks, in percent, of each checkpoint of a model."""
+        return [
+            100 * mean(layers[layer][name].accuracy for name in tasks)
+            for layers in self.probes[model].values()
+        ]
 
     def table(self) -> str:
-        """Format test accuracies in percent, with an average for each group of tasks that is there."""
+        """Format test accuracies in percent, with an average for each group of tasks that is there.
+
+        A model with several checkpoints has their means and standard deviations.
+        """
         names = [task.name for task in self.tasks]
-        headings, columns = ["model", "layer"], []
+        headings, columns = ["model", "layer", "seeds"], []
         for group, of_group in GROUPS.items():
             found = [name for name in names if name in of_group]
             columns += [[name] for name in found]
@@ -49,23 +67,19 @@ class Results:
         columns += [[name] for name in others]
         headings += others
         majority = {task.name: task.majority for task in self.tasks}
-        rows = [(MAJORITY, "", majority)] + [
-            (model, str(layer), {name: one.accuracy for name, one in probes.items()})
-            for model, layers in self.probes.items()
-            for layer, probes in layers.items()
-        ]
-        lines = [
-            [
-                model,
-                layer,
-                *(f"{100 * mean(found[name] for name in column):.2f}" for column in columns),
-            ]
-            for model, layer, found in rows
-        ]
-        return markdown_table(headings, lines, texts=1)
+        shares = [100 * mean(majority[name] for name in column) for column in columns]
+        lines = [[MAJORITY, "", "", *(f"{share:.2f}" for share in shares)]]
+        for model, checkpoints in self.probes.items():
+            seeds = "1 seed" if len(checkpoints) == 1 else str(len(checkpoints))
+            for layer in self.layers(model):
+                cells = [_with_spread(self.accuracies(model, layer, column)) for column in columns]
+                lines.append([model, str(layer), seeds, *cells])
+        table = markdown_table(headings, lines, texts=1)
+        several = any(len(checkpoints) > 1 for checkpoints in self.probes.values())
+        return f"{table}\n\n{SPREAD}" if several else table
 
     def as_json(self) -> str:
-        """Write everything that is known, with the chosen settings of each classifier."""
+        """Write everything that is known of each checkpoint, with the settings of each classifier."""
         kept = [field.name for field in fields(Probe) if field.compare]
         tasks = {
             task.name: {
@@ -75,16 +89,26 @@ class Results:
             for task in self.tasks
         }
         results = [
-            {"model": model, "layer": layer, "task": name, **{key: vars(one)[key] for key in kept}}
-            for model, layers in self.probes.items()
+            {"model": model, "checkpoint": checkpoint, "layer": layer, "task": name}
+            | {key: vars(one)[key] for key in kept}
+            for model, checkpoints in self.probes.items()
+            for checkpoint, layers in checkpoints.items()
             for layer, probes in layers.items()
             for name, one in probes.items()
         ]
         return json.dumps({"tasks": tasks, "results": results}, indent=1) + "\n"
 
 
+def _with_spread(values: Sequence[float]) -> str:
+    """Write a mean over seeds, with the standard deviation if there are several."""
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{spread}"
+
+
 def draw(results: Results, path: Path) -> None:
     """Draw accuracy by layer: a panel for each task, a line for each model, and the majority's share.
+
+    A model with several seeds has their means, with a bar of one standard deviation to each side.
 
     Raises:
         UserError: matplotlib is missing or does not know the format.
@@ -94,9 +118,14 @@ def draw(results: Results, path: Path) -> None:
     figure = new_figure(path, (1.5 + 2.4 * columns, 0.8 + 2.2 * rows))
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
     for panel, task in zip(panels, results.tasks, strict=False):
-        for model, layers in results.probes.items():
-            accuracies = [100 * layers[layer][task.name].accuracy for layer in layers]
-            panel.plot(list(layers), accuracies, marker="o", markersize=3, label=model)
+        for model, checkpoints in results.probes.items():
+            layers = results.layers(model)
+            found = [results.accuracies(model, layer, [task.name]) for layer in layers]
+            spreads = [stdev(values) for values in found] if len(checkpoints) > 1 else None
+            panel.errorbar(
+                layers, [mean(values) for values in found], spreads, capsize=2, marker="o",
+                markersize=3, label=model,
+            )  # fmt: skip
         panel.axhline(100 * task.majority, color="grey", linestyle=":", label=MAJORITY)
         panel.set_title(title(task.name), fontsize=9)
         panel.xaxis.get_major_locator().set_params(integer=True)

@@ -25,7 +25,7 @@ class ProbedModel:
     """A checkpoint to probe.
 
     Attributes:
-        name: its name in tables.
+        name: its name in tables. Several checkpoints of one name are seeds of one model.
         checkpoint: the file.
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; None for the one that made the data.
@@ -62,24 +62,35 @@ def probe_checkpoints(
         workers: processes that train classifiers.
 
     Raises:
-        UserError: a checkpoint cannot be loaded or encode raw text, or a task cannot be learned.
+        UserError: a checkpoint cannot be loaded or encode raw text, a task cannot be learned, or two
+            checkpoints of one name are the same or have other layers.
     """
     lines = EncodedLines()
-    found: dict[str, dict[int, dict[str, Probe]]] = {}
+    found: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
+    twice = next((one for place, one in enumerate(models) if one in models[:place]), None)
+    if twice is not None:
+        raise UserError(f"{twice.checkpoint} is probed twice as '{twice.name}'")
     with tqdm(total=len(models) * len(tasks), unit="task", file=sys.stderr) as progress:
         for one in models:
             model, task = load_model(one.checkpoint, one.data, one.source_parser)
             vectors = SentenceVectors(
                 model, task, layers=layers, max_tokens=max_tokens, device=device
             )
-            of_model = found.setdefault(one.name, {layer: {} for layer in vectors.layers})
+            seeds = found.setdefault(one.name, {})
+            if any(list(layers) != vectors.layers for layers in seeds.values()):
+                raise UserError(
+                    f"{one.checkpoint} has not the layers of {next(iter(seeds))}: they cannot both be "
+                    f"'{one.name}'"
+                )
+            by_layer: dict[int, dict[str, Probe]] = {layer: {} for layer in vectors.layers}
+            seeds[str(one.checkpoint)] = by_layer
             data = f"{task.cfg.data} {one.source_parser}"
             for probing in tasks:
                 progress.set_description(f"{one.name}: {probing.name}")
                 for layer, result in _probe_task(
                     probing, vectors, lines, data, options or ProbeOptions(), workers
                 ):
-                    of_model[layer][probing.name] = result
+                    by_layer[layer][probing.name] = result
                 progress.update()
     return Results(tasks, found)
 

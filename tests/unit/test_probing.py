@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results, draw, short_names
+from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -161,47 +163,74 @@ def test_one_label_is_nothing_to_learn():
 # Results
 
 
-def results(names=("sentence_length", "word_content", "tree_depth", "bigram_shift", "zebra")):
+def results(
+    names=("sentence_length", "word_content", "tree_depth", "bigram_shift", "zebra"), seeds=(1, 1)
+):
+    """Accuracies of two models by chance, with so many checkpoints each."""
     chance = random.Random(1)
     example = [Example("a", "1")]
     tasks = [ProbingTask(name, example, example, example) for name in names]
     probes = {
         model: {
-            layer: {name: Probe(chance.random(), 0.5, 50, 1e-3, 7) for name in names}
-            for layer in (0, 1)
+            f"{model}{seed}.pt": {
+                layer: {name: Probe(chance.random(), 0.5, 50, 1e-3, 7) for name in names}
+                for layer in (0, 1)
+            }
+            for seed in range(count)
         }
-        for model in ("one", "two")
+        for model, count in zip(("one", "two"), seeds, strict=True)
     }
     return Results(tasks, probes)
 
 
+def cells(table):
+    """The cells of a table's lines."""
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
 def test_the_table_has_averages_of_the_groups_that_are_there():
     found = results()
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in found.table().splitlines()
-    ]
+    lines = cells(found.table())
     assert lines[0] == [
-        "model", "layer", "SeLen", "WC", "surface avg", "TrDep", "BShif", "syntactic avg of 2/3",
-        "zebra",
+        "model", "layer", "seeds", "SeLen", "WC", "surface avg", "TrDep", "BShif",
+        "syntactic avg of 2/3", "zebra",
     ]  # fmt: skip
-    assert lines[2][:3] == ["majority", "", "100.00"]
-    assert [line[:2] for line in lines[3:]] == [
-        ["one", "0"],
-        ["one", "1"],
-        ["two", "0"],
-        ["two", "1"],
+    assert lines[2][:4] == ["majority", "", "", "100.00"]
+    assert [line[:3] for line in lines[3:]] == [
+        [model, layer, "1 seed"] for model in ("one", "two") for layer in "01"
     ]
-    row = found.probes["two"][1]
+    row = found.probes["two"]["two0.pt"][1]
     surface = 50 * (row["sentence_length"].accuracy + row["word_content"].accuracy)
-    assert lines[-1][4] == f"{surface:.2f}"
+    assert lines[-1][5] == f"{surface:.2f}"
+    assert "±" not in found.table()
 
 
-def test_json_has_the_settings_of_each_classifier():
-    found = json.loads(results().as_json())
+def test_checkpoints_of_one_name_are_seeds_of_a_row():
+    found = results(seeds=(3, 1))
+    lines = cells(found.table())[3:]
+    assert [line[:3] for line in lines] == [
+        ["one", "0", "3"], ["one", "1", "3"], ["two", "0", "1 seed"], ["two", "1", "1 seed"],
+    ]  # fmt: skip
+    of_seeds = [layers[1] for layers in found.probes["one"].values()]
+    surface = [
+        50 * (probes["sentence_length"].accuracy + probes["word_content"].accuracy)
+        for probes in of_seeds
+    ]
+    assert lines[1][5] == f"{np.mean(surface):.2f} ± {np.std(surface, ddof=1):.2f}"
+    assert "±" not in "".join(lines[2])
+    assert found.table().endswith("means over the seeds ± their standard deviation (n - 1).")
+
+
+def test_json_has_every_checkpoint_with_the_settings_of_each_classifier():
+    found = json.loads(results(seeds=(3, 1)).as_json())
     assert found["tasks"]["zebra"] == {"sentences": [1, 1, 1], "majority": 1.0}
-    assert len(found["results"]) == 20
+    assert len(found["results"]) == 40
+    assert [one["checkpoint"] for one in found["results"]][::10] == [
+        "one0.pt", "one1.pt", "one2.pt", "two0.pt",
+    ]  # fmt: skip
     assert found["results"][0].keys() == {
-        "model", "layer", "task", "accuracy", "valid_accuracy", "hidden", "l2", "epochs",
+        "model", "checkpoint", "layer", "task", "accuracy", "valid_accuracy", "hidden", "l2", "epochs",
     }  # fmt: skip
 
 
@@ -211,6 +240,48 @@ def test_accuracy_by_layer_is_drawn(tmp_path):
     assert drawn.lstrip().startswith("<?xml")
     with pytest.raises(UserError, match="its suffix must be one of"):
         draw(results(), tmp_path / "probing.txt")
+
+
+def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "fairseq_phrase.probing.results.save", lambda *given: drawn.append(given[0])
+    )
+    found = results(seeds=(3, 1))
+    draw(found, tmp_path / "probing.png")
+    panel = drawn[0].axes[0]
+    assert panel.get_legend_handles_labels()[1] == ["majority", "one", "two"]
+    one, two = panel.containers
+    accuracies = [
+        100 * layers[1]["sentence_length"].accuracy for layers in found.probes["one"].values()
+    ]
+    assert one.lines[0].get_ydata()[1] == pytest.approx(np.mean(accuracies))
+    (bars,) = one.lines[2]
+    low, high = bars.get_segments()[1][:, 1]
+    assert (high - low) / 2 == pytest.approx(np.std(accuracies, ddof=1))
+    assert not two.has_yerr
+
+
+def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
+    dictionary = make_dictionary()
+    task = RawTask(dictionary)
+    task.cfg = Namespace(data="data")
+    models = {
+        Path(f"{layers}.pt"): build_model(
+            "structural_transformer", dictionary, encoder_layers=layers
+        )
+        for layers in (1, 2)
+    }
+    monkeypatch.setattr(
+        "fairseq_phrase.probing.run.load_model", lambda checkpoint, *_: (models[checkpoint], task)
+    )
+    first, other = (ProbedModel("a", checkpoint) for checkpoint in models)
+    with pytest.raises(UserError, match=r"2.pt has not the layers of 1.pt: they cannot both be 'a'"):
+        probe_checkpoints([first, other], [], layers="all")
+    with pytest.raises(UserError, match=r"1.pt is probed twice as 'a'"):
+        probe_checkpoints([first, first], [])
+    found = probe_checkpoints([first, replace(other, name="b")], [], layers="all")
+    assert [found.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
