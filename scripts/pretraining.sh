@@ -149,14 +149,16 @@ translation() {
 
 # labelled NAME SUFFIX LABELS CAPTION READER CORPUS OPTIONS...: make data of labels, train and report.
 labelled() {
-    local raw=$OUT/$1/raw TARGET=$2 GENERATE_FLAGS=''  # which are those of translation
+    local raw=$OUT/$1/raw known=() TARGET=$2 GENERATE_FLAGS=''  # which are those of translation
     if [ ! -e "$raw/test.en" ]; then
         need_corpus "$6"
         run python scripts/labelled_text.py "$5" "$FOUND" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}
     fi
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
-    reports "$BASELINES" "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels
+    [ "$3" = sentence ] || known=(--known-words "$raw/train.en")
+    reports "$BASELINES" "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels \
+        --source "$raw/test.en" "${known[@]}"
 }
 
 tagging() {

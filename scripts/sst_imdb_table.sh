@@ -68,5 +68,6 @@ fi
 ROWS=$CHOSEN
 
 say "Report ($OUT/report)"
-report "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels
+report "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels \
+    --source "$TEST.en"
 exit "$STATUS"

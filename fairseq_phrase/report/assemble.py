@@ -126,9 +126,7 @@ def make_report(
         signatures=metrics[0].signatures(**settings),
         left_out=problems,
         notes=[
-            *table_notes(
-                rows, baseline, metrics[0].main, texts, options.sentence_test, options.trials
-            ),
+            *table_notes(rows, baseline, metrics[0], texts, options.sentence_test, options.trials),
             *dict.fromkeys(note for one in metrics for note in one.notes),
         ],
         pairs=options.pairs,

@@ -30,6 +30,7 @@ class LabelMetrics(Metrics):
     """
 
     outputs = "labels"
+    counted = "labels"
     tested: ClassVar[Sequence[str]] = ("accuracy",)
     sentence_metric = "accuracy"
 

@@ -22,12 +22,14 @@ class Metrics(ABC):
 
     Attributes:
         outputs: what a system's output is called in the report.
+        counted: what fairseq's ``wps`` counts in training.
         tested: the metrics that are tested over sentences; the first is the table's main metric.
         lower_is_better: the metrics in which a lower score is better.
         sentence_metric: the name of :meth:`sentence_score`.
     """
 
     outputs: ClassVar[str] = "translations"
+    counted: ClassVar[str] = "target subwords"
     tested: ClassVar[Sequence[str]]
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
     sentence_metric: ClassVar[str]

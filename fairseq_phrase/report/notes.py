@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairseq_phrase.report.metrics import Metrics
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
 from fairseq_phrase.report.seed_significance import (
@@ -19,7 +20,7 @@ _ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 def table_notes(
     rows: Sequence[Row],
     baseline: Row | None,
-    metric: str,
+    metrics: Metrics,
     texts: Sequence[ReferenceText],
     sentence_test: str | None,
     trials: int = 0,
@@ -29,7 +30,7 @@ def table_notes(
     Args:
         rows: the table's rows.
         baseline: the row that the others are compared with; None without one.
-        metric: the table's main metric.
+        metrics: the table's.
         texts: the test sets.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
         trials: number of trials of each test; 0 for the default.
@@ -38,7 +39,7 @@ def table_notes(
         The paragraphs.
     """
     full = [row for row in rows if row.runs]
-    notes = []
+    metric, notes = metrics.main, []
     absent = [row.title for row in rows if row.absent]
     if absent:
         notes.append(f"Rows without runs: {'; '.join(absent)}.")
@@ -56,7 +57,7 @@ def table_notes(
         notes += _seed_notes(full, baseline, metric, trials)
         if sentence_test is not None:
             notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
-    notes += _cost_notes(full)
+    notes += _cost_notes(full, metrics.counted)
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
@@ -151,14 +152,14 @@ def _sentence_notes(
     return notes
 
 
-def _cost_notes(rows: Sequence[Row]) -> list[str]:
+def _cost_notes(rows: Sequence[Row], counted: str) -> list[str]:
     """Explain the columns of costs."""
     notes = []
     hardware = sorted({row.hardware for row in rows if row.hardware is not None})
     if hardware:
         notes.append(
-            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: target subwords "
-            "per second, the median. Hours are the time its processes ran times the devices (shared ones "
+            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: {counted} per "
+            "second, the median. Hours are the time its processes ran times the devices (shared ones "
             "count whole), with all resumptions and validations."
         )
     if any(row.speed(parsed=False) for row in rows):

@@ -68,8 +68,8 @@ class TrainingLog:
         parameters: the model's number of parameters.
         seed: fairseq's ``--seed``.
         updates: the last one that was logged.
-        words_per_second: median of fairseq's ``wps`` over the training: target subwords per second,
-            over all devices.
+        words_per_second: median of fairseq's ``wps`` over the training: target subwords or labels per
+            second, over all devices.
         seconds: how long its processes ran, including all sessions and validations. fairseq's ``wall`` is
             not used, because it starts from 0 at each resumption.
         devices: number of processes; each has a GPU if GPUs were used.

@@ -59,6 +59,7 @@ def test_a_slice_of_the_table_of_classification_comes_to_its_end(tmp_path):
     text = table_of("sst_imdb_table", "tree,tree_lstm", out, *options)
     assert "Classification, SST-5, all phrases in training, only 2 updates, only 60" in text
     assert len((out / "raw" / "labels" / "test.class").read_text().splitlines()) == 6
+    assert "accuracy by length of the source" in (out / "report" / "report.html").read_text()
 
 
 def test_a_slice_of_the_table_of_reviews_labels_long_ones_too(

@@ -294,3 +294,26 @@ def test_an_environment_that_is_not_ready_is_named(tmp_path):
         "wmt14_table2", DRY, "--out", tmp_path / "out", expect=1, PATH=f"{tmp_path}:/usr/bin:/bin"
     )
     assert "PATH finds no fairseq-train" in output
+
+
+@pytest.mark.parametrize(
+    ("table", "folder", "known"),
+    [
+        ("ptb_tagging_table2", "raw/labels", True),
+        ("chunking", "raw/labels", True),
+        ("sst_imdb_table sst5", "raw/labels", False),
+        ("sst_imdb_table imdb", "raw/labels", False),
+        ("pretraining tagging", "tagging/raw", True),
+        ("pretraining sst", "sst/raw", False),
+    ],
+)
+def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, parse):
+    out = tmp_path / "out"
+    commands = printed_commands(
+        run_script(table.split()[0], DRY, *TABLES[table], "--rows", "1", "--out", out)
+    )
+    found = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    assert found
+    for args in found:
+        assert args.source == [str(out / folder / "test.en")]
+        assert args.known_words == (out / folder / "train.en" if known else None)

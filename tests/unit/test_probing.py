@@ -276,7 +276,9 @@ def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
         "fairseq_phrase.probing.run.load_model", lambda checkpoint, *_: (models[checkpoint], task)
     )
     first, other = (ProbedModel("a", checkpoint) for checkpoint in models)
-    with pytest.raises(UserError, match=r"2.pt has not the layers of 1.pt: they cannot both be 'a'"):
+    with pytest.raises(
+        UserError, match=r"2.pt has not the layers of 1.pt: they cannot both be 'a'"
+    ):
         probe_checkpoints([first, other], [], layers="all")
     with pytest.raises(UserError, match=r"1.pt is probed twice as 'a'"):
         probe_checkpoints([first, first], [])
