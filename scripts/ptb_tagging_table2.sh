@@ -10,7 +10,8 @@
 #
 # Options of this table:
 #   --data DIR              Penn Treebank, bracketed: wsj_SSNN.mrg in any folders. Sections 0-18 train, 19-21
-#                           tune and 22-24 test; fewer sections, as in NLTK's sample, are cut 8 : 1 : 1
+#                           tune and 22-24 test, and rows have more updates; fewer sections, as in NLTK's
+#                           sample, are cut 8 : 1 : 1
 #   --treebank DIR          English EWT, CoNLL-U (FAIRSEQ_PHRASE_DATA/treebanks/en_ewt, or a
 #                           download)
 set -euo pipefail
@@ -21,8 +22,10 @@ cd "$(dirname "$0")/.."
 DATA='' TREEBANK='' SOURCE=en TARGET=tag
 parse_options
 [ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
+TABLE=configs/tables/ptb_tagging_table2 WHOLE='' # 1: sections after 18, as in scripts/labelled_text.py
+[ -z "$DATA" ] || [ -z "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ] || WHOLE=1
 open_table label,plot "ptb_tagging_table2.$([ -n "$DATA" ] && echo ptb || echo ewt)" \
-    "data=$DATA treebank=$TREEBANK" configs/tables/ptb_tagging_table2.yaml
+    "data=$DATA treebank=$TREEBANK${WHOLE:+ whole}" "$TABLE.yaml" ${WHOLE:+"$TABLE.ptb.yaml"}
 
 say "Data"
 RAW=$OUT/raw/labels

@@ -317,3 +317,16 @@ def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, pa
     for args in found:
         assert args.source == [str(out / folder / "test.en")]
         assert args.known_words == (out / folder / "train.en" if known else None)
+
+
+@pytest.mark.parametrize(("sections", "updates"), [(("00", "01"), "2300"), (("18", "23"), "10000")])
+def test_the_whole_treebank_is_trained_on_longer_than_a_sample(sections, updates, tmp_path):
+    for section in sections:
+        (tmp_path / "wsj" / section).mkdir(parents=True)
+        (tmp_path / "wsj" / section / f"wsj_{section}01.mrg").touch()
+    arguments = ["--data", tmp_path / "wsj", "--rows", "1", "--out", tmp_path / "out"]
+    commands = printed_commands(run_script("ptb_tagging_table2", DRY, *arguments))
+    (words,) = (words for words in commands if words[0] == "fairseq-train")
+    assert words[words.index("--max-update") + 1] == updates
+    assert words[words.index("--total-num-update") + 1] == updates
+    assert ("--save-interval-updates" in words) == (updates == "10000")
