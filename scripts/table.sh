@@ -7,8 +7,8 @@
 #                           batch stays the row's (1)
 #   --precision NAME        precision of training: fp32, fp16 or bf16 (fp32)
 #   --max-epoch N           at most N epochs. The report says so
-#   --max-update N          at most N updates. The last checkpoint is then used without averaging, and
-#                           the report says so
+#   --max-update N          at most N updates. The report says so. Tables that average checkpoints then
+#                           use the last one
 #   --average N             number of checkpoints to average, instead of the row's. Tables whose rows have
 #                           best_checkpoint_metric use their best checkpoint, and have no such option
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'

@@ -57,6 +57,7 @@ def table_notes(
         notes += _seed_notes(full, baseline, metric, trials)
         if sentence_test is not None:
             notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
+    notes += _checkpoint_notes(full)
     notes += _cost_notes(full, metrics.counted)
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
@@ -150,6 +151,16 @@ def _sentence_notes(
             f"same seed: {'; '.join(equal)}."
         )
     return notes
+
+
+def _checkpoint_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the metrics that chose best checkpoints; not the loss, which is fairseq's default."""
+    metrics = {run.training.best_metric or "loss" for row in rows for run in row.runs}
+    return [
+        f"Training chose its best checkpoint by {metric} on the validation set. The scripts of tables "
+        "use this checkpoint."
+        for metric in sorted(metrics - {"loss"})
+    ]
 
 
 def _cost_notes(rows: Sequence[Row], counted: str) -> list[str]:

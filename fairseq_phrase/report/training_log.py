@@ -67,6 +67,7 @@ class TrainingLog:
     Attributes:
         parameters: the model's number of parameters.
         seed: fairseq's ``--seed``.
+        best_metric: fairseq's ``--best-checkpoint-metric``, by which it chose ``checkpoint_best.pt``.
         updates: the last one that was logged.
         words_per_second: median of fairseq's ``wps`` over the training: target subwords or labels per
             second, over all devices.
@@ -81,6 +82,7 @@ class TrainingLog:
 
     parameters: int | None = None
     seed: int | None = None
+    best_metric: str | None = None
     updates: int | None = None
     words_per_second: float | None = None
     seconds: float | None = None
@@ -196,6 +198,8 @@ class _Reader:
         self._walls.append(0.0)
         if match := re.search(r"'seed': (\d+)", entry.text):
             self.log.seed = int(match[1])
+        if match := re.search(r"'best_checkpoint_metric': '(\w+)'", entry.text):
+            self.log.best_metric = match[1]
 
     def _read_event(self, text: str) -> None:
         if match := _PARAMETERS.match(text):

@@ -31,6 +31,7 @@ def test_a_slice_of_the_table_of_tagging_comes_to_its_end_on_a_sample_of_the_tre
     assert f"**Part-of-speech tagging, Penn Treebank ({data}) (the paper's numbers: " in text
     assert ", only 2 updates" in text
     assert "unknown words" in text
+    assert "Training chose its best checkpoint by accuracy on the validation set." in text
     assert (out / "report" / "confusion.png").is_file()
     texts = [(out / "raw" / "labels" / f"{name}.tag").read_text() for name in ("train", "test")]
     assert [len(set(text.splitlines())) for text in texts] == [1, 1]

@@ -33,13 +33,14 @@ class LogWriter:
 
     def head(
         self, seed: int = 1, parameters: int = 1506304, gpus: int = 0, devices: int = 1,
-        resumed_at: int | None = None,
+        resumed_at: int | None = None, best: str = "loss",
     ) -> None:  # fmt: skip
         """Begin a session."""
         self.line(
             "fairseq.tasks.text_to_speech", "Please install tensorboardX: pip install tensorboardX"
         )
         config = f"'common': {{'_name': None, 'log_interval': 10, 'seed': {seed}, 'cpu': False}}"
+        config += f", 'checkpoint': {{'_name': None, 'best_checkpoint_metric': '{best}'}}"
         self.line("fairseq_cli.train", f"{{'_name': None, {config}, 'criterion': None}}")
         self.line("fairseq_cli.train", "TransformerModel(")
         self.lines += ["  (encoder): TransformerEncoderBase(", "  )", ")"]
@@ -146,12 +147,12 @@ def write_interactive(path: Path, sentences: int, seconds: float) -> None:
 
 def write_run(
     folder: Path, hypotheses: Sequence[str], sources: Sequence[str], targets: Sequence[str], *,
-    seed: int = 1, parameters: int = 1506304, gpus: int = 0, done: bool = True,
+    seed: int = 1, parameters: int = 1506304, gpus: int = 0, done: bool = True, best: str = "loss",
 ) -> Path:  # fmt: skip
     """Write a whole run: a training of 20 updates in 10 s, and its translations at 20 sentences/s."""
     folder.mkdir(parents=True)
     log = LogWriter()
-    log.head(seed, parameters, gpus)
+    log.head(seed, parameters, gpus, best=best)
     log.train_inner(10, 3000)
     log.valid(10, 6.0, bleu=10.0)
     log.train_inner(20, 4000)

@@ -45,7 +45,7 @@ def labelled(tmp_path):
     for row, share in (("baseline", 0.4), ("better", 0.1)):
         for seed in (1, 2):
             folder = tmp_path / "runs" / row / f"seed{seed}"
-            write_run(folder, ["a"], ["b"], ["c"], seed=seed)
+            write_run(folder, ["a"], ["b"], ["c"], seed=seed, best="accuracy")
             (folder / "generate-test.txt").unlink()
             text = changed(reference, share, 10 * seed + len(row))
             (folder / "labels-test.txt").write_text("\n".join(text) + "\n")
@@ -158,6 +158,7 @@ def test_a_report_of_labels_has_differences_tests_and_a_confusion_picture(labell
     assert "BLEU" not in text
     assert "better: F1" in text
     assert "Words/s are fairseq's wps in training: labels per second" in text
+    assert "Training chose its best checkpoint by accuracy on the validation set." in text
     rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
     assert float(rows["better"]["accuracy_mean"]) > float(rows["baseline"]["accuracy_mean"])
     assert int(rows["better"]["accuracy_better"]) == 2

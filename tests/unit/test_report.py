@@ -142,6 +142,8 @@ def test_the_table_shows_costs_speeds_signatures_and_the_papers_numbers(table):
     assert cells["training"] == "0.0028 CPU h"
     assert (cells["sentences/s"], cells["with parsing"]) == ("20.0", "10.0")
     assert second[:2] == ["Transformer", "-"]
+    assert "target subwords per second" in text
+    assert "best checkpoint" not in text  # fairseq's default, the loss, is not told from no choice
     assert text.startswith("**Multi30k**\n")
     for metric in (
         "BLEU: `nrefs:1|",

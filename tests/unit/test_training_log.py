@@ -13,7 +13,7 @@ from tests.support.run_folders import START, LogWriter
 @pytest.mark.parametrize("style", ["simple", "json", "hydra"])
 def test_every_format_of_fairseqs_logs_says_the_same(tmp_path, style):
     log = LogWriter(style)
-    log.head(seed=3)
+    log.head(seed=3, best="accuracy")
     for update, wps in ((10, 3000), (20, 5000), (30, 4000)):
         log.train_inner(update, wps)
     log.valid(30, 6.0, bleu=12.5)
@@ -21,6 +21,7 @@ def test_every_format_of_fairseqs_logs_says_the_same(tmp_path, style):
     log.done()
     found = read_training_log(log.write(tmp_path / "train.log"))
     assert (found.parameters, found.seed, found.updates) == (1506304, 3, 30)
+    assert found.best_metric == "accuracy"
     assert found.words_per_second == 4000  # the median
     assert found.validations == [Validation(30, 6.0, 64.0, 12.5)]
     assert found.seconds == 15
