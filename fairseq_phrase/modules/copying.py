@@ -202,7 +202,9 @@ class PointerCopy(JointCopy):
         """Join; for arguments and shapes see :class:`CopyScores`. Values of ``words`` are not used."""
         scores = upcast(self.scores(states, source))
         scores = scores.masked_fill(source.padding.unsqueeze(1), -math.inf).log_softmax(-1)
-        words = torch.full_like(words, OUTSIDE)
+        # A new tensor would leave the output layer without a gradient, which several processes wait for.
+        # The gradient through a mask is zero, also at -∞.
+        words = words.masked_fill(words.new_ones((), dtype=torch.bool), OUTSIDE)
         return join_scores(words, scores, source.words, source.padding)
 
 

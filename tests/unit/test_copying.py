@@ -247,3 +247,17 @@ def test_a_pointer_produces_source_words_only():
     assert (found[0][:, outside] == -100).all()
     gradient = torch.autograd.grad(found[0][:, outside].sum(), source_states)[0]
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-12)
+
+
+def test_scores_of_words_that_a_pointer_does_not_use_have_a_gradient_of_zero():
+    """Also where an output layer excludes words by -∞."""
+    torch.manual_seed(10)
+    module = PointerCopy(WIDTH, SOURCE_WIDTH).double()
+    source, padding = make_source()
+    words = randn(3, TARGET, VOCABULARY)
+    excluded = words.masked_fill(torch.arange(VOCABULARY) == 3, -torch.inf)
+    states, source_states = randn(3, TARGET, WIDTH), randn(3, source.size(1), SOURCE_WIDTH)
+    found = module(excluded, states, CopySource(source_states, source, padding), None)
+    assert found.isfinite().all()
+    gradient = torch.autograd.grad(found.square().sum(), words)[0]
+    assert (gradient == 0).all()

@@ -60,6 +60,8 @@ def test_probabilities_sum_to_one_and_train_everything(dictionary, name, kind):
     for parameter_name, parameter in model.decoder.copy_scores.named_parameters():
         assert parameter.grad.any(), parameter_name
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    # Training by several processes waits for every gradient, also for one of zero.
+    assert not [name for name, p in model.decoder.named_parameters() if p.grad is None]
 
 
 @pytest.mark.parametrize("name", NAMES[:2])

@@ -132,8 +132,9 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind, 
 
 
 @every_kind
-def test_every_parameter_is_trained(dictionary, kind):
-    model = build_recurrent(dictionary, **KINDS[kind]).train()
+@pytest.mark.parametrize("copy", ["none", "pointer"])
+def test_every_parameter_is_trained(dictionary, kind, copy):
+    model = build_recurrent(dictionary, copy=copy, **KINDS[kind]).train()
     scores, _ = model(**prepared(dictionary), prev_output_tokens=targets(dictionary))
     scores.log_softmax(-1).square().sum().backward()
     unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
