@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 import torch
-from fairseq.data import Dictionary
 
 from fairseq_phrase.batch.raw_lines import segmenter_of
+from fairseq_phrase.batch.raw_tokens import SourceDictionary
 from fairseq_phrase.corpus.segmenters import Segmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
@@ -30,7 +30,7 @@ class RawInput:
         lines_read: the number of lines so far.
     """
 
-    def __init__(self, directory: str, language: str, dictionary: Dictionary):
+    def __init__(self, directory: str, language: str, dictionary: SourceDictionary):
         self._directory, self._language, self._dictionary = directory, language, dictionary
         self.lines_read = 0
 
@@ -58,12 +58,13 @@ class RawInput:
             encode: the function with which fairseq cut the lines, or None.
 
         Raises:
-            UserError: a line has an unknown word that the data's subword model would cut into known
-                subwords, and the line has no mark of cut text.
+            UserError: a line has an unknown word, perhaps with a place in the dictionary, that the data's
+                subword model would cut into known subwords, and the line has no mark of cut text.
         """
         unknown = self._dictionary.unk()
         for line, indices in zip(lines, tokens, strict=True):
-            if unknown not in indices or self._segmenter is None:
+            has_unknown = unknown in indices or self._dictionary.has_place(indices)
+            if not has_unknown or self._segmenter is None:
                 continue
             text = encode(line)
             if any(mark in text for mark in _MARKS):
