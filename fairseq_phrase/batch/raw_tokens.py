@@ -25,6 +25,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.batch.syntax_dataset import Parse
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
 
 #: The data that a sentence carries: its raw line or its parse.
@@ -174,12 +175,22 @@ class SourceDictionary(Dictionary):
         return number_unknown(pieces, self.indices, self.places)
 
     def encode_line(self, line: str, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``."""
+        """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``.
+
+        Raises:
+            UserError: a constraint has an unknown word, and there are places for unknown words.
+        """
         origins = [line.line] if isinstance(line, CutText) else []
         if not self.places or kwargs.get("add_if_not_exist", True):
             tokens = super().encode_line(line, *args, **kwargs)
             return RawTokens.of(tokens, origins) if origins else tokens
         pieces, words = self.numbered(line.split())
+        # fairseq encodes --constraints without an end, before their sources, which number the words.
+        if words and not kwargs.get("append_eos", True):
+            raise UserError(
+                f"--constraints: '{words[0]}' is not in the dictionary, and its place depends on the "
+                "source: constraints can have words of the dictionary only"
+            )
         tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
         return RawTokens.of(tokens, origins, [words])
 

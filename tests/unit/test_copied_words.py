@@ -73,6 +73,16 @@ def test_a_line_carries_its_words_into_text(places):
     assert places.string(tokens.tolist()) == "<copy1> is <copy2> ."
 
 
+@pytest.mark.parametrize("word", ["Qi", "<copy1>"])
+def test_a_constraint_with_an_unknown_word_is_refused(places, word):
+    """fairseq-interactive encodes --constraints without their source, which numbers unknown words."""
+    as_fairseq = {"append_eos": False, "add_if_not_exist": False}
+    known = places.encode_line(CutText.of("the .", "the ."), **as_fairseq)
+    assert known.tolist() == [places.index("the"), places.index(".")]
+    with pytest.raises(UserError, match=f"--constraints: '{word}' is not in the dictionary"):
+        places.encode_line(f"the {word}", **as_fairseq)
+
+
 def test_a_target_has_the_places_of_its_source(places):
     source = places.encode_line("Qi is Xu", add_if_not_exist=False).long()
     target = places.encode_target("Xu is the Qi Lu", source)
