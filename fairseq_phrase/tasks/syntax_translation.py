@@ -21,9 +21,10 @@ from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import CopiedWords
+from fairseq_phrase.store.copied_words import CopiedWords, copied_path, place
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.store.remedy import PREPROCESS
 from fairseq_phrase.tasks.coverage import check_layers, with_coverage
 from fairseq_phrase.tasks.numbered_labels import NumberedLabels
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
@@ -210,7 +211,8 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
 
         Raises:
             UserError: the parses are missing or belong to another text, or the model copies and cannot
-                learn the target's unknown words.
+                learn the target's unknown words, or the dictionary has places for unknown words and
+                the data have not the words.
         """
         self._load_with_parses(split, epoch, combine, **kwargs)
         paths = utils.split_paths(self.cfg.data)
@@ -218,21 +220,41 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
         source, target = self.cfg.source_lang, self.cfg.target_lang
         names = self._pair_names(directory, split, combine)
+        if not self.target_dictionary.places:
+            # There may be words of data that were here before.
+            if is_training and self._copies:
+                for name in names:
+                    refuse_unknown_words(
+                        os.path.join(directory, f"{name}.{target}"), self.target_dictionary
+                    )
+            return
         texts = [os.path.join(directory, f"{name}.{source}") for name in names]
-        if is_training and self._copies and not self.target_dictionary.places:
-            for name in names:
-                refuse_unknown_words(
-                    os.path.join(directory, f"{name}.{target}"), self.target_dictionary
-                )
-        if texts and all(map(CopiedWords.exist, texts)):
-            if self.cfg.subword_sampling:
-                raise UserError(
-                    f"--subword-sampling does not go with {directory}, which was made with --copy-words: "
-                    "unknown words have places there, not subwords"
-                )
-            self.datasets[split] = CopiedDataset(
-                self.datasets[split], self._combined([*map(CopiedWords, texts)]), directory
+        self._check_copied_words(texts)
+        if self.cfg.subword_sampling:
+            raise UserError(
+                f"--subword-sampling does not go with {directory}, which was made with --copy-words: "
+                "unknown words have places there, not subwords"
             )
+        self.datasets[split] = CopiedDataset(
+            self.datasets[split], self._combined([*map(CopiedWords, texts)]), directory
+        )
+
+    def _check_copied_words(self, texts: Sequence[str]) -> None:
+        """Check that source texts have their words to copy, because the dictionary has places for them.
+
+        Raises:
+            UserError: a text has none: it was made without ``--copy-words``, or as the other side.
+        """
+        for text in texts:
+            if not CopiedWords.exist(text):
+                source, target = self.cfg.source_lang, self.cfg.target_lang
+                raise UserError(
+                    f"{text} has no words to copy ({copied_path(text)}.idx is missing), but the target "
+                    f"dictionary has places ({place(1)}, …), which only such words fill: run "
+                    f"{PREPROCESS} for its text with --source-lang {source} --target-lang {target} "
+                    f"--joined-dictionary --copy-words {self.target_dictionary.places}, and with "
+                    "--srcdict for the dictionary of a trained model"
+                )
 
     def _load_with_parses(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)

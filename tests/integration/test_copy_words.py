@@ -11,9 +11,11 @@ from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.translator import load
+from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.store.copied_words import CopiedWordsWriter
 from tests.support.commands import run
+from tests.support.data_tasks import make_task
 
 VERBS = {"mag": "likes", "sieht": "sees", "hört": "hears", "ruft": "calls"}
 MODEL = [
@@ -126,7 +128,7 @@ def test_the_hub_interface_writes_the_words(data, checkpoint):
 
 
 def test_texts_of_another_librarys_search_have_the_words(data, checkpoint):
-    translator = load(checkpoint, data)
+    translator = translators.load(checkpoint, data)
     lines = ["Qixo mag Wexu .", "Ba sieht Lu ."]
     pieces = [
         "<copy1> likes <copy2> .",
@@ -168,6 +170,32 @@ def test_fairseqs_own_task_refuses_unknown_words_and_places_too(corpus, tmp_path
         preprocess(corpus, tmp_path / data, "--joined-dictionary", *options)
         log = run("fairseq-train", tmp_path / data, *training, "--save-dir", tmp_path, expect=1)
         assert message in log
+
+
+def load(data, split="valid", **languages):
+    task = make_task(data, **languages)
+    task.load_dataset(split)
+    return task.dataset(split)
+
+
+def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_places(
+    corpus, data, tmp_path
+):
+    with pytest.raises(UserError, match=r"en has no words to copy .*--target-lang de .*-words 3"):
+        load(data, source_lang="en", target_lang="de")
+    preprocess(corpus, tmp_path / "data", "--joined-dictionary", "--srcdict", data / "dict.de.txt")
+    with pytest.raises(UserError, match=r"de has no words to copy .*<copy1>.* run fairseq-phrase-"):
+        load(tmp_path / "data", "test")
+
+
+def test_words_to_copy_are_not_used_without_places(corpus, tmp_path):
+    """Files of earlier data may be left in the folder."""
+    preprocess(corpus, tmp_path / "data", "--joined-dictionary")
+    writer = CopiedWordsWriter(tmp_path / "data" / "valid.de-en.de")
+    writer.append(["Qi"])
+    writer.finish()
+    dataset = load(tmp_path / "data")
+    assert "copied" not in dataset.collater([dataset[0]])
 
 
 def test_separate_dictionaries_are_refused(corpus, tmp_path):
