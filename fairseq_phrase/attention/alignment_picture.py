@@ -55,7 +55,7 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
         encoded = model.encoder(**sentence.net_input)
         previous = tokens.roll(1).unsqueeze(0)  # the end of sentence comes first
         _, extra = model.decoder(previous, encoder_out=encoded)
-    weights = extra["attn"][0]
+    weights = extra["attn"][0] if extra["attn"] else None
     if weights is None:
         raise UserError(
             f"{type(model.decoder).__name__} returns no attention, so there is nothing to draw: the "

@@ -126,7 +126,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         incremental_state: Any = None,
         features_only: bool = False,
         **kwargs: Any,
-    ) -> tuple[Tensor, dict[str, list[Any]]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Decode; for arguments and results see the decoder's own function."""
         features, extra = super().forward(
             prev_output_tokens,
@@ -138,7 +138,8 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         if features_only:
             return features, extra
         words = self.output_layer(features)
-        return self._joined(words, features, encoder_out, extra["attn"][0]), extra
+        attention = extra["attn"][0] if extra["attn"] else None
+        return self._joined(words, features, encoder_out, attention), extra
 
     def _joined(
         self,

@@ -75,7 +75,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         incremental_state: IncrementalState | None = None,
         features_only: bool = False,
         **kwargs: Any,
-    ) -> tuple[Tensor, dict[str, list[Any]]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Decode, as fairseq's Transformer decoder does.
 
         Args:
@@ -86,8 +86,9 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
             **kwargs: options of fairseq's Transformer decoder, not used.
 
         Returns:
-            The scores of words, of shape ``(rows, target tokens, words)``, and ``attn``, the attention
-            weights, of shape ``(rows, target tokens, source tokens)``, or None without attention.
+            The scores of words, of shape ``(rows, target tokens, words)``, and ``attn``, a list of the
+            attention weights, of shape ``(rows, target tokens, source tokens)``, or None without
+            attention.
         """
         features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return features if features_only else self.output_layer(features), extra
@@ -98,7 +99,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Any]],
         incremental_state: IncrementalState | None = None,
         **kwargs: Any,
-    ) -> tuple[Tensor, dict[str, list[Any]]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Decode without the output layer; for the arguments see :meth:`forward`."""
         rows, length = prev_output_tokens.shape
         source = _source_of(encoder_out, rows)
@@ -113,7 +114,8 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         if weights is not None and encoder_out["src_tokens"]:
             # Columns for source tokens alone: an encoder's other nodes come after them.
             weights = weights[..., : encoder_out["src_tokens"][0].size(1)]
-        return features, {"attn": [weights], "inner_states": []}
+        # fairseq's scorer of references adds up what an ensemble's lists hold, and leaves None out.
+        return features, {"attn": None if weights is None else [weights], "inner_states": []}
 
     def output_layer(self, features: Tensor, **kwargs: Any) -> Tensor:
         """Score words. Shape: ``(rows, target tokens, words)``."""

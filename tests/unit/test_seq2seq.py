@@ -159,6 +159,20 @@ def test_an_ensemble_with_a_transformer_averages_their_probabilities(dictionary)
     assert attention.shape == (len(LENGTHS), inputs["src_tokens"].size(1))
 
 
+def test_an_ensemble_scores_references_also_where_a_later_model_does_not_attend(dictionary):
+    models = [build_recurrent(dictionary, **KINDS[kind]) for kind in ("luong", "none", "dot")]
+    target = targets(dictionary)
+    inputs = {**prepared(dictionary), "prev_output_tokens": target}
+    sample = {"net_input": inputs, "target": target.roll(-1, 1)}
+    found = SequenceScorer(dictionary).generate(models, sample)
+    scores = torch.stack([model(**inputs)[0].softmax(-1) for model in models]).mean(0).log()
+    expected = scores.gather(-1, sample["target"].unsqueeze(-1)).squeeze(-1)
+    for row, (hypothesis,) in enumerate(found):
+        torch.testing.assert_close(
+            hypothesis["positional_scores"].double(), expected[row], rtol=1e-5, atol=1e-5
+        )
+
+
 def test_references_are_scored_as_generated(dictionary):
     model = build_recurrent(dictionary, **KINDS["luong"])
     inputs, target = prepared(dictionary), targets(dictionary)
