@@ -258,7 +258,9 @@ def _binarize(
         if options.copy_words:
             known = dictionaries[options.source_lang].indices
             texts = [side.pieces_path for side in sides]
-            number_split(texts[0], texts[1], sides[0].prefix, known, options)
+            copied = number_split(texts[0], texts[1], sides[0].prefix, known, options)
+            if sides[0].pipeline is not None:
+                sides[0].vouch_for(copied)
         for side in sides:
             dictionary, workers = dictionaries[side.language], options.engine.workers
             binarize(side.pieces_path, side.prefix, dictionary, split.counts.kept, workers)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import copied_path
 
 
 class StagingArea:
@@ -34,14 +35,22 @@ class StagingArea:
         self._ready = self._root / "ready"
 
     def publish(self) -> None:
-        """Move finished files into the data directory, manifests last."""
+        """Move finished files into the data directory, manifests last.
+
+        Earlier words to copy of a new text are deleted: they belong to the old text.
+        """
         os.replace(self.files, self._ready)
         self._move()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _move(self) -> None:
         # If a run is stopped here, the next one finishes the move (_start).
-        for path in sorted(self._ready.iterdir(), key=lambda path: path.name.startswith("syntax.")):
+        for path in sorted(self._ready.iterdir(), key=_rank):
+            if path.suffix == ".bin":
+                # Its words to copy follow, by their name, if it has any.
+                for suffix in (".bin", ".idx"):
+                    old = copied_path(self.destination / path.stem)
+                    old.with_name(old.name + suffix).unlink(missing_ok=True)
             os.replace(path, self.destination / path.name)
 
     def _start(self) -> None:
@@ -56,6 +65,11 @@ class StagingArea:
         shutil.rmtree(self.files, ignore_errors=True)
         if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
             shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _rank(path: Path) -> tuple[bool, str]:
+    """Order files by their names, with manifests last."""
+    return path.name.startswith("syntax."), path.name
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.store.copied_words import CopiedWordsWriter
+from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import run
 from tests.support.data_tasks import make_task
 
@@ -196,6 +198,17 @@ def test_words_to_copy_are_not_used_without_places(corpus, tmp_path):
     writer.finish()
     dataset = load(tmp_path / "data")
     assert "copied" not in dataset.collater([dataset[0]])
+
+
+def test_a_folder_that_is_made_again_without_words_to_copy_has_none(corpus, data, tmp_path):
+    again = tmp_path / "data"
+    shutil.copytree(data, again)
+    (again / "valid.de-en.de.copied.bin").write_bytes(b"other words")
+    with pytest.raises(UserError, match=r"valid\.de-en\.de\.copied\.bin"):
+        ParseStore(again, "valid.de-en", "de", {"words"})
+    preprocess(corpus, again, "--joined-dictionary")
+    assert not [*again.glob("*.copied.*")]
+    assert len(load(again)) == len(ParseStore(again, "valid.de-en", "de", {"words"})) == 20
 
 
 def test_separate_dictionaries_are_refused(corpus, tmp_path):
