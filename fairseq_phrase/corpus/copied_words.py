@@ -17,7 +17,7 @@ from fairseq_phrase.store.copied_words import (
 )
 from fairseq_phrase.text import read_lines
 
-__all__ = ["add_places", "check_copy_words", "number_split"]
+__all__ = ["add_places", "check_copy_words", "check_places", "number_split"]
 
 
 def check_copy_words(options: Options) -> None:
@@ -46,6 +46,24 @@ def add_places(dictionary: Any, options: Options) -> None:
         dictionary.add_symbol(place(number), options.min_count)
 
 
+def check_places(path: Path, known: Mapping[str, int], options: Options) -> None:
+    """Check that a given dictionary has as many places as ``--copy-words`` asks for.
+
+    Args:
+        path: the dictionary's file, for the message.
+        known: the index of each of its entries.
+        options: ``copy_words`` is the number of places.
+
+    Raises:
+        UserError: it has fewer.
+    """
+    if number_of_places(known) < options.copy_words:
+        raise UserError(
+            f"--copy-words {options.copy_words}: {path} has {number_of_places(known)} places "
+            f"({place(1)}, …): give the dictionary of data that were made with --copy-words, or none"
+        )
+
+
 def number_split(
     source: Path, target: Path, prefix: Path, known: Mapping[str, int], options: Options
 ) -> list[Path]:
@@ -55,20 +73,12 @@ def number_split(
         source: the source's subwords, which are rewritten.
         target: the target's.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
-        known: the index of each entry of the dictionary.
+        known: the index of each entry of the dictionary, which has the places (:func:`check_places`).
         options: ``copy_words`` is the number of places.
 
     Returns:
         The files with the words.
-
-    Raises:
-        UserError: a given dictionary has fewer places.
     """
-    if number_of_places(known) < options.copy_words:
-        raise UserError(
-            f"--copy-words {options.copy_words}: the given dictionary has {number_of_places(known)} "
-            "places (<copy1>, …): give the dictionary of data that were made with --copy-words, or none"
-        )
     writer = CopiedWordsWriter(prefix)
     rewritten = [path.with_name(path.name + ".numbered") for path in (source, target)]
     with (

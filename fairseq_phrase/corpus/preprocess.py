@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.corpus.copied_words import check_copy_words, number_split
+from fairseq_phrase.corpus.copied_words import check_copy_words, check_places, number_split
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
@@ -101,7 +101,7 @@ def _check_early(options: Options) -> None:
         )
     given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in given:
-        load_dictionary(path)
+        check_places(path, load_dictionary(path).indices, options)
     needed = 1 if options.joined_dictionary else len(options.languages)
     if "train" not in options.splits and len(given) < needed:
         names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])

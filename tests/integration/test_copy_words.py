@@ -211,6 +211,16 @@ def test_a_folder_that_is_made_again_without_words_to_copy_has_none(corpus, data
     assert len(load(again)) == len(ParseStore(again, "valid.de-en", "de", {"words"})) == 20
 
 
+def test_a_given_dictionary_without_enough_places_is_refused_before_parsing(corpus, data, tmp_path):
+    for option in ("--srcdict", "--tgtdict"):
+        output = preprocess(
+            corpus, tmp_path / "data", "--joined-dictionary", "--copy-words", 4, option,
+            data / "dict.de.txt", expect=2,
+        )  # fmt: skip
+        assert "dict.de.txt has 3 places (<copy1>, …)" in output
+        assert "writing train" not in output
+
+
 def test_separate_dictionaries_are_refused(corpus, tmp_path):
     output = preprocess(corpus, tmp_path / "data", "--copy-words", 3, expect=2)
     assert "--copy-words needs --joined-dictionary" in output
