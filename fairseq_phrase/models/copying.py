@@ -20,6 +20,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import split_paths
 from torch import Tensor
 
+from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
@@ -179,11 +180,13 @@ def _check_data(task: TranslationTask) -> None:
             "syntax_translation can write back: use it in training and translation"
         )
     options = task.cfg
-    pair = f"{options.source_lang}-{options.target_lang}"
+    languages = options.source_lang, options.target_lang
     for folder in split_paths(options.data):
-        text = os.path.join(folder, f"{options.train_subset}.{pair}.{options.target_lang}")
-        if os.path.exists(f"{text}.idx"):
-            refuse_unknown_words(text, target)
+        # fairseq combines the parts of training data.
+        for name in pair_names(
+            folder, options.train_subset, languages, options.dataset_impl, combine=True
+        ):
+            refuse_unknown_words(os.path.join(folder, f"{name}.{options.target_lang}"), target)
 
 
 @cache

@@ -1,6 +1,5 @@
 """Translation with the parses of the source sentences: ``--task syntax_translation``."""
 
-import itertools
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +7,14 @@ from functools import cached_property
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, LanguagePairDataset, indexed_dataset
+from fairseq.data import ConcatDataset, LanguagePairDataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.batch.copied_dataset import CopiedDataset
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
 from fairseq_phrase.batch.raw_parses import RawParses
+from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
@@ -182,13 +182,13 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         """The source of the sentences' heads."""
         source, pool = self._tree_options.source, None
         if source == "shuffled":
-            name = self._pair_name(self._directory, self.cfg.train_subset)
-            if name is None:
+            names = self._pair_names(self._directory, self.cfg.train_subset, combine=False)
+            if not names:
                 raise UserError(
                     f"{self._directory} has no {self.cfg.train_subset} split, whose parses "
                     "--tree-source shuffled gives to other sentences"
                 )
-            pool = ParseStore(self._directory, name, self.cfg.source_lang, {"heads"})
+            pool = ParseStore(self._directory, names[0], self.cfg.source_lang, {"heads"})
         return TreeSource(source, self._tree_options.seed, self.source_dictionary, pool)
 
     def state_dict(self) -> dict[str, Any]:
@@ -322,24 +322,8 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
 
     def _pair_names(self, directory: str, split: str, combine: bool) -> list[str]:
         """Find ``split`` and, if they are combined, ``split1``, ``split2``…."""
-        names = []
-        for number in itertools.count():
-            name = self._pair_name(directory, f"{split}{number or ''}")
-            if name is None:
-                break
-            names.append(name)
-            if not combine:
-                break
-        return names
-
-    def _pair_name(self, directory: str, split: str) -> str | None:
-        """Find a split under either order of its languages, as fairseq does."""
-        source, target = self.cfg.source_lang, self.cfg.target_lang
-        for name in (f"{split}.{source}-{target}", f"{split}.{target}-{source}"):
-            path = os.path.join(directory, f"{name}.{source}")
-            if indexed_dataset.dataset_exists(path, impl=self.cfg.dataset_impl):
-                return name
-        return None
+        languages = self.cfg.source_lang, self.cfg.target_lang
+        return pair_names(directory, split, languages, self.cfg.dataset_impl, combine=combine)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with the seed of subword sampling.

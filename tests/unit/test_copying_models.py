@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import source_words
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.modules.copying import COPIES
+from fairseq_phrase.store.indexed import IndexedWriter
 from tests.support.parsed_batches import build_model, build_recurrent, make_batch, random_sentence
 from tests.twins import copying as twin
 
@@ -194,6 +198,31 @@ def test_words_that_the_target_lacks_are_its_unknown_word():
         "<unk>",
         "c",
     ]
+
+
+@pytest.mark.parametrize("split", ["train.de-en", "train.en-de", "train1.de-en", "train1.en-de"])
+def test_fairseqs_own_task_finds_unknown_words_in_every_part_of_the_training_data(
+    dictionary, tmp_path, split
+):
+    def write(name, word):
+        for language in ("de", "en"):
+            writer = IndexedWriter(tmp_path / f"{name}.{language}")
+            writer.append(np.array([word, dictionary.eos()]))
+            writer.finish()
+
+    cfg = TranslationConfig(data=str(tmp_path), source_lang="de", target_lang="en")
+    cfg.train_subset, cfg.dataset_impl = "train", None
+    task = TranslationTask(cfg, dictionary, dictionary)
+    arch = Namespace(arch="seq2seq", copy="joint")
+    write("train.de-en", dictionary.nspecial)
+    write("valid.de-en", dictionary.unk())
+    task.build_model(arch)
+    if split == "train.en-de":
+        for path in tmp_path.glob("train.*"):
+            path.unlink()
+    write(split, dictionary.unk())
+    with pytest.raises(UserError, match=rf"{split}\.en has an unknown word"):
+        task.build_model(arch)
 
 
 def test_a_checkpoint_has_no_table_of_words(dictionary):
