@@ -1,4 +1,6 @@
-"""Every registered encoder by fairseq's own commands: train, resume, generate, hydra."""
+"""Every registered encoder, and a recurrent copying model, by fairseq's own commands: train, resume,
+generate, hydra.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,31 @@ FIRST_ROWS = {
     for name, method in translation_encoders().items()
     if method.encoder.__module__.startswith("fairseq_phrase.")
 }
-every_encoder = pytest.mark.parametrize("name", list(FIRST_ROWS))
+#: The options of each training's model.
+MODELS = {name: ENCODERS[name].rows[row] for name, row in FIRST_ROWS.items()}
+MODELS["seq2seq"] = {"copy": "gate", "encoder_hidden_size": 32, "decoder_hidden_size": 32}
+#: Those of its task.
+TASKS = {"seq2seq": {"coverage": 1.0}}
+every_model = pytest.mark.parametrize("name", list(MODELS))
+
+
+def flags_of(name):
+    if name in FIRST_ROWS:
+        return ENCODERS[name].flags(FIRST_ROWS[name])
+    options = {**MODELS[name], **TASKS[name]}
+    named = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+    return ["--arch", name, *named]
 
 
 def train(command, data, save, name, updates, *arguments):
-    flags = ENCODERS[name].flags(FIRST_ROWS[name])
+    flags = flags_of(name)
     return command(
         train_command, data, *USER, *TRAINING, *SIZES, *flags, "--save-dir", save,
         "--max-update", str(updates), "--max-tokens", "400", "--disable-validation", *arguments,
     )  # fmt: skip
 
 
-@every_encoder
+@every_model
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     data_directory, tmp_path, command, name
 ):
@@ -57,9 +72,9 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
 
 
-@every_encoder
+@every_model
 def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
-    options = dict(ENCODERS[name].rows[FIRST_ROWS[name]])
+    options, of_task = dict(MODELS[name]), TASKS.get(name, {})
     sizes = dict(flag.removeprefix("--").split("=") for flag in SIZES)
     sizes = {key.replace("-", "_"): int(value) for key, value in sizes.items()}
     config = {
@@ -68,7 +83,7 @@ def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
             "cpu": True,
             "log_format": "simple",
         },
-        "task": {"_name": "syntax_translation", "data": str(data_directory)},
+        "task": {"_name": "syntax_translation", "data": str(data_directory), **of_task},
         "model": {"_name": name, "share_all_embeddings": True, **sizes, **options},
         "criterion": {"_name": "cross_entropy"},
         "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
@@ -84,5 +99,6 @@ def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
     )  # fmt: skip
     saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
     assert saved["cfg"]["model"]["_name"] == name
-    for option, value in options.items():
-        assert saved["cfg"]["model"][option] == value
+    for part, chosen in (("model", options), ("task", of_task)):
+        for option, value in chosen.items():
+            assert saved["cfg"][part][option] == value
