@@ -1,7 +1,8 @@
 """The coverage loss: attending again to the same source words costs something.
 
 ``--coverage`` of ``--task syntax_translation`` switches it on (See et al., 2017). The loss is added to
-that of any criterion, for every decoder that returns its attention weights. It has no parameters.
+that of any criterion, for every decoder that returns its attention weights. It has no parameters, so a
+training can go on with it that began without it, as See et al. train.
 
 *Decision*: only attention to tokens is covered, with the weights as they are. Where the decoder attends
 to constituents, too, the weights of tokens sum to less than 1, and attending twice to a constituent costs
@@ -48,8 +49,9 @@ def with_coverage(criterion: FairseqCriterion, weight: float) -> CoverageCriteri
         weight: λ, by which the loss is multiplied.
     """
     kind = type(criterion)
-    # fairseq calls reduce_metrics on the class, and compares classes by their names when it resumes.
-    own = type(f"{kind.__name__}WithCoverage", (CoverageCriterion,), {"inner_class": kind})
+    # fairseq calls reduce_metrics on the class, and compares classes by their names when it resumes. The
+    # name is the criterion's own, so that a training can go on with coverage, or without it.
+    own = type(kind.__name__, (CoverageCriterion,), {"inner_class": kind})
     return own(criterion, weight)
 
 

@@ -8,7 +8,7 @@ import pytest
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import phrase_transformer, structural_transformer  # noqa: F401
+from fairseq_phrase.models import phrase_transformer, seq2seq, structural_transformer  # noqa: F401
 from fairseq_phrase.models.model_options import differences
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING
@@ -54,6 +54,17 @@ def test_training_is_not_resumed_with_other_options_of_the_model(resume, first, 
         resume(2, *first, *second)
     printed = resume(2, *first, "--dropout", "0.3")
     assert "Loaded checkpoint" in printed
+
+
+def test_coverage_is_added_late_and_left_out_again_with_the_optimizer_kept(resume):
+    """See et al. (2017) add it at the end."""
+    model = ("--arch", "seq2seq", "--encoder-hidden-size", "32", "--decoder-hidden-size", "32")
+    assert "coverage_loss" not in resume(1, *model)
+    printed = resume(2, *model, "--coverage", "1")
+    # Without the optimizer, fairseq counts updates from 0.
+    assert "@ 1 updates" in printed
+    assert "coverage_loss" in printed
+    assert "@ 2 updates" in resume(3, *model)
 
 
 def test_a_new_training_from_old_parameters_may_have_other_options(resume, tmp_path):
