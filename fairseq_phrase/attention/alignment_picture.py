@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.attention.constituent_maps import translate
-from fairseq_phrase.attention.source_sentence import SourceSentence, require_length
+from fairseq_phrase.attention.source_sentence import SourceSentence, require_length, written
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
 
@@ -61,7 +61,7 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
             f"{type(model.decoder).__name__} returns no attention, so there is nothing to draw: the "
             "model was trained with --attention none"
         )
-    target = [dictionary[index] for index in tokens.tolist()]
+    target = written(tokens, dictionary, sentence.copied)
     return AlignmentPicture(
         sentence.text, sentence.tokens, target, weights[0].float().cpu().numpy()
     )

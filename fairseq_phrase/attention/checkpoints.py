@@ -65,7 +65,9 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     dataset = _loaded(task, subset)
     if not 0 <= index < len(dataset):
         raise UserError(f"{subset} has lines 1 to {len(dataset)}, not {index + 1}")
-    return SourceSentence.of_batch(dataset.collater([dataset[index]])["net_input"], task)
+    batch = dataset.collater([dataset[index]])
+    (copied,) = batch.get("copied", [()])
+    return SourceSentence.of_batch(batch["net_input"], task, copied)
 
 
 def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 
 from fairseq_phrase.batch.syntax_dataset import collate_parses
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import number_of_places, number_unknown
+from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -24,16 +24,18 @@ class SourceSentence:
 
     Attributes:
         net_input: the encoder's input, a batch of this sentence without padding.
-        tokens: the text of each token, with the marks of subwords. In raw text, unknown tokens have their
-            original text.
+        tokens: the text of each token, with the marks of subwords. Unknown tokens have their original
+            text in raw text and, if they have places in the dictionary, in data.
         words: the word of each token, from 0; -1 at tokens of no word. Shape: ``(tokens,)``.
         constituents: first word, one past the last, and label of each constituent, children first.
+        copied: its unknown words that have places in the dictionary, in the order of the places.
     """
 
     net_input: dict[str, torch.Tensor]
     tokens: list[str]
     words: np.ndarray
     constituents: list[tuple[int, int, str]]
+    copied: Sequence[str] = ()
 
     @classmethod
     def of_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
@@ -44,22 +46,25 @@ class SourceSentence:
         """
         dictionary = task.source_dictionary
         known = dictionary.indices
-        pieces, _ = number_unknown(sentence.pieces, known, number_of_places(known))
+        pieces, copied = number_unknown(sentence.pieces, known, number_of_places(known))
         indices = [*map(dictionary.index, pieces), dictionary.eos()]
         parse = {"words": sentence.words, **task.parse_of(sentence)}
         tokens = torch.tensor([indices])
         net_input = {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}
         typed = [*sentence.pieces, dictionary[dictionary.eos()]]
-        return cls._of(net_input, typed, task)
+        return cls._of(net_input, typed, task, copied)
 
     @classmethod
-    def of_batch(cls, net_input: dict[str, torch.Tensor], task: Any) -> SourceSentence:
+    def of_batch(
+        cls, net_input: dict[str, torch.Tensor], task: Any, copied: Sequence[str] = ()
+    ) -> SourceSentence:
         """Take a collated batch of one sentence; padding is dropped.
 
         Args:
             net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and fairseq's other
                 inputs.
             task: the model's task.
+            copied: the sentence's unknown words that have places, if the data have them.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
         kept = {}
@@ -69,12 +74,16 @@ class SourceSentence:
                 kept[name] = values[:, is_token]
             elif field:
                 kept[name] = values[:, _is_filled(values[0])]
-        tokens = [task.source_dictionary[index] for index in kept["src_tokens"][0].tolist()]
-        return cls._of(kept, tokens, task)
+        tokens = written(kept["src_tokens"][0], task.source_dictionary, copied)
+        return cls._of(kept, tokens, task, copied)
 
     @classmethod
     def _of(
-        cls, net_input: dict[str, torch.Tensor], tokens: list[str], task: Any
+        cls,
+        net_input: dict[str, torch.Tensor],
+        tokens: list[str],
+        task: Any,
+        copied: Sequence[str],
     ) -> SourceSentence:
         words = net_input["src_words"][0].numpy() if "src_words" in net_input else None
         if words is None:
@@ -86,7 +95,7 @@ class SourceSentence:
             spans = net_input["src_spans"][0].tolist()
             labels = task.label_dictionary("spans")
             constituents = [(start, end, labels[label]) for start, end, label in spans]
-        return cls(net_input, tokens, words, constituents)
+        return cls(net_input, tokens, words, constituents, copied)
 
     def to(self, device: torch.device) -> SourceSentence:
         """Return the sentence with its input on a device."""
@@ -149,6 +158,19 @@ class SourceSentence:
             (token.removesuffix("@@"), bool(first))
             for token, first in zip(self.tokens, begins, strict=True)
         ]
+
+
+def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> list[str]:
+    """Return the text of each token, where words replace their places.
+
+    Args:
+        tokens: of a source, or of its translation. Shape: ``(tokens,)``.
+        dictionary: of these tokens.
+        copied: the source's words that have places. Other places stay as they are.
+    """
+    words = {place(number): word for number, word in enumerate(copied, start=1)}
+    pieces = [dictionary[index] for index in tokens.tolist()]
+    return [words.get(piece, piece) for piece in pieces]
 
 
 def _is_filled(values: torch.Tensor) -> torch.Tensor:

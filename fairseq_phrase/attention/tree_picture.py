@@ -17,6 +17,7 @@ from fairseq_phrase.attention.source_sentence import (
     SourceSentence,
     require_length,
     words_by_marks,
+    written,
 )
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
@@ -79,7 +80,8 @@ def tree_picture(
             tokens = translate(model, sentence.net_input, task.target_dictionary)
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
-        attending, title = _attending(tokens, task.target_dictionary, word)
+        pieces = written(tokens[:-1], task.target_dictionary, sentence.copied)
+        attending, title = _attending(pieces, word)
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer")[attending].mean(0)
     names = [sentence.label([token]) for token in range(leaves)]
@@ -109,9 +111,13 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
     return parents
 
 
-def _attending(tokens: torch.Tensor, dictionary: Any, word: str | None) -> tuple[torch.Tensor, str]:
-    """Return the target positions whose attention is shown, and their description."""
-    pieces = [dictionary[index] for index in tokens.tolist()[:-1]]
+def _attending(pieces: Sequence[str], word: str | None) -> tuple[torch.Tensor, str]:
+    """Return the target positions whose attention is shown, and their description.
+
+    Args:
+        pieces: the translation's tokens, without the end of sentence.
+        word: the word that attends, or its number from 1; None for all.
+    """
     word_of = words_by_marks(pieces, ()) + 1
     words = [
         "".join(piece for piece, own in zip(pieces, word_of, strict=True) if own == number)
@@ -119,7 +125,7 @@ def _attending(tokens: torch.Tensor, dictionary: Any, word: str | None) -> tuple
     ]
     words = [text.replace("▁", "").replace("@@", "") for text in words]
     translation = " ".join(words)
-    attending = torch.ones(len(tokens), dtype=torch.bool)
+    attending = torch.ones(len(pieces) + 1, dtype=torch.bool)
     if word is None:
         return attending, f"“{translation}”"
     number = words.index(word) + 1 if word in words else int(word) if word.isdecimal() else 0

@@ -11,6 +11,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
+from fairseq_phrase.attention.checkpoints import dataset_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.models.loading import register_all
@@ -178,6 +179,13 @@ def load(data, split="valid", **languages):
     task = make_task(data, **languages)
     task.load_dataset(split)
     return task.dataset(split)
+
+
+def test_pictures_of_a_line_show_its_words(corpus, data):
+    sentence = dataset_sentence(make_task(data), "valid", 2)
+    line = (corpus / "valid.de").read_text(encoding="utf-8").splitlines()[2]
+    assert sentence.tokens == [*line.split(), "</s>"]
+    assert len(sentence.copied) == 2
 
 
 def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_places(

@@ -6,12 +6,13 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+import torch
 
 from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
-from tests.support.parsed_batches import build_model, build_recurrent, make_batch
+from tests.support.parsed_batches import build_model, build_recurrent, make_batch, make_dictionary
 
 register_all()
 
@@ -32,6 +33,25 @@ def test_every_word_of_the_translation_attends_to_the_source(dictionary, tmp_pat
     plot_alignment(found, tmp_path / "alignment.svg")
     drawn = (tmp_path / "alignment.svg").read_text(encoding="utf-8")
     assert found.source[0] in drawn
+
+
+@pytest.mark.parametrize("copied", [["Qi"], []], ids=["known", "unknown"])
+def test_words_that_are_copied_are_shown_where_they_are_known(copied):
+    places = make_dictionary(1)
+    places.add_symbol("<copy1>")
+    first = places.index("<copy1>")
+    task = Namespace(source_dictionary=places, target_dictionary=places)
+    tokens = {"src_tokens": torch.tensor([[first, places.eos()]])}
+    sentence = SourceSentence.of_batch(tokens, task, copied)
+    shown = "Qi" if copied else "<copy1>"
+    assert sentence.tokens == [shown, "</s>"]
+    assert sentence.text == shown
+    model = build_recurrent(places, copy="pointer")
+    # The end is the same word, so the model writes it to the longest length.
+    model.decoder.source_words[places.eos()] = first
+    found = alignment_picture(model, task, sentence)
+    assert found.source == sentence.tokens
+    assert {*found.target} == {shown, "</s>"}
 
 
 def test_a_model_without_attention_is_named(dictionary):

@@ -180,16 +180,14 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):
 
 def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused():
     pieces = ["▁ein", "▁Hun", "d", "▁läuft"]
-    dictionary = dict(enumerate(pieces))
-    tokens = torch.tensor([0, 1, 2, 3, 99])
     for word in ("Hund", "2"):
-        attending, title = tree_picture._attending(tokens, dictionary, word)
+        attending, title = tree_picture._attending(pieces, word)
         assert attending.tolist() == [False, True, True, False, False]
         assert title == "“Hund” in “ein Hund läuft”"
-    assert tree_picture._attending(tokens, dictionary, None)[0].all()
+    assert tree_picture._attending(pieces, None)[0].all()
     for word in ("Katze", "0", "4"):
         with pytest.raises(UserError, match=f"its number from 1 to 3, not {word}"):
-            tree_picture._attending(tokens, dictionary, word)
+            tree_picture._attending(pieces, word)
 
 
 def test_layers_and_models_that_are_not_there_are_refused(dictionary):
