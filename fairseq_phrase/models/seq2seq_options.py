@@ -26,7 +26,7 @@ class Seq2SeqOptions(CopyOptions, PretrainedTranslationOptions):
         default=RECURRENT,
         metadata={
             "help": "the encoder: recurrent, or any registered one (transformer, phrase_transformer, …) "
-            "with its own options"
+            "with its own options and --encoder-layers 1 unless it is given"
         },
     )
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
@@ -160,14 +160,19 @@ def _check_widths(cfg: Any) -> None:
             f"({_origin_of_width(cfg)}) and the decoder's {width}: set --decoder-hidden-size {source}, "
             "or choose --attention bilinear"
         )
-    if not cfg.share_decoder_input_output_embed and not cfg.share_all_embeddings:
+    shares = {
+        "--share-all-embeddings": cfg.share_all_embeddings,
+        "--share-decoder-input-output-embed": cfg.share_decoder_input_output_embed,
+    }
+    shared = " and ".join(flag for flag, on in shares.items() if on)
+    if not shared:
         return
     if cfg.attention == "none" and width != cfg.decoder.embed_dim:
         raise UserError(
             f"embeddings of width {cfg.decoder.embed_dim} cannot be the output layer of states of width "
-            f"{width}: set --decoder-embed-dim {width}, or leave --share-…-embed out"
+            f"{width}: set --decoder-embed-dim {width}, or leave {shared} out"
         )
     if cfg.attention != "none" and cfg.attention_output == "linear":
         raise UserError(
-            "--attention-output linear has an output layer of its own width: leave --share-…-embed out"
+            f"--attention-output linear has an output layer of its own width: leave {shared} out"
         )

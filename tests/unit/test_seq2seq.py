@@ -228,11 +228,13 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
         ({"adaptive_softmax_cutoff": "5"}, "one softmax over all words"),
         (
             {"attention": "none", "share_all_embeddings": True},
-            "width 16 cannot be the output layer of states of width 10: set --decoder-embed-dim 10",
+            "width 16 cannot be the output layer of states of width 10: set --decoder-embed-dim 10, or "
+            "leave --share-all-embeddings out",
         ),
         (
             {"attention_output": "linear", "share_decoder_input_output_embed": True},
-            "--attention-output linear has an output layer of its own width",
+            "--attention-output linear has an output layer of its own width: leave "
+            "--share-decoder-input-output-embed out",
         ),
         ({"share_all_embeddings": True, "decoder_embed_dim": 12}, "needs one width"),
     ],
