@@ -12,7 +12,8 @@
 # Options:
 #   --rows NAMES            rows of the table, separated by commas (all that are trained)
 #   --seeds NUMBERS         (1)
-#   --tasks DIR             files of SentEval or X-Probe (../shared/data/probing)
+#   --tasks DIR             files of SentEval or X-Probe (FAIRSEQ_PHRASE_DATA/probing, or a
+#                           download of X-Probe)
 #   --trees DIR             Penn Treebank (*.mrg, in any folders) to make top constituents from, if DIR of --tasks
 #                           has none. Without it, the sentences of the tree depth task are parsed
 #   --max-sentences N       a slice: N training sentences of each task
@@ -23,7 +24,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-TABLE='' ROWS='' SEEDS=1 TASKS=${FAIRSEQ_PHRASE_DATA:-../shared/data}/probing TREES='' MAX_SENTENCES='' JOBS=1 OUT=''
+TABLE='' ROWS='' SEEDS=1 TASKS='' TREES='' MAX_SENTENCES='' JOBS=1 OUT=''
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
@@ -43,8 +44,8 @@ done
 [ -d "$TABLE/rows" ] || die "$TABLE has no rows/: train the table first"
 [ -e "$TABLE/data-bin/syntax.en.json" ] ||
     die "$TABLE/data-bin has no syntax.en.json: the tasks are English, and so the table must translate from English"
-[ -d "$TASKS" ] || die "--tasks $TASKS: there is no such folder"
-OUT=${OUT:-$TABLE/probing} FOLDERS=("$TASKS") FILES=()
+[ -z "$TASKS" ] || [ -d "$TASKS" ] || die "--tasks $TASKS: there is no such folder"
+OUT=${OUT:-$TABLE/probing} FILES=()
 if [ -n "$TREES" ]; then
     shopt -s globstar nullglob
     FILES=("$TREES"/**/*.mrg)
@@ -69,7 +70,8 @@ done
 
 # find_parser comes with the scripts of tables.
 . scripts/data.sh
-SOURCE=en WITH_PARSING=1
+[ -n "$TASKS" ] || { need_corpus probing && TASKS=$FOUND; }
+FOLDERS=("$TASKS") SOURCE=en WITH_PARSING=1
 choose_parser none "encoders that read trees"
 
 # make_top_constituents: the task that X-Probe does not have, from trees or from the tree depth task's sentences.
