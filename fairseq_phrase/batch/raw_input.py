@@ -63,7 +63,7 @@ class RawInput:
         """
         unknown = self._dictionary.unk()
         for line, indices in zip(lines, tokens, strict=True):
-            has_unknown = unknown in indices or self._dictionary.has_place(indices)
+            has_unknown = unknown in indices or self._dictionary.has_place(indices.tolist())
             if not has_unknown or self._segmenter is None:
                 continue
             text = encode(line)
