@@ -1,4 +1,4 @@
-"""What a model's numbers mean, kept in its checkpoint: fingerprints of labels and the dictionary.
+"""What a model's numbers mean, kept in its checkpoint: fingerprints of labels and dictionaries.
 
 They are attributes of the model's configuration, which fairseq saves with its parameters.
 """
@@ -14,7 +14,10 @@ from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.store.labels import labels_fingerprint
 
-_LABELS, _DICTIONARY = "label_fingerprints", "source_dictionary_fingerprint"
+_LABELS = "label_fingerprints"
+
+#: The sides whose dictionaries a checkpoint keeps, with the option that reuses a dictionary.
+SIDES = {"source": "--srcdict", "target": "--tgtdict"}
 
 #: The last entry of a dictionary of pre-training.
 MASK = "<mask>"
@@ -34,21 +37,22 @@ def keep_labels(cfg: Any, fingerprints: Mapping[str, str]) -> None:
     _keep(cfg, _LABELS, dict(fingerprints))
 
 
-def kept_dictionary(cfg: Any) -> str | None:
-    """Return the fingerprint of the source dictionary that a model was trained with.
+def kept_dictionary(cfg: Any, side: str = "source") -> str | None:
+    """Return the fingerprint of a dictionary that a model was trained with.
 
     Args:
         cfg: the model's configuration.
+        side: one of :data:`SIDES`; the target of a labeller is its labels.
 
     Returns:
         None for a checkpoint of an earlier version.
     """
-    return _kept(cfg, _DICTIONARY)
+    return _kept(cfg, f"{side}_dictionary_fingerprint")
 
 
-def keep_dictionary(cfg: Any, dictionary: Dictionary) -> None:
-    """Write the fingerprint of a model's source dictionary into its configuration."""
-    _keep(cfg, _DICTIONARY, dictionary_fingerprint(dictionary))
+def keep_dictionary(cfg: Any, dictionary: Dictionary, side: str = "source") -> None:
+    """Write the fingerprint of one of a model's dictionaries into its configuration."""
+    _keep(cfg, f"{side}_dictionary_fingerprint", dictionary_fingerprint(dictionary))
 
 
 def dictionary_fingerprint(dictionary: Dictionary) -> str:

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
-from fairseq_phrase.models.kept_fingerprints import kept_labels
+from fairseq_phrase.models.kept_fingerprints import SIDES, kept_dictionary, kept_labels
 from fairseq_phrase.store.fields import FIELDS
 
 # fairseq's own options that do not change the shape of any parameter.
@@ -69,18 +69,30 @@ def differences(first: Any, second: Any) -> list[str]:
 
     Returns:
         For each option that both have and that differs, a text like ``--phrase-max-length 2 and 3``;
-        also the label dictionaries that number labels differently.
+        also the dictionaries and the label dictionaries whose numbers differ.
     """
     one, other = model_options(first), model_options(second)
     labels, others = kept_labels(first), kept_labels(second)
     renumbered = [name for name in labels if labels[name] != others.get(name, labels[name])]
+    dictionaries = {
+        side: {kept_dictionary(first, side), kept_dictionary(second, side)} - {None}
+        for side in SIDES
+    }
     return [
-        f"{FIELDS[name].label_meaning} are numbered differently in {FIELDS[name].label_file}"
-        for name in renumbered
-    ] + [
-        f"--{name.replace('_', '-')} {one[name]} and {other[name]}"
-        for name in one
-        if one[name] != other.get(name, one[name])
+        *(
+            f"the entries of the {side} dictionary are numbered differently"
+            for side, kept in dictionaries.items()
+            if len(kept) > 1
+        ),
+        *(
+            f"{FIELDS[name].label_meaning} are numbered differently in {FIELDS[name].label_file}"
+            for name in renumbered
+        ),
+        *(
+            f"--{name.replace('_', '-')} {one[name]} and {other[name]}"
+            for name in one
+            if one[name] != other.get(name, one[name])
+        ),
     ]
 
 
@@ -102,7 +114,13 @@ def refuse_changed_options() -> None:
     @functools.wraps(original)
     def load(self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **kw: Any):
         if not reset_optimizer and Path(filename).is_file():
-            changed = differences(saved_options(load_checkpoint(Path(filename))), self.cfg.model)
+            saved = saved_options(load_checkpoint(Path(filename)))
+            if hasattr(self.task, "check_dictionaries"):
+                try:
+                    self.task.check_dictionaries(saved)
+                except UserError as error:
+                    raise UserError(f"{filename} cannot be resumed from: {error}") from None
+            changed = differences(saved, self.cfg.model)
             if changed:
                 raise UserError(
                     f"{filename} was trained with other options of the model: {', '.join(changed)} (the "

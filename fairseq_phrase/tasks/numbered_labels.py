@@ -1,4 +1,4 @@
-"""Models of a task: their labels' numbers are those of the data, and encoders start from checkpoints."""
+"""Models of a task: their numbers are those of the data, and encoders start from checkpoints."""
 
 import logging
 from collections.abc import Mapping
@@ -8,7 +8,16 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
-from fairseq_phrase.models.kept_fingerprints import keep_dictionary, keep_labels, kept_labels
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.kept_fingerprints import (
+    SIDES,
+    dictionary_fingerprint,
+    keep_dictionary,
+    keep_labels,
+    kept_dictionary,
+    kept_labels,
+)
+from fairseq_phrase.store.labels import number_of_labels
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +53,14 @@ class NumberedLabels(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model; a new one may start from another encoder (``--pretrained``).
 
-        For a model from a checkpoint, check that labels have the same numbers.
+        For a model from a checkpoint, check that labels and dictionaries have the same numbers.
 
         Raises:
-            UserError: the data lack fields that the model needs, or number its labels differently; for
-                ``--pretrained`` see :mod:`fairseq_phrase.models.pretrained`.
+            UserError: the data lack fields that the model needs, or number its labels or the entries of
+                its dictionaries differently; for ``--pretrained`` see
+                :mod:`fairseq_phrase.models.pretrained`.
         """
+        self.check_dictionaries(cfg)
         trained = kept_labels(cfg)
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
@@ -63,10 +74,40 @@ class NumberedLabels(FairseqTask):
                 self._labels.directory,
             )
         keep_labels(cfg, found)
-        keep_dictionary(cfg, self.source_dictionary)
+        for side, dictionary in self._dictionaries.items():
+            keep_dictionary(cfg, dictionary, side)
         if not from_checkpoint and hasattr(model, "load_pretrained"):
             model.load_pretrained(self)
         return model
+
+    @property
+    def _dictionaries(self) -> dict[str, Dictionary]:
+        return {side: getattr(self, f"{side}_dictionary") for side in SIDES}
+
+    def check_dictionaries(self, cfg: Any) -> None:
+        """Check that a model was trained with the dictionaries of the data.
+
+        The target dictionary of labelling is the labels. fairseq numbers them by how often they occur, so
+        that data made anew may have them in another order.
+
+        Args:
+            cfg: the model's configuration. What an earlier version did not keep in it is not checked.
+
+        Raises:
+            UserError: a dictionary has other entries, or has them in another order.
+        """
+        for side, dictionary in self._dictionaries.items():
+            trained = kept_dictionary(cfg, side)
+            if trained in (None, dictionary_fingerprint(dictionary)):
+                continue
+            directory = self._labels.directory
+            name = f"dict.{getattr(self.cfg, f'{side}_lang')}.txt"
+            raise UserError(
+                f"{directory / name} is not the dictionary that this model was trained with "
+                f"({len(dictionary)} entries, and {number_of_labels(trained)} in training), so the model "
+                f"would take entries for others: make {directory} again with {SIDES[side]} "
+                f"TRAINING_DATA/{name}"
+            )
 
     def check_labels(self, trained: Mapping[str, str]) -> None:
         """Check that another model was trained with the same numbers of the parses' labels.

@@ -20,7 +20,7 @@ from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.kept_fingerprints import MASK
-from fairseq_phrase.store.dictionaries import load_dictionary
+from fairseq_phrase.store.dictionaries import check_same_dictionary, load_dictionary
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
@@ -126,14 +126,8 @@ class SyntaxPretrainingTask(NumberedLabels):
         for file in files:
             if not file.is_file():
                 raise UserError(f"{file} is not there: {_MAKE}")
-        dictionary = load_dictionary(files[0])
-        for file in files[1:]:
-            if load_dictionary(file).symbols != dictionary.symbols:
-                raise UserError(
-                    f"{file} is not the dictionary {files[0]}: make both directories with one "
-                    "dictionary (--srcdict)"
-                )
-        return cls(cfg, dictionary)
+        check_same_dictionary(directories, cfg.source_lang, "--srcdict")
+        return cls(cfg, load_dictionary(files[0]))
 
     @property
     def source_dictionary(self) -> Dictionary:

@@ -21,7 +21,9 @@ from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.kept_fingerprints import SIDES
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, place
+from fairseq_phrase.store.dictionaries import check_same_dictionary
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import PREPROCESS
@@ -104,7 +106,10 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._labels = LabelDictionaries(utils.split_paths(cfg.data), cfg.source_lang)
+        directories = utils.split_paths(cfg.data)
+        for side, option in SIDES.items():
+            check_same_dictionary(directories, getattr(cfg, f"{side}_lang"), option)
+        self._labels = LabelDictionaries(directories, cfg.source_lang)
         self._raw_parses = RawParses(
             src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
         )
