@@ -33,6 +33,8 @@ _WITHOUT_PARAMETERS = (
     "no_scale_embedding",
     "no_token_positional_embeddings",
 )
+# What a new model starts from. A resumed training and an average do not need it.
+_START = ("pretrained", "pretrained_decoder_embeddings")
 
 
 def model_options(cfg: Any) -> dict[str, str]:
@@ -43,7 +45,8 @@ def model_options(cfg: Any) -> dict[str, str]:
 
     Returns:
         The options of this package's models, with their defaults where the configuration lacks them, and
-        some of fairseq's options; empty for a configuration of another kind.
+        some of fairseq's options; without ``--pretrained``, which sets what parameters start from; empty
+        for a configuration of another kind.
     """
     given = OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else cfg
     if not isinstance(given, Mapping):
@@ -54,7 +57,7 @@ def model_options(cfg: Any) -> dict[str, str]:
         return options
     shared = {option.name for option in fields(FlatTransformerConfig)}
     for option in fields(dataclass):
-        if option.name not in shared:
+        if option.name not in shared and option.name not in _START:
             default = None if option.default is MISSING else option.default
             options[option.name] = str(given.get(option.name, default))
     return options

@@ -137,6 +137,10 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
         UserError: the checkpoint is missing or has no encoder; or its sizes, its source dictionary or the
             labels of its parses differ.
     """
+    if not path.is_file():
+        raise UserError(
+            f"--pretrained {path} is not there; a training is resumed without this option"
+        )
     state = load_checkpoint(path)
     _check_dictionary(state, path, task)
     if hasattr(task, "check_labels"):

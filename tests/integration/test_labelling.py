@@ -172,6 +172,26 @@ def test_pretrained_encoders_are_loaded_and_frozen(sentences, tmp_path, command)
         assert torch.equal(first[name], second[name]) == name.startswith("encoder."), name
 
 
+def test_a_training_is_resumed_without_the_checkpoint_that_it_started_from(
+    sentences, tmp_path, command
+):
+    last = tmp_path / "second" / "checkpoint_last.pt"
+
+    def go(updates, *options):
+        return train(command, sentences, last.parent, updates, "--disable-validation", *options)
+
+    train(command, sentences, tmp_path / "first", 1, "--disable-validation")
+    path = tmp_path / "first" / "checkpoint_last.pt"
+    go(1, "--pretrained", path)
+    one = shutil.copyfile(last, tmp_path / "one.pt")
+    moved = path.rename(tmp_path / "moved.pt")
+    with pytest.raises(UserError, match=f"--pretrained {path} is not there; .*without this option"):
+        go(2, "--pretrained", path)
+    assert "Loaded checkpoint" in go(2)
+    assert "Loaded checkpoint" in go(3, "--pretrained", moved)
+    average([str(one), str(last), "--out", str(tmp_path / "average.pt")])
+
+
 # fairseq-phrase-label
 
 
