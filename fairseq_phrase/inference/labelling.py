@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from torch import Tensor
@@ -151,10 +152,14 @@ class Labeller:
         except FileNotFoundError as error:
             raise UserError(str(error)) from None
         dataset = self.task.dataset(subset)
-        batches = self.task.get_batch_iterator(
-            dataset, max_tokens=self.max_tokens, max_positions=(self._limit, self._limit)
-        )
         count = len(dataset)
+        # fairseq makes no batch of a text that has more tokens than a batch may have.
+        longest = int(dataset.num_tokens_vec(np.arange(count)).max(initial=0))
+        batches = self.task.get_batch_iterator(
+            dataset,
+            max_tokens=max(self.max_tokens, longest),
+            max_positions=(self._limit, self._limit),
+        )
         predicted, references, words = [""] * count, [""] * count, [""] * count
         for sample in batches.next_epoch_itr(shuffle=False):
             found = self._predict(sample["net_input"])

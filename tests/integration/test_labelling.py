@@ -246,6 +246,15 @@ def test_gold_trees_beside_the_data_are_not_needed_by_encoders_without_trees(
     assert len(lines[0].split()) == 3
 
 
+def test_a_text_longer_than_a_batch_is_labelled(corpus, words, tmp_path, labelled, command):
+    train(command, words, tmp_path, 1, "--disable-validation")
+    path = tmp_path / "checkpoint_last.pt"
+    expected, _ = labelled(words, "--path", path, "--subset", "test")
+    small = (words, "--path", path, "--max-tokens", "3")
+    assert labelled(*small, "--subset", "test")[0] == expected
+    assert labelled(*small, stdin=(corpus / "test.en").read_text())[0] == expected
+
+
 def test_an_encoder_of_trees_needs_a_parser_for_raw_text(words, tagger, labelled):
     path = tagger[0] / "checkpoint_best.pt"
     _, messages = labelled(words, "--path", path, stdin="the dog\n", status=2)
