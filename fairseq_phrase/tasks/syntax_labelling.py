@@ -1,6 +1,7 @@
 """Labels of words or of sentences, with the parses of the source: ``--task syntax_labelling``."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +109,8 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         """
         _, long = dataset.filter_indices_by_size(indices, max_positions)
         if len(long) and not ignore_invalid_inputs:
-            longest = max(long, key=lambda index: dataset.src_sizes[index])
-            cut = "" if self.labelled == "word" else "; --truncate-source cuts texts to what fits"
             raise UserError(
-                f"{len(long)} texts have more tokens than the model has positions ({max_positions[0]}); "
-                f"the longest, number {longest} (from 0), has {dataset.src_sizes[longest]}: train with a "
-                f"larger --max-source-positions and --max-target-positions{cut}; "
+                f"{_too_long(long, dataset, max_positions, self.labelled)}; "
                 "--skip-invalid-size-inputs-valid-test leaves them out"
             )
         return super().filter_indices_by_size(
@@ -127,3 +124,25 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
             UserError: always.
         """
         raise UserError("labels are predicted by fairseq-phrase-label, not by fairseq-generate")
+
+
+def _too_long(
+    indices: Sequence[int], dataset: Any, max_positions: tuple[int, int], labelled: str
+) -> str:
+    """Say which texts are too long, and which limit is broken: of tokens or, if none is, of labels."""
+    long = [index for index in indices if dataset.src_sizes[index] > max_positions[0]]
+    if long:
+        sizes = dataset.src_sizes
+        broken = f"tokens than the model has positions ({max_positions[0]})"
+        advice = "--max-source-positions and --max-target-positions"
+        if labelled == "sentence":
+            advice += "; --truncate-source cuts texts to what fits"
+    else:
+        long, sizes = list(indices), dataset.tgt_sizes
+        broken = f"labels than the model allows ({max_positions[1]})"
+        advice = "--max-target-positions"
+    longest = max(long, key=sizes.__getitem__)
+    return (
+        f"{len(long)} texts have more {broken}; the longest, number {longest} (from 0), has "
+        f"{sizes[longest]}: train with a larger {advice}"
+    )

@@ -326,6 +326,17 @@ def test_a_text_longer_than_the_positions_is_named(sentences, tmp_path, command)
         train(command, sentences, tmp_path, 1, "--max-source-positions", "9")
 
 
+def test_a_text_with_more_labels_than_the_limit_is_named(corpus, words, tmp_path, command):
+    lengths = [len(line.split()) for line in (corpus / "valid.tag").read_text().splitlines()]
+    long = sum(length > 5 for length in lengths)
+    message = (
+        rf"{long} texts have more labels than the model allows \(5\); the longest, .* has "
+        rf"{max(lengths)}: train with a larger --max-target-positions;"
+    )
+    with pytest.raises(UserError, match=message):
+        train(command, words, tmp_path, 1, "--max-target-positions", "5")
+
+
 def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
     changed = shutil.copytree(corpus, tmp_path / "corpus")
     (changed / "valid.class").write_text("many\n" * 24)
