@@ -68,6 +68,11 @@ def _body(argv: Sequence[str] | None) -> None:
     out.flush()
     if args.scores:
         known = labeller.known_words() if split.words is not None else None
+        if split.words is not None and known is None:
+            print(
+                f"unknown words are not scored, because {args.data} has no training text",
+                file=sys.stderr,
+            )
         print(describe_scores(split, known), file=sys.stderr)
 
 

@@ -26,7 +26,8 @@ def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict
 
     Args:
         split: the labels.
-        known: the words of training that are in the dictionary; None without labels of words.
+        known: the words of training that are in the dictionary; None if they are not known, or without
+            labels of words.
 
     Returns:
         By metric, in percent: accuracy, that of unknown words, and F1 of spans for BIO labels.

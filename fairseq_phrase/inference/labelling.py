@@ -172,13 +172,19 @@ class Labeller:
                     words[index] = " ".join(self._words(sample["net_input"], row))
         return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
 
-    def known_words(self) -> set[str]:
+    def known_words(self) -> set[str] | None:
         """Return the words of training, as :class:`LabelledSplit` writes words.
 
         Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
+
+        Returns:
+            None if the data directory has no training split, as that of a new test set.
         """
         split = self.task.cfg.train_subset
-        self.task.load_dataset(split)
+        try:
+            self.task.load_dataset(split)
+        except FileNotFoundError:
+            return None
         dataset = self.task.dataset(split)
         known: set[str] = set()
         unknown = str(self.task.source_dictionary.unk())

@@ -17,6 +17,7 @@ from fairseq_cli import validate as validate_command
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.average import main as average
 from fairseq_phrase.cli.label import main as label_command
+from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.loading import register_all
@@ -222,6 +223,22 @@ def test_the_splits_labels_and_their_scores(corpus, words, tagger, labelled):
     assert f"accuracy: {accuracy:.2f}%" in messages
     assert "unknown words: " in messages
     assert re.search(r"^NOUN +\d+ +[\d.]+ +[\d.]+ +[\d.]+$", messages, re.MULTILINE)
+
+
+def test_unknown_words_are_not_scored_without_the_training_text(
+    corpus, words, tagger, tmp_path, labelled
+):
+    dictionaries = ["--srcdict", f"{words}/dict.en.txt", "--tgtdict", f"{words}/dict.tag.txt"]
+    test, alone = str(corpus / "test"), str(tmp_path / "alone")
+    options = ["--labels", "word", "--bpe", "none", *TREES, *dictionaries]
+    preprocess(["-s", "en", "-t", "tag", "--testpref", test, "--destdir", alone, *options])
+    scoring = ("--path", tagger[0] / "checkpoint_best.pt", "--subset", "test", "--scores")
+    whole, of_whole = labelled(words, *scoring)
+    lines, messages = labelled(alone, *scoring)
+    assert lines == whole
+    assert f"unknown words are not scored, because {alone} has no training text" in messages
+    assert "unknown words: " not in messages
+    assert re.findall(r"accuracy: .*", messages) == re.findall(r"accuracy: .*", of_whole)
 
 
 def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, command):
