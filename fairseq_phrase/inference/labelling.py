@@ -100,8 +100,8 @@ class Labeller:
         self._names = labels.symbols[self._first_label :]
         if not self._names:
             raise UserError(f"{task.cfg.data} has no labels")
-        if task.labelled == "word" and not task.needs_trees and task.cfg.source_parser is None:
-            # Words are what white space separates. Gold trees beside the data are not needed.
+        if task.tokenized and not task.needs_trees and task.cfg.source_parser is None:
+            # No parser is needed to find the words, and none for trees.
             task.cfg.source_parser = "none"
         limits = utils.resolve_max_positions(
             task.max_positions(), *[model.max_positions() for model in self.models]

@@ -29,6 +29,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
     Attributes:
         labelled: what has a label, ``word`` or ``sentence``.
         whole_words: whether every token is a word.
+        tokenized: whether words are what white space separates.
     """
 
     def __init__(self, cfg: SyntaxLabellingConfig, src_dict: Any, tgt_dict: Any):
@@ -46,6 +47,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         self._manifest, *others = manifests.values()
         self.labelled = self._manifest.labelling
         self.whole_words = self._manifest.bpe == "none"
+        self.tokenized = self._manifest.tokenized
         for other in others:
             if (other.labelling, other.bpe) != (self.labelled, self._manifest.bpe):
                 raise UserError(

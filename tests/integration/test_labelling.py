@@ -263,6 +263,17 @@ def test_gold_trees_beside_the_data_are_not_needed_by_encoders_without_trees(
     assert len(lines[0].split()) == 3
 
 
+def test_gold_trees_are_not_needed_for_labels_of_tokenized_sentences(
+    corpus, tmp_path, labelled, command
+):
+    parser = ("--bpe", "none", "--parser", "ptb", "--source-tokenized")
+    data = make_data(corpus, tmp_path / "data", "sentence", *parser)
+    train(command, data, tmp_path, 5, "--disable-validation")
+    path = tmp_path / "checkpoint_last.pt"
+    expected, _ = labelled(data, "--path", path, "--subset", "test")
+    assert labelled(data, "--path", path, stdin=(corpus / "test.en").read_text())[0] == expected
+
+
 def test_a_text_longer_than_a_batch_is_labelled(corpus, words, tmp_path, labelled, command):
     train(command, words, tmp_path, 1, "--disable-validation")
     path = tmp_path / "checkpoint_last.pt"
