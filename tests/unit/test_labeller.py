@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 
 import pytest
 import torch
+import yaml
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
@@ -16,6 +19,7 @@ from tests.support.parsed_batches import (
     make_dictionary,
     random_sentence,
 )
+from tests.support.repository import REPOSITORY
 
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
@@ -246,3 +250,26 @@ def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
     model = build("sentence", task=task, pretrained=str(path))
     with pytest.raises(UserError, match=r"x.pt has no parameter of this encoder"):
         model.load_pretrained(task)
+
+
+def test_the_configuration_file_is_the_documented_training():
+    page = (REPOSITORY / "docs" / "labelling.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^fairseq-train (.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    documented = {}
+    for word in shlex.split(command.replace("\\\n", " "))[1:]:
+        if word.startswith("--"):
+            documented[option := word.removeprefix("--").replace("-", "_")] = "True"
+        else:
+            documented[option] = word
+    sections = yaml.safe_load((REPOSITORY / "configs" / "labelling.yaml").read_text())
+    configured = {
+        {"_name": "arch" if section == "model" else section}.get(name, name): str(value).strip("[]")
+        for section, values in sections.items()
+        for name, value in values.items()
+    }
+    folders = {"user_dir", "save_dir", "data", "source_lang", "target_lang"}
+    defaults = {"log_format", "log_interval", "seed", "num_workers", "pooling", "head_layers"}
+    assert configured.keys() - documented.keys() <= folders | defaults
+    assert documented.keys() <= configured.keys()
+    for name in documented.keys() - folders:
+        assert configured[name] in (documented[name], f"{documented[name]}.0"), name
