@@ -96,13 +96,18 @@ class PretrainedModel(nn.Module):
             self.encoder.eval()
 
     def load_pretrained(self, task: Any) -> None:
-        """Start from the checkpoint, if one is given.
+        """Start from the checkpoint, if one is given; warn of an encoder that stays random.
 
         Raises:
             UserError: see :func:`load_pretrained`; or source and target have other dictionaries, and
                 the decoder's embeddings should be loaded.
         """
         if not self.pretrained:
+            if self.frozen:
+                logger.warning(
+                    "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
+                    "unless they come from a checkpoint of this training or of --finetune-from-model"
+                )
             return
         load_pretrained(self.encoder, Path(self.pretrained), task)
         if self.decoder_too:

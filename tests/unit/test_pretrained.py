@@ -93,6 +93,15 @@ def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
     assert model.decoder.training
 
 
+def test_a_frozen_encoder_with_random_parameters_is_warned_about(tmp_path, caplog):
+    path, _ = pretrained(tmp_path, "plain")
+    for start, freeze in ((path, True), ("", False), ("", True)):
+        assert "random parameters" not in caplog.text
+        model, task = translation(start, "plain", freeze_encoder=freeze)
+        model.load_pretrained(task)
+    assert caplog.text.count("--freeze-encoder without --pretrained: the encoder keeps its") == 1
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
