@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 DATA='' SOURCE=en TARGET=tag
 parse_options
-[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 open_table label,plot chunking "data=$DATA" configs/tables/chunking.yaml
 
 say "Data"

@@ -25,7 +25,7 @@ check_one_of --corpus "$CORPUS" slog scan
 check_one_of --split "$SPLIT" simple length addprim_jump
 check_one_of --trees "$TREES" parsed adapted
 [ "$CORPUS" = slog ] || [ "$TREES" = parsed ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
-[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")$([ "$TREES" = parsed ] || echo ".$TREES")
 open_table plot,conllu "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" configs/tables/compositional.yaml
 

@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 CORPUS=synth DATA='' SOURCE=en TARGET=lf BASELINE=none PARSER=none
 parse_options
 check_one_of --corpus "$CORPUS" synth turk
-[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 open_table plot,forms "regex.$CORPUS" "corpus=$CORPUS data=$DATA" configs/tables/regex.yaml
 
 say "Data"

@@ -21,7 +21,7 @@ CORPUS=geo DATA='' COPY_WORDS=20 SOURCE=en TARGET=lf BASELINE=additive
 parse_options
 check_one_of --corpus "$CORPUS" geo atis
 check_number COPY_WORDS
-[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 open_table plot "semantic_parsing.$CORPUS" "corpus=$CORPUS data=$DATA copy-words=$COPY_WORDS" \
     configs/tables/semantic_parsing.yaml "configs/tables/semantic_parsing.$CORPUS.yaml"
 

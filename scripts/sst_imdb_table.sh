@@ -23,7 +23,7 @@ TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class
 parse_options
 check_one_of --task "$TASK" sst5 sst2 imdb
 check_one_of --phrases "$PHRASES" train none
-[ -z "$DATA" ] || [ -d "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$DATA" \
     configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
 

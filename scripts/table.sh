@@ -71,6 +71,10 @@ check_one_of() { # OPTION VALUE NAMES...
     [[ -n $2 && " ${*:3} " == *" $2 "* ]] || die "$1 $2: expected one of ${*:3}"
 }
 
+check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
+    [ -z "$2" ] || [ -d "$2" ] || [ -n "$DRY_RUN" ] || die "$1 $2: there is no such folder"
+}
+
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
 # rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
 # refused, because one table would mix them.
