@@ -27,7 +27,9 @@ check_one_of --trees "$TREES" parsed adapted
 [ "$CORPUS" = slog ] || [ "$TREES" = parsed ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
 check_folder --data "$DATA"
 NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")$([ "$TREES" = parsed ] || echo ".$TREES")
-open_table plot,conllu "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" configs/tables/compositional.yaml
+FILES=(configs/tables/compositional.yaml)
+[ "$CORPUS" = slog ] || FILES+=(configs/tables/compositional.scan.yaml)
+open_table plot,conllu "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" "${FILES[@]}"
 
 # adapt_parser: train the spaCy pipeline PARSER further, on trees of the training pairs, and set PARSER. OUT/parser.txt
 # says how well it parses 200 sentences of each test set, before and after.
