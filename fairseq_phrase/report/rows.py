@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
 from fairseq_phrase.report.metrics import Metrics
@@ -124,12 +125,12 @@ class Report:
         """The rows that have runs."""
         return [row for row in self.rows if not row.absent]
 
-    @property
+    @cached_property
     def references(self) -> list[str]:
         """The concatenated references of all test sets, in the order of :attr:`Run.hypotheses`."""
         return [line for text in self.texts for line in text.lines]
 
-    @property
+    @cached_property
     def sources(self) -> list[str] | None:
         """The concatenated raw sentences of all test sets; None if a test set has no source file."""
         if any(text.sources is None for text in self.texts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
@@ -60,12 +61,12 @@ class Run:
         """Its translation of the first test set."""
         return next(iter(self.generations.values()))
 
-    @property
+    @cached_property
     def hypotheses(self) -> list[str]:
         """The concatenated translations of all test sets."""
         return [line for one in self.generations.values() for line in one.hypotheses]
 
-    @property
+    @cached_property
     def sources(self) -> list[str]:
         """The concatenated sentences of all test sets, as fairseq printed them."""
         return [line for one in self.generations.values() for line in one.sources]
