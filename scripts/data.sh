@@ -91,5 +91,10 @@ preprocess() {
     [ -e "$1/syntax.$SOURCE.json" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
             --on-error flat --workers "$(nproc)" "${@:2}"
+    check_kept "$1"
+}
+
+# check_kept DESTDIR: stop if the data beside restored runs are not theirs.
+check_kept() {
     ! compgen -G "$1/kept.syntax.*.json" >/dev/null || run python scripts/same_data.py "$1"
 }

@@ -73,6 +73,7 @@ captions() {
     [ -e "$WHOLE/dict.$TARGET.txt" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
             --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
+    check_kept "$WHOLE"
     SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
     MAKE_SUBWORDS=("${SUBWORDS[@]}")
     [ -n "$CAPTIONS$SLICE" ] || { need_corpus captions && CAPTIONS=$FOUND; }
@@ -112,6 +113,7 @@ choose_parser "$OUT/text" "masks of phrases"
     run fairseq-phrase-preprocess -s "$SOURCE" --only-source --destdir "$OUT/text" --trainpref "$ALL/train" \
         --validpref "$ALL/valid" --testpref "$ALL/test" --parser "$PARSER" --constituents from-dependencies \
         --on-error flat --workers "$(nproc)" "${MAKE_SUBWORDS[@]}"
+check_kept "$OUT/text"
 PRETRAINED=$OUT/objectives
 export PRETRAINED
 

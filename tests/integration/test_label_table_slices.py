@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.support.commands import run_script
@@ -105,3 +106,8 @@ def test_a_slice_of_the_tables_of_pre_training_comes_to_its_end(
         log = (folder / "rows" / "masked_phrases" / "seed1" / "train.log").read_text()
         assert "objectives/masked_phrases/seed1/checkpoint_best.pt" in log
     assert (out / "translation" / "curve.png").is_file()
+    other = json.loads((out / "text" / "syntax.en.json").read_text())
+    other["splits"]["train"]["checksums"]["train.en.words.bin"] = "of other text"
+    (out / "text" / "kept.syntax.en.json").write_text(json.dumps(other))
+    said = run_script("pretraining", *options, "--part", "translation", *rows, **settings, expect=1)
+    assert "text is not what the kept runs were trained on: train.en.words.bin differ" in said
