@@ -23,9 +23,10 @@ read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a tran
 
     grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
 
-With --encrypt-translations PASSWORD they are in translations.zip, encrypted with pyzipper: for test sets
-whose authors keep their references under a password, as correct translations are the same.
-restore_results.py takes them out again.
+With --archive-translations they are in translations.tar.xz, which is small if the runs are many and
+their translations alike. With --encrypt-translations PASSWORD that is in translations.zip, encrypted
+with pyzipper: for test sets whose authors keep their references under a password, as correct
+translations are the same. restore_results.py takes them out again.
 """
 
 from __future__ import annotations
@@ -68,13 +69,14 @@ _OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile
 _SCORE = re.compile(r"(?<=\t)-?[\d.]+(?:e[-+]\d+)?(?=\t)")
 
 
-def keep(table: Path, folder: Path, *, password: str | None = None) -> None:
+def keep(table: Path, folder: Path, *, archived: bool = False, password: str | None = None) -> None:
     """Copy a table's results into an empty folder.
 
     Args:
         table: the table's folder.
         folder: the empty folder.
-        password: put translations into an archive with this password.
+        archived: put translations into an archive.
+        password: encrypt that with this password.
 
     Raises:
         SystemExit: the table has no report or no runs.
@@ -100,6 +102,8 @@ def keep(table: Path, folder: Path, *, password: str | None = None) -> None:
         for pattern in ("commands.sh", *_OUTPUTS, *_LOGS):
             for source in run.glob(pattern):
                 copy(source, target / source.relative_to(run), table)
+    if archived or password is not None:
+        archive(folder, INNER, ("generate-*.txt",))
     if password is not None:
         encrypt(folder, password)
     archive(folder, ARCHIVE, _LOGS)
@@ -150,8 +154,7 @@ def archive(folder: Path, name: str, patterns: Iterable[str]) -> None:
 
 
 def encrypt(folder: Path, password: str) -> None:
-    """Move the translations of all runs into one archive, and that into an encrypted one."""
-    archive(folder, INNER, ("generate-*.txt",))
+    """Move the archive of translations into an encrypted one."""
     with encrypted_archive(folder, password, "w") as archived:
         archived.write(folder / INNER, INNER)
     (folder / INNER).unlink()
@@ -211,9 +214,12 @@ def main() -> None:
         "results", type=Path, help="the folder to write. It is replaced if it exists"
     )
     parser.add_argument(
+        "--archive-translations", action="store_true", help=f"put them into {INNER}"
+    )
+    parser.add_argument(
         "--encrypt-translations",
         metavar="PASSWORD",
-        help=f"put them into {TRANSLATIONS}, with this password",
+        help=f"put that into {TRANSLATIONS}, with this password",
     )
     args = parser.parse_args()
     if not args.table.is_dir():
@@ -223,7 +229,12 @@ def main() -> None:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
     try:
-        keep(args.table, made, password=args.encrypt_translations)
+        keep(
+            args.table,
+            made,
+            archived=args.archive_translations,
+            password=args.encrypt_translations,
+        )
         made.chmod(0o755)
         if args.results.exists():
             shutil.rmtree(args.results)

@@ -48,7 +48,8 @@ def restore(
         for name, log in read_archive(results / ARCHIVE).items()
         if "runs" in Path(name).parts
     }
-    logs |= {as_rows(Path(name)): text for name, text in encrypted(results, password).items()}
+    archived = translations(results, password)
+    logs |= {as_rows(Path(name)): text for name, text in archived.items()}
     kept = {row_of(log) for log in logs}
     if rows is None:
         rows = kept
@@ -79,8 +80,10 @@ def restore(
     return len(runs)
 
 
-def encrypted(results: Path, password: str | None) -> dict[str, str]:
-    """Return the encrypted translations by their names; none if none are encrypted."""
+def translations(results: Path, password: str | None) -> dict[str, str]:
+    """Return the archived translations, encrypted or not, by their names; none if none are archived."""
+    if (results / INNER).is_file():
+        return read_archive(results / INNER)
     if not (results / TRANSLATIONS).is_file():
         return {}
     if password is None:

@@ -217,6 +217,21 @@ def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
 
 
+def test_translations_may_be_archived_and_come_back(table, tmp_path):
+    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    kept, restored = tmp_path / "kept", tmp_path / "restored"
+    script("keep_results", table, kept, "--archive-translations")
+    assert not list(kept.rglob("generate-*"))
+    script("restore_results", kept, restored, "--rows", "k2")
+    assert not (restored / "rows/transformer").exists()
+    shutil.rmtree(restored)
+    script("restore_results", kept, restored)
+    assert (restored / "rows/k2/seed1/generate-test.txt").is_file()
+    assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
+    script("keep_results", table, kept)
+    assert not (kept / "translations.tar.xz").exists()
+
+
 def test_labels_are_kept_and_come_back(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
