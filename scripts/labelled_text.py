@@ -33,7 +33,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from fairseq_phrase.cli.arguments import positive
@@ -240,14 +239,12 @@ def imdb_reviews(folder: Path, split: str) -> Iterator[tuple[str, str]]:
 
 
 def _review_files(folder: Path) -> Iterator[tuple[str, str]]:
-    # Files are named by number and rating, such as 12_9.txt. Labels take turns, so that a slice has both.
-    files = [
-        sorted((folder / label).glob("*.txt"), key=lambda path: int(path.stem.partition("_")[0]))
-        for label in ("pos", "neg")
-    ]
-    for pair in zip_longest(*files):
-        for path in filter(None, pair):
-            yield path.parent.name, " ".join(path.read_text(encoding="utf-8").split())
+    # Files are named by number and rating, such as 12_9.txt. Positive ones come first, as in the table:
+    # of labels that take turns, every tenth review has the same.
+    for label in ("pos", "neg"):
+        paths = (folder / label).glob("*.txt")
+        for path in sorted(paths, key=lambda path: int(path.stem.partition("_")[0])):
+            yield label, " ".join(path.read_text(encoding="utf-8").split())
 
 
 def _review_lines(prefix: Path) -> Iterator[tuple[str, str]]:

@@ -130,20 +130,35 @@ def test_reviews(tmp_path):
     assert lines_of(out, "class", "test") == ["pos", "pos", "neg", "neg"]
 
 
-def test_reviews_in_files_of_their_own_are_those_of_the_table(tmp_path):
+def write_review_files(folder, count):
     for split in ("train", "test"):
         for label in ("pos", "neg"):
-            folder = tmp_path / "imdb" / split / label
-            folder.mkdir(parents=True)
-            for number in range(12):
+            (folder / split / label).mkdir(parents=True)
+            for number in range(count):
                 text = f"Good<br /><br />{label}\n{number}\n"
-                (folder / f"{number}_7.txt").write_text(text, encoding="utf-8")
-    out = tmp_path / "out"
-    main(["imdb", str(tmp_path / "imdb"), str(out)])
-    assert lines_of(out, "en", "test")[:3] == ["Good pos 0", "Good neg 0", "Good pos 1"]
+                path = folder / split / label / f"{number}_7.txt"
+                path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_reviews_in_files_of_their_own_are_those_of_the_table(tmp_path):
+    source, out = write_review_files(tmp_path / "imdb", 12), tmp_path / "out"
+    main(["imdb", str(source), str(out)])
+    assert lines_of(out, "en", "test")[:3] == ["Good pos 0", "Good pos 1", "Good pos 2"]
     assert lines_of(out, "en", "test")[-1] == "Good neg 11"
-    assert lines_of(out, "class", "test") == ["pos", "neg"] * 12
-    assert lines_of(out, "en", "valid") == ["Good pos 0", "Good pos 5", "Good pos 10"]
+    assert lines_of(out, "class", "test") == ["pos"] * 12 + ["neg"] * 12
+    assert lines_of(out, "en", "valid") == ["Good pos 0", "Good pos 10", "Good neg 8"]
+
+
+@pytest.mark.parametrize("count", [3, 8, 12, 20])
+def test_every_split_and_slice_of_review_files_has_both_labels(tmp_path, count):
+    source, out = write_review_files(tmp_path / "imdb", 20), tmp_path / "out"
+    main(["imdb", str(source), str(out)])
+    assert lines_of(out, "class", "valid") == ["pos", "pos", "neg", "neg"]
+    assert lines_of(out, "class").count("pos") == 18
+    main(["imdb", str(source), str(out), "--slice", str(count)])
+    for split in ("train", "valid", "test"):
+        assert set(lines_of(out, "class", split)) == {"pos", "neg"}
 
 
 def test_a_slice_has_texts_of_all_places_of_a_corpus(tmp_path):
