@@ -109,7 +109,9 @@ def _trained(
         activation="logistic",
         alpha=l2,
         batch_size=min(_BATCH, len(train[0])),
-        random_state=options.seed,
+        # With the seed itself, partial_fit would begin with it each time: all passes would have the same
+        # batches.
+        random_state=np.random.RandomState(options.seed),
     )
     classes = np.unique(train[1])
     best, best_epoch, kept = -1.0, 0, None

@@ -154,6 +154,19 @@ def test_the_same_seed_gives_the_same_classifier():
     assert probe(vectors, labels, FEW) == probe(vectors, labels, FEW)
 
 
+def test_every_pass_has_the_sentences_in_another_order(monkeypatch):
+    drawn = []
+
+    def shuffled(places, random_state):
+        drawn.append(tuple(random_state.permutation(places)))
+        return np.array(drawn[-1])
+
+    monkeypatch.setattr("sklearn.neural_network._multilayer_perceptron.shuffle", shuffled)
+    vectors, labels = zip(*(separable(count, count) for count in (100, 50, 50)), strict=True)
+    probe(vectors, labels, ProbeOptions(hidden=(4,), l2=(1e-4,), epochs=5))
+    assert len(drawn) == len(set(drawn)) == 5
+
+
 def test_one_label_is_nothing_to_learn():
     vectors, labels = zip(*(separable(10, seed) for seed in range(3)), strict=True)
     with pytest.raises(UserError, match="all 10 training sentences have the label 'x'"):
