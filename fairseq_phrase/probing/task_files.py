@@ -116,9 +116,10 @@ def find_tasks(
     """Read the tasks of folders.
 
     A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
-    sentences (8,000 of 10,000), chosen at random. Those that are test sentences, too, are left out. If
-    this leaves less than half of them, a fifth of the sentences is the test, and of the rest four fifths
-    are for training: the two files of X-Probe's tree_depth are the same. The log says so.
+    sentences (8,000 of 10,000), chosen at random; the copies of a sentence are training or validation
+    sentences, not both. Those that are test sentences, too, are left out. If this leaves less than half
+    of them, a fifth of the sentences is the test, and of the rest four fifths are for training: the two
+    files of X-Probe's tree_depth are the same. The log says so.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
@@ -175,8 +176,8 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
     others, test = _apart(name, splits["va"], splits["te"], seed)
     if len(others) < 2:
         raise UserError(f"{shown}: {len(others)} sentences are too few to train with")
-    cut = max(len(others) * 4 // 5, 1)
-    return ProbingTask(name, others[:cut], others[cut:], test)
+    train, valid = _four_fifths(others)
+    return ProbingTask(name, train, valid, test)
 
 
 def _apart(
@@ -199,6 +200,25 @@ def _apart(
         name, len(others) - len(own), len(others),
     )  # fmt: skip
     return _without(shuffled[fifth:], shuffled[:fifth]), shuffled[:fifth]
+
+
+def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """Cut sentences in two, so that the copies of a sentence are in one part if there are others.
+
+    A classifier that knows the validation sentences by heart would seem to be the best.
+    """
+    first: dict[str, int] = {}
+    for place, example in enumerate(examples):
+        first.setdefault(example.text, place)
+    together = sorted(examples, key=lambda example: first[example.text])
+    cut = max(len(together) * 4 // 5, 1)
+    bounds = [
+        place
+        for place in range(1, len(together))
+        if together[place].text != together[place - 1].text
+    ]
+    cut = min(bounds, key=lambda place: abs(place - cut), default=cut)
+    return together[:cut], together[cut:]
 
 
 def _without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:

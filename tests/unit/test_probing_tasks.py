@@ -36,6 +36,22 @@ def test_a_task_without_training_sentences_takes_four_fifths_of_the_validation(t
     assert task == again != find_tasks([tmp_path], seed=2)[0]
 
 
+@pytest.mark.parametrize("test", ["other", "same"])
+def test_copies_of_a_sentence_are_not_in_training_and_validation(tmp_path, test):
+    # As X-Probe's odd_man_out, which has many sentences several times, also with both labels.
+    lines = [f"text {n}\t{label}" for n in range(100) for label in ("O", "I", "O")[: 1 + n % 3]]
+    write(tmp_path / "a.va.txt", lines)
+    write(tmp_path / "a.te.txt", lines if test == "same" else ["text\tO"])
+    for seed in range(5):
+        (task,) = find_tasks([tmp_path], seed=seed)
+        splits = [task.train, task.valid, task.test]
+        texts = [{one.text for one in split} for split in splits]
+        assert not texts[0] & texts[1]
+        own = len(task.train) + len(task.valid)
+        assert abs(len(task.train) - own * 4 // 5) <= 2
+        assert test == "same" or own == len(lines)
+
+
 def test_test_sentences_are_not_trained_with(tmp_path, caplog):
     write(tmp_path / "a.va.txt", [f"text {n}\t{n % 2}" for n in range(20)])
     write(tmp_path / "a.te.txt", [f"text {n}\t{n % 2}" for n in range(15, 30)])
