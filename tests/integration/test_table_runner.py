@@ -432,6 +432,14 @@ def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("task", ["sst5", "sst2"])
+def test_the_rows_of_sst_learn_what_an_unknown_word_is(task):
+    # With all phrases in training a word occurs at least twice, so that --min-count 2 leaves no unknown
+    # words there.
+    files = [TABLES / "sst_imdb_table.yaml", TABLES / f"sst_imdb_table.{task}.yaml"]
+    assert all(row["model"].get("word_dropout", 0.0) > 0 for row in load_rows(files).values())
+
+
 def test_the_control_has_the_parameters_of_phrase_k2_in_either_setting():
     for files in SETTINGS.values():
         rows = load_rows(files)
