@@ -201,7 +201,8 @@ def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]
                 continue
             if phrases:
                 seen.add(tree)
-            brackets = re.sub(r"\([0-4] ", "(X ", tree)
+            # A word such as "8 1/2", with a no-break space, would be two words of the text.
+            brackets = re.sub(r"[^\S ]", "▁", re.sub(r"\([0-4] ", "(X ", tree))
             words = [unescaped(word) for word in parse_brackets(brackets).words]
             yield Example(words, [str(int(label > 2) if binary else label)], brackets)
 

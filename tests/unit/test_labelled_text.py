@@ -116,6 +116,17 @@ def test_sentiments_of_sentences_and_phrases(tmp_path):
     assert [sentence.words for sentence in parses] == [line.split() for line in lines_of(out, "en")]
 
 
+def test_a_phrase_with_white_space_in_a_word_keeps_its_tree(tmp_path):
+    source = write_splits(
+        tmp_path / "sst", ["train.txt", "dev.txt", "test.txt"], "(3 (2 about) (2 8\u00a01/2))\n"
+    )
+    out = tmp_path / "out"
+    main(["sst", str(source), str(out), "--phrases", "train"])
+    assert lines_of(out, "en") == ["about", "8▁1/2", "about 8▁1/2"]
+    parses = list(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
+    assert [sentence.words for sentence in parses] == [line.split() for line in lines_of(out, "en")]
+
+
 def test_reviews(tmp_path):
     text = "".join(
         f"{'pos' if number < 10 else 'neg'}\t7\t{number}\tGood<br /><br />film {number}\n"
