@@ -29,7 +29,7 @@ choose_parser "$OUT/data-bin" "rows with trees"
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --labels word \
-    --bpe none --min-count 2 --source-tokenized --constituents from-dependencies
+    --bpe none --source-tokenized --constituents from-dependencies
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
