@@ -103,8 +103,8 @@ def _body(argv: Sequence[str] | None) -> None:
     else:
         index = args.index if args.line is None else args.line - 1
         sentence = dataset_sentence(task, args.subset, index)
-    # A recurrent encoder does not attend, but its decoder does.
-    is_recurrent = getattr(model.encoder, "is_recurrent", False)
+    # A recurrent encoder does not attend, but its decoder does. Labelling has no decoder.
+    is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
         from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
 

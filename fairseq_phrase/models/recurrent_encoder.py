@@ -34,6 +34,9 @@ class RecurrentEncoder(TimeFirstEncoder):
         embed_tokens: the source embeddings.
     """
 
+    #: There are no attention maps to draw, but those of a decoder.
+    is_recurrent = True
+
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(dictionary)
         self.cfg = cfg

@@ -8,19 +8,36 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_phrase.attention import checkpoints
 from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
 from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
-from tests.support.parsed_batches import build_model, build_recurrent, make_batch, make_dictionary
+from tests.support.parsed_batches import (
+    build_model,
+    build_recurrent,
+    label_dictionary,
+    make_batch,
+    make_dictionary,
+)
 
 register_all()
 
 
+def make_sentence(dictionary, parsed=False):
+    inputs = make_batch(dictionary, [5])
+    inputs = inputs if parsed else {"src_tokens": inputs["src_tokens"]}
+    task = Namespace(
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        label_dictionary=label_dictionary,
+    )
+    return task, SourceSentence.of_batch(inputs, task)
+
+
 def picture(dictionary, model):
-    tokens = make_batch(dictionary, [5])["src_tokens"]
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    return alignment_picture(model, task, SourceSentence.of_batch({"src_tokens": tokens}, task))
+    return alignment_picture(model, *make_sentence(dictionary))
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "transformer"])
@@ -57,3 +74,25 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
 def test_a_model_without_attention_is_named(dictionary):
     with pytest.raises(UserError, match="was trained with --attention none"):
         picture(dictionary, build_recurrent(dictionary, attention="none"))
+
+
+@pytest.mark.parametrize("encoder", ["recurrent", "lstm", "tree_lstm", "han"])
+def test_the_picture_of_a_recurrent_models_attention_is_its_alignment(
+    dictionary, tmp_path, monkeypatch, capsys, encoder
+):
+    """Recurrent encoders do not attend to their own nodes."""
+    model = build_recurrent(dictionary, encoder=encoder)
+    task, sentence = make_sentence(dictionary, parsed=True)
+    monkeypatch.setattr(checkpoints, "load_model", lambda *_: (model, task))
+    monkeypatch.setattr(checkpoints, "dataset_sentence", lambda *_: sentence)
+    out = tmp_path / "attention.svg"
+    command = ["attention", "DATA", "--path", "MODEL", "--line", "1", "--out", str(out)]
+    plot.main(command)
+    assert "translation" in out.read_text(encoding="utf-8")
+
+    monkeypatch.setattr(
+        checkpoints, "load_model", lambda *_: (Namespace(encoder=model.encoder), task)
+    )
+    with pytest.raises(SystemExit):  # labelling has no decoder
+        plot.main(command)
+    assert "gives no attention maps" in capsys.readouterr().err
