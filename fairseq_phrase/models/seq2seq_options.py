@@ -123,6 +123,12 @@ def check_options(cfg: Any) -> None:
                 raise UserError(f"{name} goes with --encoder recurrent, not {cfg.encoder_name}")
     elif cfg.encoder.layers < 1 and cfg.self_attention == "none":
         raise UserError("--encoder-layers 0 needs --self-attention plain or bilinear")
+    # Without attention, the decoder starts from the recurrent layers' last state.
+    if cfg.self_attention != "none" and cfg.encoder.layers and not attends and cfg.copy == "none":
+        raise UserError(
+            f"--self-attention {cfg.self_attention} makes states which nothing reads with --attention "
+            "none: choose --attention bilinear, --copy joint or --encoder-layers 0, or leave it out"
+        )
     if cfg.decoder.layers < 1:
         raise UserError(f"--decoder-layers {cfg.decoder.layers}: expected at least 1")
     if cfg.self_attention == "bilinear":

@@ -218,6 +218,10 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
             "goes with --encoder recurrent",
         ),
         ({"encoder": "transformer", "self_attention": "plain"}, "--self-attention plain goes with"),
+        (
+            {"attention": "none", "self_attention": "plain"},
+            "which nothing reads with --attention none",
+        ),
         ({"encoder": "cnn"}, "--encoder cnn: expected one of"),
         ({"encoder_layers": 0}, "--encoder-layers 0 needs --self-attention"),
         ({"decoder_layers": 0}, "--decoder-layers 0: expected at least 1"),
@@ -242,6 +246,17 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
 def test_options_that_contradict_are_named(dictionary, options, message):
     with pytest.raises(UserError, match=message):
         build_recurrent(dictionary, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"encoder_layers": 0}, {"copy": "joint"}], ids=["mean", "copy"]
+)
+def test_without_attention_something_else_may_read_self_attention(dictionary, options):
+    options = {"attention": "none", "self_attention": "bilinear", **options}
+    model = build_recurrent(dictionary, **options).train()
+    scores, _ = model(**prepared(dictionary), prev_output_tokens=targets(dictionary))
+    scores.log_softmax(-1).square().sum().backward()
+    assert model.encoder.self_attention.weight.grad.any()
 
 
 def test_an_encoder_that_needs_parses_asks_the_task(dictionary):
