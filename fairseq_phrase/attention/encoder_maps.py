@@ -103,9 +103,9 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
     compute = getattr(model.encoder, "attention_maps", None)
     if compute is None:
         raise UserError(
-            f"{type(model.encoder).__name__} gives no attention maps: only this package's encoders, "
-            "and those that have a method attention_maps, can be drawn (fairseq-phrase-plot alignment "
-            "draws the attention of any decoder)"
+            f"{type(model.encoder).__name__} gives no attention maps: only encoders that have a method "
+            "attention_maps, as this package's Transformers do, can be drawn (fairseq-phrase-plot "
+            "alignment draws the attention of any decoder)"
         )
     with torch.no_grad():
         return compute(**net_input)

@@ -14,6 +14,7 @@ from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import register_all
+from tests.support import labellers
 from tests.support.parsed_batches import (
     build_model,
     build_recurrent,
@@ -69,6 +70,14 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
     found = alignment_picture(model, task, sentence)
     assert found.source == sentence.tokens
     assert {*found.target} == {shown, "</s>"}
+
+
+def test_a_model_without_a_decoder_is_named():
+    task = labellers.make_task("word")
+    model = labellers.build("word", task=task)
+    _, sentence = make_sentence(task.source_dictionary)
+    with pytest.raises(UserError, match="LabellerModel does not translate"):
+        alignment_picture(model, task, sentence)
 
 
 def test_a_model_without_attention_is_named(dictionary):
