@@ -158,9 +158,11 @@ def _probe(args: argparse.Namespace) -> None:
         tasks = [task.sliced(args.max_sentences, args.seed) for task in tasks]
     if args.detokenize:
         tasks = [task.detokenized(args.detokenize) for task in tasks]
+    # A folder that cannot be written is found before the classifiers are trained, not after.
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
-    import torch
-
+    from fairseq_phrase.inference.devices import device_named
     from fairseq_phrase.probing.classifier import ProbeOptions
     from fairseq_phrase.probing.results import draw, short_names
     from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
@@ -175,13 +177,12 @@ def _probe(args: argparse.Namespace) -> None:
         layers=args.layer,
         options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),
         max_tokens=args.max_tokens,
-        device=args.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        device=device_named(args.device),
         workers=args.workers,
     )
     table = results.table()
     print(table)
     if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
         (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
         if any(len(results.layers(model)) > 1 for model in results.probes):

@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_phrase.batch.syntax_dataset import collate_parses, truncated
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.devices import device_named
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -92,7 +93,7 @@ class Labeller:
         device: str | None = None,
         max_tokens: int = MAX_TOKENS,
     ):
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = device_named(device)
         self.models = [model.to(self.device).eval() for model in models]
         self.task, self.max_tokens = task, max_tokens
         labels = task.target_dictionary

@@ -17,6 +17,7 @@ from fairseq_phrase.batch.raw_tokens import RawTokens, plain
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.ahead import ahead
+from fairseq_phrase.inference.devices import device_named
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines
@@ -89,7 +90,7 @@ class Translator:
         source_tokenized: bool = False,
         target_tokenized: bool = False,
     ):
-        self.device = _device(device)
+        self.device = device_named(device)
         self.models = [model.to(self.device) for model in models]
         self.task = task
         directory = utils.split_paths(task.cfg.data)[0]
@@ -335,20 +336,3 @@ def longest_target(source: int) -> int:
         source: the number of subwords of the source.
     """
     return max(200, 2 * source)
-
-
-def _device(name: str | None) -> torch.device:
-    """Return the device of this name, or the GPU if there is one.
-
-    Raises:
-        UserError: there is no such device.
-    """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"--device {name}: {reason}") from None
-    return device
