@@ -48,11 +48,6 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
     Raises:
         UserError: the model does not translate, its decoder does not attend, or the sentence is too long.
     """
-    if not hasattr(model, "decoder"):
-        raise UserError(
-            f"{type(model).__name__} does not translate, so there is no alignment to draw: give a "
-            "translation model"
-        )
     require_length(len(sentence.tokens), MAX_TOKENS, "tokens")
     dictionary = task.target_dictionary
     with torch.no_grad():

@@ -91,8 +91,10 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
         One share for each layer of the decoder and the encoder.
 
     Raises:
-        UserError: the model is not a tree Transformer, or nothing attends to nonterminals.
+        UserError: the model is not a tree Transformer, has no decoder, or nothing attends to
+            nonterminals.
     """
+    require_decoder(model)
     totals: dict[str, Any] = {"cross": 0, "self": 0}
     for sample in samples:
         net_input = dict(sample["net_input"])
@@ -151,6 +153,19 @@ def shares_table(shares: Sequence[Share]) -> str:
     return markdown_table(headings, lines, texts=1)
 
 
+def require_decoder(model: Any) -> None:
+    """Check that a model translates: those that label or are pre-trained have an encoder alone.
+
+    Raises:
+        UserError: the model has no decoder.
+    """
+    if not hasattr(model, "decoder"):
+        raise UserError(
+            "this model has no decoder, so it does not translate: fairseq-phrase-plot attention, and "
+            "tree --encoder, draw the attention of its encoder"
+        )
+
+
 def translate(
     model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5, longest: int = 201
 ) -> Tensor:
@@ -165,7 +180,11 @@ def translate(
 
     Returns:
         The best translation's tokens, with the end of sentence. Shape: ``(target tokens,)``.
+
+    Raises:
+        UserError: the model does not translate.
     """
+    require_decoder(model)
     generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=longest - 1)
     lengths = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
     (hypotheses,) = generator.generate(

@@ -10,6 +10,7 @@ import torch
 
 from fairseq_phrase.attention import checkpoints
 from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
+from fairseq_phrase.attention.constituent_maps import nonterminal_shares
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
@@ -72,14 +73,6 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
     assert {*found.target} == {shown, "</s>"}
 
 
-def test_a_model_without_a_decoder_is_named():
-    task = labellers.make_task("word")
-    model = labellers.build("word", task=task)
-    _, sentence = make_sentence(task.source_dictionary)
-    with pytest.raises(UserError, match="LabellerModel does not translate"):
-        alignment_picture(model, task, sentence)
-
-
 def test_a_model_without_attention_is_named(dictionary):
     with pytest.raises(UserError, match="was trained with --attention none"):
         picture(dictionary, build_recurrent(dictionary, attention="none"))
@@ -105,3 +98,12 @@ def test_the_picture_of_a_recurrent_models_attention_is_its_alignment(
     with pytest.raises(SystemExit):  # labelling has no decoder
         plot.main(command)
     assert "gives no attention maps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["transformer", "tree_transformer"])
+def test_a_model_that_labels_translates_nothing(dictionary, name):
+    labeller = labellers.build("word", name)
+    with pytest.raises(UserError, match="this model has no decoder, so it does not translate"):
+        picture(dictionary, labeller)
+    with pytest.raises(UserError, match="this model has no decoder, so it does not translate"):
+        nonterminal_shares(labeller, [])
