@@ -34,8 +34,10 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
         Their paths, the oldest first.
 
     Raises:
-        UserError: there are fewer.
+        UserError: there are fewer, or no such folder.
     """
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no folder of checkpoints: name a training's --save-dir")
     epochs = {
         int(match[1]): path
         for path in directory.glob("checkpoint*.pt")
@@ -83,8 +85,14 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
             mean[name] = mean[name] + share if name in mean else share
     state["model"] = {name: mean[name].to(value) for name, value in state["model"].items()}
     partial = out.with_name(out.name + ".partial")
-    torch.save(state, partial)
-    os.replace(partial, out)
+    try:
+        with open(partial, "wb") as stream:
+            torch.save(state, stream)
+        os.replace(partial, out)
+    except (OSError, RuntimeError) as error:  # torch's writer raises the latter on a full disk
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise UserError(f"--out {out} cannot be written: {reason}") from None
 
 
 def _check_same_model(first: dict[str, Any], one: Path, state: dict[str, Any], other: Path) -> None:

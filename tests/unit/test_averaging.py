@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,6 +37,8 @@ def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
     assert names == ["checkpoint2.pt", "checkpoint9.pt", "checkpoint10.pt"]
     with pytest.raises(UserError, match="4 epoch checkpoints, fewer than 5"):
         last_checkpoints(tmp_path, 5)
+    with pytest.raises(UserError, match="nowhere is no folder of checkpoints"):
+        last_checkpoints(tmp_path / "nowhere", 1)
 
 
 def test_checkpoints_of_different_models_are_refused(tmp_path):
@@ -80,6 +83,20 @@ def test_the_average_overwrites_none_of_its_inputs(tmp_path):
         with pytest.raises(UserError, match="is one of the checkpoints to average"):
             average_checkpoints([path, path], out)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("obstacle", ["full disk", "read-only folder"])
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, obstacle):
+    path, out = save(tmp_path / "checkpoint1.pt", 1.0), tmp_path / "average.pt"
+    partial = tmp_path / "average.pt.partial"
+    if obstacle == "full disk":
+        partial.symlink_to("/dev/full")
+    else:
+        out = Path("/proc/average.pt")  # read-only for root, too
+    with pytest.raises(UserError, match=f"^--out {out} cannot be written: .+$"):
+        average_checkpoints([path], out)
+    assert not out.exists()
+    assert not partial.is_symlink()
 
 
 def test_a_missing_folder_is_named(tmp_path):
