@@ -80,11 +80,13 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
         directory: its data directory, whose file names do.
 
     Raises:
-        UserError: neither names them.
+        UserError: neither names them, or the data have text of one language.
     """
     named = saved.task_config.source_lang, saved.task_config.target_lang
     if None in named and Path(directory).is_dir():
         named = data_utils.infer_language_pair(str(directory))
+    if None in named and (Path(directory) / "dict.txt").is_file():
+        raise UserError(f"{directory} has text of one language: name data with source and target")
     if None in named:
         raise UserError(f"{directory} is not a data directory: no file in it names two languages")
     return named

@@ -1,0 +1,26 @@
+"""Which languages a trained model translates."""
+
+from argparse import Namespace
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import SavedModel, languages_of
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["dict.de.txt", "dict.txt", "train.bin"], "has text of one language"),
+        ([], "is not a data directory"),
+    ],
+)
+def test_data_without_two_languages_are_named_for_what_they_are(tmp_path, names, message):
+    for name in names:
+        (tmp_path / name).touch()
+    task = Namespace(source_lang=None, target_lang=None)
+    saved = SavedModel(tmp_path / "checkpoint.pt", {"cfg": Namespace(task=task)})
+    with pytest.raises(UserError, match=f"{tmp_path} {message}"):
+        languages_of(saved, tmp_path)
+    (tmp_path / "train.de-en.de.idx").touch()
+    assert tuple(languages_of(saved, tmp_path)) == ("de", "en")
