@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
 _ABOUT = ("title", "paper", "steps", "data")  # what a row has besides options
@@ -29,13 +29,20 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
         files: the table's YAML; later files win.
 
     Raises:
-        SystemExit: a file is missing or broken, or none has rows.
+        SystemExit: a file is missing or broken, none has rows, or a row is no group of options.
     """
     try:
         table = OmegaConf.merge(*map(OmegaConf.load, files))
     except (OSError, yaml.YAMLError) as error:
         sys.exit(str(error))
     rows = table.pop("rows", None) or sys.exit(f"{', '.join(map(str, files))} has no rows")
+    if not isinstance(rows, DictConfig) or any(
+        row is not None and not isinstance(row, DictConfig) for row in rows.values()
+    ):
+        sys.exit(
+            f"{', '.join(map(str, files))}: expected names of rows below rows:, and below each "
+            "its title and options"
+        )
     # A row may have no options of its own. ${oc.env:NAME} is a variable of the script.
     merged = {name: OmegaConf.merge(table, rows[name] or {}) for name in rows}
     return {name: OmegaConf.to_container(row, resolve=True) for name, row in merged.items()}

@@ -15,6 +15,7 @@ import fcntl
 import os
 import queue
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -196,7 +197,8 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
     given = named.get(args.gpus, args.gpus.split(","))
     gpus = [gpu for gpu in given if gpu]
     if any(not gpu.isdigit() or int(gpu) >= there for gpu in gpus):
-        sys.exit(f"--gpus {args.gpus}: this machine has {there}, numbered from 0")
+        found = f"{there} GPUs, numbered from 0" if there else "no GPU that torch can use"
+        sys.exit(f"--gpus {args.gpus}: this machine has {found}; --gpus none trains on the CPU")
     if args.precision != "fp32" and not gpus:
         sys.exit(f"--precision {args.precision} needs a GPU, and none is here or named")
     if args.gpus_per_run > 1 and (not gpus or len(gpus) % args.gpus_per_run):
@@ -210,6 +212,29 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
     return [",".join(group) for group in zip(*[devices] * args.gpus_per_run, strict=True)]
 
 
+def numbers(text: str) -> list[int]:
+    """Read numbers with commas between them, each once."""
+    return list(dict.fromkeys(map(int, text.split(","))))
+
+
+def choose_rows(chosen: str, rows: Sequence[str]) -> list[str]:
+    """Choose rows of a table, each once.
+
+    Args:
+        chosen: names with commas between them, or how many from the first; empty for all.
+        rows: the table's rows.
+
+    Raises:
+        SystemExit: a row is not there, or none is chosen.
+    """
+    names = list(dict.fromkeys(chosen.split(","))) if chosen else list(rows)
+    if chosen.isdigit():
+        names = list(rows)[: int(chosen)] or sys.exit(f"--rows {chosen}: expected at least 1")
+    if missing := [name for name in names if name not in rows]:
+        sys.exit(f"no row {', '.join(missing)}: the table has {', '.join(rows)}")
+    return names
+
+
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, or such words."""
     parser = argparse.ArgumentParser(
@@ -220,7 +245,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("files", type=Path, nargs="+", help="the table's YAML; later files win")
     add("--rows", default="", help="names, commas between them, or the first N (all)")
     add("--without-numbers", action="store_true", help="titles without the paper's numbers")
-    add("--seeds", default="1", help="numbers, commas between them")
+    add("--seeds", type=numbers, default="1", help="numbers, commas between them")
     add("--data", type=Path, help="data directory")
     add("-s", "--source-lang")
     add("-t", "--target-lang")
@@ -241,6 +266,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     args = parser.parse_args(arguments)
     if args.gpus_per_run < 1:
         parser.error(f"--gpus-per-run {args.gpus_per_run}: expected at least 1")
+    for option in ("train_flags", "generate_flags"):
+        try:
+            shlex.split(flags := getattr(args, option))
+        except ValueError as error:  # a quotation mark is not closed
+            parser.error(f"--{option.replace('_', '-')} {flags.strip()}: {error}")
     return args
 
 
@@ -251,13 +281,8 @@ def main() -> None:
         yaml.safe_dump(titles(args.files, not args.without_numbers), sys.stdout, sort_keys=False)
         return
     rows = load_rows(args.files)
-    names = args.rows.split(",") if args.rows else list(rows)
-    if args.rows.isdigit():
-        names = list(rows)[: int(args.rows)]
-    if missing := [name for name in names if name not in rows]:
-        sys.exit(f"no row {', '.join(missing)}: the table has {', '.join(rows)}")
-    seeds = map(int, args.seeds.split(","))
-    runs = [plan(args, row, rows[row], seed) for seed in seeds for row in names]
+    names = choose_rows(args.rows, list(rows))
+    runs = [plan(args, row, rows[row], seed) for seed in args.seeds for row in names]
     gpus = [] if args.dry_run else choose_gpus(args)
     if args.action == "names":
         print(",".join(names))

@@ -417,6 +417,7 @@ def test_gpus_that_are_not_there_are_refused(tmp_path):
     done = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
     assert done.returncode == 1
     assert "--gpus 99: this machine has" in done.stderr
+    assert "--gpus none trains on the CPU" in done.stderr
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -457,6 +458,29 @@ def test_rows_are_chosen_by_name_or_number():
     assert command("--rows", "2", action="names").stdout == "transformer,linear_k2\n"
     assert command(action="names").stdout == f"{','.join(ROWS)}\n"
     assert command("--rows", "tree,phrase_k2", action="names").stdout == "tree,phrase_k2\n"
+
+
+def test_a_row_or_seed_that_is_named_twice_is_run_once():
+    """Two runs at a time would share a folder, and one of them would fail."""
+    twice = command("--rows", "tree,tree", "--seeds", "2,2", "--dry-run")
+    assert twice.stdout == command("--rows", "tree", "--seeds", "2", "--dry-run").stdout
+    assert twice.stdout.count("fairseq-train D ") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "0"], "--rows 0: expected at least 1"),
+        (["--seeds", "one"], "argument --seeds: invalid numbers value: 'one'"),
+        (["--train-flags", "'--lr 1"], "--train-flags '--lr 1: No closing quotation"),
+        (["--generate-flags", "--lenpen '1"], "--generate-flags --lenpen '1: No closing quotation"),
+    ],
+)
+def test_options_of_which_nothing_can_be_made_are_named(arguments, message):
+    done = command(*arguments, "--dry-run")
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_each_run_keeps_its_options(tmp_path):
@@ -519,6 +543,10 @@ def test_a_table_that_is_no_table_is_named(tmp_path):
     assert "Traceback" not in done.stderr
     done = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
     assert "has no rows" in done.stderr
+    for rows in (["transformer", "mine"], {"mine": "transformer"}):
+        done = command("--dry-run", files=[write_table(tmp_path, rows=rows)])
+        assert "expected names of rows below rows:" in done.stderr
+        assert "Traceback" not in done.stderr
     done = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
     assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in done.stderr
 
