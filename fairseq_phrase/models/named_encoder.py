@@ -16,7 +16,7 @@ good prefix for its own options.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -142,10 +142,17 @@ def check_options(name: str, options: Iterable[EncoderOption]) -> None:
         options: its own options.
 
     Raises:
-        UserError: fairseq, another encoder, or a model that takes encoders by name has an option of the
-            same name with another type or default.
+        UserError: an option has no default; or fairseq, another encoder, or a model that takes encoders
+            by name has an option of the same name with another type or default.
     """
     mine = f"the encoder '{name}'"
+    for option in options:
+        # dataclasses would name an option that has a default: that of fairseq before it.
+        if option.field.default is MISSING:
+            raise UserError(
+                f"{mine} has an option {option.name} without a default value: give one as "
+                'field(default=…, metadata={"help": …}); of several values, as one text'
+            )
     fairseqs = [EncoderOption(each.name, each.type, each) for each in fields(FlatTransformerConfig)]
     _refuse_clashes(mine, options, "fairseq's Transformer", fairseqs)
     for method in ENCODERS.values():

@@ -166,8 +166,14 @@ class Manifest:
         """Check that the parses have the fields that a model needs.
 
         Raises:
-            UserError: a field is missing, for example heads if no parser was used.
+            UserError: a field is missing, for example heads if no parser was used; or there is no
+                field of this name.
         """
+        if unknown := sorted(fields - set(FIELDS)):
+            raise UserError(
+                f"this model asks for the parse fields {', '.join(unknown)}, which do not exist: "
+                f"expected some of {', '.join(FIELDS)}"
+            )
         missing = sorted(fields - set(self.fields))
         if missing:
             raise UserError(

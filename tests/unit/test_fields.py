@@ -122,6 +122,11 @@ def test_a_new_row_is_checked(data, capsys):
     assert "as dict.length.txt numbers them, found 250" in error
     with pytest.raises(UserError, match=r"has no tags.*a parser that tags"):
         manifest.require({"tags"}, data)
+    # As of an encoder whose parse_fields are misspelt.
+    with pytest.raises(
+        UserError, match="the parse fields haeds, which do not exist: expected some of words"
+    ):
+        manifest.require({"haeds"}, data)
 
 
 def test_a_model_that_needs_a_field_that_is_not_there_is_told_who_makes_it(table, data_directory):

@@ -195,6 +195,29 @@ class ClashingWithModel:
     own_width: str = field(default="3", metadata={"help": "a text"})
 
 
+@dataclass
+class WithoutDefault:
+    """An option without a value to start from."""
+
+    my_scale: float
+
+
+@dataclass
+class ListOfValues:
+    """An option whose default is not one value."""
+
+    my_scales: list = field(default_factory=list, metadata={"help": "numbers"})
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [(WithoutDefault, "my_scale"), (ListOfValues, "my_scales")]
+)
+def test_an_option_without_a_default_is_named(registered, options, name):
+    with pytest.raises(UserError, match=f"'mine' has an option {name} without a default value"):
+        register_encoder("mine", options=options)(SyntaxEncoder)
+    assert "mine" not in ENCODERS
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
