@@ -170,7 +170,10 @@ class SyntaxEncoder(TransformerEncoderBase):
         return padding_of(src_tokens, self.padding_idx)
 
     def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
-        """Return True at padding, or None without padding, because attention is then faster."""
+        """Return True at padding, or None without padding, because attention is then faster.
+
+        Shape: ``(batch, tokens)``.
+        """
         padding_mask = self.padding(src_tokens)
         return padding_mask if bool(padding_mask.any()) else None
 
