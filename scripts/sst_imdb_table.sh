@@ -28,7 +28,7 @@ open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$
     configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
 
 say "Data"
-RAW=$OUT/raw/labels CUT=(--labels sentence)
+RAW=$OUT/raw/labels CUT=(--labels sentence) OWN_TREES=()
 if [ "$TASK" = imdb ]; then
     WHAT="IMDB, reviews cut to 1,024 tokens"
     if [ ! -e "$RAW/test.en" ]; then
@@ -43,7 +43,8 @@ else
         find_data sst
         run python scripts/labelled_text.py sst "$DATA" "$RAW" --classes "${TASK#sst}" --phrases "$PHRASES"
     fi
-    PARSER=ptb
+    # The treebank's own trees fit its text. If one did not, a flat tree would hide it.
+    PARSER=ptb OWN_TREES=(--on-error stop)
     CUT+=(--source-tokenized --bpe none --min-count 2)
 fi
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
@@ -51,7 +52,7 @@ if [ "$TASK" != imdb ]; then
     slice_text
     [ -z "$SLICE" ] || make_file "$TRAIN.en.ptb" python scripts/slice.py "$RAW/train" en.ptb "$SLICE"
 fi
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${CUT[@]}"
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${CUT[@]}" "${OWN_TREES[@]}"
 
 say "Rows ($OUT)"
 CHOSEN=$ROWS
