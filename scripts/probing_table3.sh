@@ -18,18 +18,20 @@
 #                           has none. Without it, the sentences of the tree depth task are parsed
 #   --max-sentences N       a slice: N training sentences of each task
 #   --jobs N                classifiers at a time (1)
+#   --probe-flags FLAGS     more flags for fairseq-phrase-probe, such as '--hidden 100 --l2 1e-5 1e-3', which has
+#                           two settings of the classifier to choose from instead of nine
 #   --out DIR               (probing/ in the table's folder)
 #   --dry-run               print the commands; run nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-TABLE='' ROWS='' SEEDS=1 TASKS='' TREES='' MAX_SENTENCES='' JOBS=1 OUT=''
+TABLE='' ROWS='' SEEDS=1 TASKS='' TREES='' MAX_SENTENCES='' JOBS=1 PROBE_FLAGS='' OUT=''
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
         --dry-run) DRY_RUN=1 ;;
-        --rows | --seeds | --tasks | --trees | --max-sentences | --jobs | --out)
+        --rows | --seeds | --tasks | --trees | --max-sentences | --jobs | --probe-flags | --out)
             [ $# -gt 1 ] || die "$1 needs a value"
             name=${1#--} name=${name//-/_}
             printf -v "${name^^}" %s "$2"
@@ -99,7 +101,7 @@ fi
 say "Probing ($OUT)"
 run fairseq-phrase-probe --path "${CHECKPOINTS[@]}" --names "${NAMES[@]}" --tasks "${FOLDERS[@]}" \
     --layer all --detokenize en --data "$TABLE/data-bin" --source-parser "$PARSER" --workers "$JOBS" \
-    ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} --out "$OUT"
+    ${MAX_SENTENCES:+--max-sentences "$MAX_SENTENCES"} $PROBE_FLAGS --out "$OUT"
 
 say "Table 3 of the paper: averages of SentEval's tasks, Transformer-Base trained on WMT14 English-German"
 cat <<'END'

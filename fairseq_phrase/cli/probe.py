@@ -68,8 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="also write probing.md, probing.json, and probing.png if there are several layers; with "
-        "--make, the folder of the task",
+        help="also write probing.md, probing.json, and probing.png if there are several layers, and keep "
+        "what each classifier found in finished/, from which a later call goes on; with --make, the "
+        "folder of the task",
     )  # fmt: skip
     _add_classifier(parser)
     _add_make(parser)
@@ -179,6 +180,7 @@ def _probe(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens,
         device=device_named(args.device),
         workers=args.workers,
+        finished=None if args.out is None else args.out / "finished",
     )
     table = results.table()
     print(table)

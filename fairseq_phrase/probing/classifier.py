@@ -58,7 +58,9 @@ class Probe:
 
 
 def probe(
-    vectors: Sequence[np.ndarray], labels: Sequence[Sequence[str]], options: ProbeOptions
+    vectors: Sequence[np.ndarray],
+    labels: Sequence[Sequence[str] | np.ndarray],
+    options: ProbeOptions,
 ) -> Probe:
     """Train classifiers, choose one on the validation split, and measure it on the test split.
 

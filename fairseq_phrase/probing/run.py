@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -46,6 +47,7 @@ def probe_checkpoints(
     max_tokens: int = 8000,
     device: torch.device | str = "cpu",
     workers: int = 1,
+    finished: Path | None = None,
 ) -> Results:
     """Probe all models with all tasks.
 
@@ -60,6 +62,8 @@ def probe_checkpoints(
         max_tokens: tokens in a batch with its padding, at most.
         device: where the models compute.
         workers: processes that train classifiers.
+        finished: a folder that keeps what classifiers found. One of the same vectors, labels and options
+            is not trained again by a later call. None: nothing is kept.
 
     Raises:
         UserError: a checkpoint cannot be loaded or encode raw text, a task cannot be learned, or two
@@ -88,7 +92,7 @@ def probe_checkpoints(
             for probing in tasks:
                 progress.set_description(f"{one.name}: {probing.name}")
                 for layer, result in _probe_task(
-                    probing, vectors, lines, data, options or ProbeOptions(), workers
+                    probing, vectors, lines, data, options or ProbeOptions(), workers, finished
                 ):
                     by_layer[layer][probing.name] = result
                 progress.update()
@@ -102,24 +106,32 @@ def _probe_task(
     data: str,
     options: ProbeOptions,
     workers: int,
+    finished: Path | None,
 ) -> list[tuple[int, Probe]]:
     """Probe all layers with one task."""
     try:
-        from joblib import Parallel, delayed
+        from joblib import Memory, Parallel, delayed
     except ImportError:
         raise UserError("probing needs scikit-learn: pip install 'fairseq-phrase[probe]'") from None
     splits = (probing.train, probing.valid, probing.test)
-    labels = [[example.label for example in split] for split in splits]
+    # joblib keeps the arguments' text beside what it caches, and shortens that of arrays only.
+    labels = [np.array([example.label for example in split]) for split in splits]
     texts = [example.text for split in splits for example in split]
     by_layer = vectors(lines.encode(vectors.task, texts, data))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
+    train = delayed(Memory(finished, verbose=0).cache(_probe_without_classifier))
     try:
         probes = Parallel(n_jobs=workers)(
-            delayed(probe)(
-                [found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options
-            )
+            train([found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options)
             for found in by_layer.values()
         )
     except UserError as error:
         raise UserError(f"the task {probing.name}: {error}") from None
     return list(zip(by_layer, probes, strict=True))
+
+
+def _probe_without_classifier(
+    vectors: Sequence[np.ndarray], labels: Sequence[np.ndarray], options: ProbeOptions
+) -> Probe:
+    """Train as :func:`probe` does, and return what is kept: the accuracies and the settings."""
+    return replace(probe(vectors, labels, options), classifier=None)

@@ -299,6 +299,49 @@ def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
     assert [found.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
 
 
+def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monkeypatch, tmp_path):
+    dictionary = make_dictionary()
+    task = RawTask(dictionary)
+    task.cfg = Namespace(data="data")
+    model = build_model("structural_transformer", dictionary, encoder_layers=2)
+    monkeypatch.setattr("fairseq_phrase.probing.run.load_model", lambda *_: (model, task))
+    checkpoint = [ProbedModel("a", Path("a.pt"))]
+    tasks = []
+    for divisor in (2, 3):
+        examples = [Example(f"{n} {3 + n % 4}", str(n % divisor)) for n in range(30)]
+        splits = (examples[:20], examples[20:25], examples[25:])
+        tasks.append(ProbingTask(f"modulo {divisor}", *splits))
+    trained = []
+
+    def stop_after(count):
+        """Count classifiers, and stop after so many."""
+
+        def counted(*arguments):
+            if len(trained) == count:
+                raise KeyboardInterrupt
+            trained.append(1)
+            return probe(*arguments)
+
+        trained.clear()
+        monkeypatch.setattr("fairseq_phrase.probing.run.probe", counted)
+
+    options = {"layers": "all", "options": FEW, "finished": tmp_path / "finished"}
+    stop_after(4)  # of six: two tasks with three layers each
+    with pytest.raises(KeyboardInterrupt):
+        probe_checkpoints(checkpoint, tasks, **options)
+    assert len(trained) == 4
+    stop_after(100)
+    found = probe_checkpoints(checkpoint, tasks, **options)
+    assert len(trained) == 2
+    stop_after(100)
+    assert found == probe_checkpoints(checkpoint, tasks, **{**options, "finished": None})
+    assert len(trained) == 6
+    stop_after(100)
+    other = {**options, "options": replace(FEW, l2=(1e-2,))}
+    probe_checkpoints(checkpoint, tasks, **other)
+    assert len(trained) == 6
+
+
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
