@@ -6,19 +6,15 @@ from collections.abc import Collection
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import LabelledSplit
-from fairseq_phrase.report.label_metrics import UNKNOWN_LABEL, LabelMetrics, SpanMetrics
+from fairseq_phrase.report.label_metrics import LabelMetrics, SpanMetrics, mark_spans
 
 __all__ = ["describe_scores", "is_bio", "scores_of_labels", "scores_of_split"]
 
 
 def is_bio(split: LabelledSplit) -> bool:
-    """Tell whether the labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some begin a span.
-
-    Labels that training does not have are ``<unk>`` in a split. They do not count.
-    """
+    """Tell whether a split has labels of words that mark spans."""
     labels = {label for line in split.references for label in line.split()}
-    marks = {label[:2] for label in labels - {"O", UNKNOWN_LABEL}}
-    return split.words is not None and bool(marks) and marks <= {"B-", "I-"}
+    return split.words is not None and mark_spans(labels)
 
 
 def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict[str, float]:

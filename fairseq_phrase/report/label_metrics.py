@@ -16,6 +16,15 @@ UNKNOWN_WORDS = "unknown words"
 UNKNOWN_LABEL = "<unk>"
 
 
+def mark_spans(labels: Collection[str]) -> bool:
+    """Tell whether labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some begin or continue one.
+
+    :data:`UNKNOWN_LABEL` does not count.
+    """
+    marks = {label[:2] for label in labels if label not in ("O", UNKNOWN_LABEL)}
+    return bool(marks) and marks <= {"B-", "I-"}
+
+
 class LabelMetrics(Metrics):
     """Accuracy of labels, in percent: one label for each word, or one for each sentence.
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq import utils
@@ -12,6 +12,7 @@ from fairseq.tasks import register_task
 from fairseq_phrase.corpus.labelled import warn_of_unknown
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.tasks.span_scores import check_spans, log_f1, logits_of, span_counts
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SyntaxLabellingConfig(SyntaxTranslationConfig):
-    """Options of data and parses, as those of translation."""
+    """Options of data and parses, as those of translation, and of validation."""
+
+    eval_spans: bool = field(
+        default=False,
+        metadata={
+            "help": "in validation also compute F1 of the spans that BIO labels mark, for "
+            "--best-checkpoint-metric f1 --maximize-best-checkpoint-metric; needs seqeval"
+        },
+    )
 
 
 @register_task("syntax_labelling", dataclass=SyntaxLabellingConfig)
@@ -54,6 +63,8 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
                     f"{cfg.data}: one directory has labels of {self.labelled}s and --bpe "
                     f"{self._manifest.bpe}, another of {other.labelling}s and --bpe {other.bpe}"
                 )
+        if cfg.eval_spans:
+            check_spans(self.labelled, tgt_dict)
         if cfg.left_pad_source:
             raise UserError("--left-pad-source: --task syntax_labelling pads on the right")
         if cfg.truncate_source and self.labelled == "word":
@@ -118,6 +129,22 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         return super().filter_indices_by_size(
             indices, dataset, max_positions, ignore_invalid_inputs
         )
+
+    def valid_step(
+        self, sample: Any, model: Any, criterion: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Compute the criterion's values of a batch and, with ``--eval-spans``, count its spans."""
+        if not self.cfg.eval_spans:
+            return super().valid_step(sample, model, criterion)
+        with logits_of(model) as returned:
+            loss, sample_size, output = super().valid_step(sample, model, criterion)
+        counts = span_counts(returned[0], sample["target"], self.target_dictionary)
+        return loss, sample_size, {**output, **counts}
+
+    def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
+        """Log the criterion's values and, if spans were counted, their F1."""
+        super().reduce_metrics(logging_outputs, criterion)
+        log_f1(logging_outputs)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse to generate text.

@@ -225,6 +225,27 @@ def test_the_splits_labels_and_their_scores(corpus, words, tagger, labelled):
     assert re.search(r"^NOUN +\d+ +[\d.]+ +[\d.]+ +[\d.]+$", messages, re.MULTILINE)
 
 
+def test_validation_has_the_f1_of_spans_that_chooses_the_best_checkpoint(
+    corpus, tmp_path, labelled, command
+):
+    chunks = {"DET": "B-NP", "ADJ": "I-NP", "NOUN": "I-NP", "VERB": "B-VP"}
+    changed = shutil.copytree(corpus, tmp_path / "corpus")
+    for file in changed.glob("*.tag"):
+        lines = file.read_text().splitlines()
+        file.write_text("".join(f"{' '.join(map(chunks.get, line.split()))}\n" for line in lines))
+    data = make_data(changed, tmp_path / "data", "word", "--bpe", "none", "--parser", "none")
+    metric = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]
+    log = train(
+        command, data, tmp_path / "out", 12, "--encoder", "lstm", "--eval-spans", *metric
+    )  # fmt: skip
+    found = [float(f1) for f1 in re.findall(r"valid on 'valid' subset.* \| f1 ([\d.]+)", log)]
+    assert len(found) > 2
+    assert 0 < found[0] < max(found)
+    path = tmp_path / "out" / "checkpoint_best.pt"
+    _, messages = labelled(data, "--path", path, "--subset", "valid", "--scores")
+    assert f"F1: {max(found):.2f}%" in messages
+
+
 def test_unknown_words_are_not_scored_without_the_training_text(
     corpus, words, tagger, tmp_path, labelled
 ):
@@ -387,6 +408,7 @@ def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
         (["--left-pad-source"], "pads on the right"),
         (["--truncate-source"], "every word has a label"),
         (["--subword-sampling", "0.1"], "labels are not cut into subwords"),
+        (["--eval-spans"], "--eval-spans: the labels mark no spans"),
         (["--head-layers", "3"], "--head-layers 3: expected 1 or 2"),
         (["--encoder", "gru"], "--encoder gru: expected one of"),
     ],
