@@ -7,7 +7,8 @@
 #
 # The first argument is the folder of a translation table from English, with data-bin/ and rows/. The report has each
 # row and layer with mean and standard deviation over the seeds, the averages of surface, syntactic and semantic tasks,
-# and a picture by layer. The paper's averages are printed below it.
+# their differences from the first row with p over seeds and sentences, and a picture by layer. The paper's averages
+# are printed below it.
 #
 # Options:
 #   --rows NAMES            rows of the table, separated by commas (all that are trained)

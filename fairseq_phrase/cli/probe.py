@@ -42,6 +42,11 @@ def _parser() -> argparse.ArgumentParser:
         "of the same name are seeds: they share a row, with mean and standard deviation",
     )  # fmt: skip
     parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="the model that others are compared with, if models have several seeds (the first one)",
+    )
+    parser.add_argument(
         "--tasks", type=Path, nargs="+", metavar="DIR",
         help="folders of tasks: SentEval's TASK.txt, or X-Probe's TASK.va.txt and TASK.te.txt, also .gz",
     )  # fmt: skip
@@ -165,10 +170,14 @@ def _probe(args: argparse.Namespace) -> None:
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.inference.devices import device_named
     from fairseq_phrase.probing.classifier import ProbeOptions
+    from fairseq_phrase.probing.differences import differences, differences_table
     from fairseq_phrase.probing.results import draw, short_names
     from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
 
     names = args.names or short_names(args.path)
+    baseline = args.baseline or names[0]
+    if baseline not in names:
+        raise UserError(f"--baseline {baseline}: the models are {', '.join(dict.fromkeys(names))}")
     results = probe_checkpoints(
         [
             ProbedModel(name, path, args.data, args.source_parser)
@@ -183,6 +192,8 @@ def _probe(args: argparse.Namespace) -> None:
         finished=None if args.out is None else args.out / "finished",
     )
     table = results.table()
+    if compared := differences(results, baseline):
+        table += f"\n\n{differences_table(compared, baseline)}"
     print(table)
     if args.out is not None:
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class Probe:
         hidden: size of its hidden layer.
         l2: weight of its L2 penalty.
         epochs: the pass that it is from.
+        classifier: scikit-learn's.
+        correct: whether each test sentence is labelled correctly. Shape: ``(sentences,)``, bool.
     """
 
     accuracy: float
@@ -55,6 +57,7 @@ class Probe:
     l2: float
     epochs: int
     classifier: Any = field(repr=False, default=None, compare=False)
+    correct: np.ndarray | None = field(repr=False, default=None, compare=False)
 
 
 def probe(
@@ -91,8 +94,8 @@ def probe(
         for hidden, l2 in itertools.product(options.hidden, options.l2)
     ]
     best = max(found, key=lambda one: one.valid_accuracy)
-    accuracy = float((best.classifier.predict(test) == numbers[2]).mean())
-    return Probe(accuracy, best.valid_accuracy, best.hidden, best.l2, best.epochs)
+    correct = best.classifier.predict(test) == numbers[2]
+    return replace(best, accuracy=float(correct.mean()), classifier=None, correct=correct)
 
 
 def _trained(

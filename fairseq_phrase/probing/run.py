@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +119,7 @@ def _probe_task(
     texts = [example.text for split in splits for example in split]
     by_layer = vectors(lines.encode(vectors.task, texts, data))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
-    train = delayed(Memory(finished, verbose=0).cache(_probe_without_classifier))
+    train = delayed(Memory(finished, verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(
             train([found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options)
@@ -128,10 +128,3 @@ def _probe_task(
     except UserError as error:
         raise UserError(f"the task {probing.name}: {error}") from None
     return list(zip(by_layer, probes, strict=True))
-
-
-def _probe_without_classifier(
-    vectors: Sequence[np.ndarray], labels: Sequence[np.ndarray], options: ProbeOptions
-) -> Probe:
-    """Train as :func:`probe` does, and return what is kept: the accuracies and the settings."""
-    return replace(probe(vectors, labels, options), classifier=None)

@@ -63,13 +63,13 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
     assert (tmp_path / "out" / "probing.png").stat().st_size > 5000
 
 
-@pytest.mark.parametrize("option", ["--device", "--out"])
-def test_a_device_or_a_folder_that_cannot_be_used_is_named_before_anything_is_trained(
+@pytest.mark.parametrize("option", ["--device", "--out", "--baseline"])
+def test_what_cannot_be_used_is_named_before_anything_is_trained(
     option, checkpoint, tasks, tmp_path, capsys
 ):
     taken = tmp_path / "file"
     taken.touch()
-    value = {"--device": "cuda:77", "--out": str(taken)}[option]
+    value = {"--device": "cuda:77", "--out": str(taken), "--baseline": "zebra"}[option]
     with pytest.raises(SystemExit) as ended:
         probe.main(["--path", str(checkpoint), "--tasks", str(tasks), option, value])
     assert ended.value.code == 2

@@ -1,0 +1,90 @@
+"""Tests over seeds of what probed models know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairseq_phrase.probing.classifier import Probe
+from fairseq_phrase.probing.differences import differences, differences_table
+from fairseq_phrase.probing.results import Results
+from fairseq_phrase.probing.task_files import Example, ProbingTask
+from fairseq_phrase.report.seed_significance import holm
+
+EXAMPLE = [Example("a", "1")]
+TASKS = ("sentence_length", "word_content", "tree_depth")
+SENTENCES = {"sentence_length": 400, "word_content": 300, "tree_depth": 500}
+
+
+def results(rates, seeds, layers=(0, 1)):
+    """Results of models whose last layer labels a share of each task's sentences correctly."""
+    dice = np.random.default_rng(1)
+
+    def probed(rate, layer, name):
+        chance = 0.5 if layer != layers[-1] else rate
+        correct = dice.random(SENTENCES[name]) < chance
+        return Probe(float(correct.mean()), 0.5, 50, 1e-3, 7, correct=correct)
+
+    probes = {
+        model: {
+            f"{model}{seed}.pt": {
+                layer: {name: probed(rate, layer, name) for name in TASKS} for layer in layers
+            }
+            for seed in range(count)
+        }
+        for (model, rate), count in zip(rates.items(), seeds, strict=True)
+    }
+    tasks = [ProbingTask(name, EXAMPLE, EXAMPLE, EXAMPLE) for name in TASKS]
+    return Results(tasks, probes)
+
+
+def test_averages_of_the_last_layer_are_compared_with_the_baselines():
+    found = results({"one": 0.6, "two": 0.8, "three": 0.6}, (3, 3, 4))
+    compared = differences(found, "one", resamples=2000)
+    assert [(one.model, one.group) for one in compared] == [
+        ("two", "surface"), ("three", "surface"), ("two", "syntactic"), ("three", "syntactic"),
+    ]  # fmt: skip
+    surface = compared[0].comparison
+    means = [
+        np.mean(found.accuracies(model, 1, ["sentence_length", "word_content"]))
+        for model in ("two", "one")
+    ]
+    assert surface.difference == pytest.approx(means[0] - means[1])
+    assert surface.low < surface.difference < surface.high
+    assert compared[0].comparison.p_holm < 0.001
+    assert compared[1].comparison.p_holm > 0.1
+    p_values = [one.comparison.p for one in compared]
+    assert [one.comparison.p_holm for one in compared] == pytest.approx(holm(p_values))
+
+
+def test_the_baseline_may_be_any_model():
+    found = results({"one": 0.6, "two": 0.8}, (2, 2))
+    (one, *_), (two, *_) = (
+        differences(found, baseline, resamples=500) for baseline in ("one", "two")
+    )
+    assert (one.model, two.model) == ("two", "one")
+    assert one.comparison.difference == pytest.approx(-two.comparison.difference)
+
+
+@pytest.mark.parametrize(("seeds", "models"), [((1, 3, 3), []), ((3, 1, 2), ["three"])])
+def test_a_model_with_one_seed_is_not_compared(seeds, models):
+    found = results({"one": 0.6, "two": 0.8, "three": 0.7}, seeds)
+    compared = differences(found, "one", resamples=500)
+    assert list(dict.fromkeys(one.model for one in compared)) == models
+
+
+def test_the_table_has_a_line_for_each_model_and_says_how_it_was_tested():
+    found = results({"one": 0.6, "two": 0.8}, (3, 3))
+    compared = differences(found, "one", resamples=500)
+    heading, _, line, _, note = differences_table(compared, "one").splitlines()
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == [
+        "model", "Δsurface avg", "Δsyntactic avg",
+    ]  # fmt: skip
+    surface = compared[0].comparison
+    assert cells[:2] == [
+        "two",
+        f"{surface.difference:+.2f} ({surface.low:+.2f} to {surface.high:+.2f}), p <0.001",
+    ]
+    assert "less that of one" in note
+    assert "2 comparisons" in note
