@@ -68,7 +68,6 @@ fi
 [ -z "$ROWS" ] || train_rows "$OUT/data-bin" "$OUT/rows"
 ROWS=$CHOSEN
 
-say "Report ($OUT/report)"
-report "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels \
+reports transformer,transformer_relative "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels \
     --source "$TEST.en"
 exit "$STATUS"

@@ -319,6 +319,25 @@ def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, pa
         assert args.known_words == (out / folder / "train.en" if known else None)
 
 
+@pytest.mark.parametrize(
+    ("table", "relative"),
+    [
+        ("ptb_tagging_table2", "relative"),
+        ("chunking", "relative"),
+        ("sst_imdb_table sst5", "transformer_relative"),
+    ],
+)
+def test_rows_with_labels_are_compared_with_relative_positions_too(table, relative, tmp_path):
+    arguments = [*TABLES[table], "--rows", f"transformer,{relative}", "--out", tmp_path / "out"]
+    commands = printed_commands(run_script(table.split()[0], DRY, *arguments))
+    reports = [words for words in commands if words[0] == "fairseq-phrase-report"]
+    assert [
+        (words[words.index("--baseline") + 1], words[words.index("--out") + 1]) for words in reports
+    ] == [
+        ("transformer", f"{tmp_path}/out/report"), (relative, f"{tmp_path}/out/report.{relative}"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("sections", "updates"), [(("00", "01"), "2300"), (("18", "23"), "10000")])
 def test_the_whole_treebank_is_trained_on_longer_than_a_sample(sections, updates, tmp_path):
     for section in sections:
