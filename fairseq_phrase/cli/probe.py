@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--baseline",
-        metavar="NAME",
+        metavar="ROW",
         help="the model that others are compared with, if models have several seeds (the first one)",
     )
     parser.add_argument(
