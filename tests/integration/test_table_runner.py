@@ -173,11 +173,12 @@ def test_two_scripts_do_not_work_on_one_run(tmp_path):
 
 #: A runner whose only step writes its process number and sleeps.
 _SLEEPER = """
-import sys
+import signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 from table import Runner, stop_when_told
 from tests.integration.test_table_runner import run_of
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may run the tests, ignores it
 stop_when_told()
 Runner([], 1).run([run_of(Path(sys.argv[3]), "row", "echo $$ >pipe; exec sleep 60")])
 """
