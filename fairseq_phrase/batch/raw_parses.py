@@ -41,6 +41,15 @@ class RawParses:
         self._trees = trees
         self.fields: set[str] = set()
 
+    @property
+    def fields_to_parse(self) -> set[str]:
+        """The fields that a parser must make: heads of trees without syntax need no parser.
+
+        Raises:
+            UserError: the trees are controls, and another field would reveal the parse.
+        """
+        return self._trees().fields_to_read(self.fields) if "heads" in self.fields else self.fields
+
     def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
         """Parse lines as a batch; return their token indices, which carry the parses.
 
@@ -97,12 +106,11 @@ class RawParses:
         Raises:
             UserError: the parser did not make them.
         """
+        parse = numbered_parse(sentence, self.fields_to_parse, self._labels)
         if "heads" not in self.fields:
-            return numbered_parse(sentence, self.fields, self._labels)
-        trees = self._trees()
-        parse = numbered_parse(sentence, trees.fields_to_read(self.fields), self._labels)
+            return parse
         pieces, _ = self._dictionary.numbered(sentence.pieces)
-        return trees(parse, self._indices(pieces))
+        return self._trees()(parse, self._indices(pieces))
 
     def _spelled(self, indices: Sequence[int]) -> str:
         """Join the subwords of a sentence that carries no line.

@@ -105,8 +105,14 @@ class RawTextTask(TranslationTask):
 
     @property
     def needs_trees(self) -> bool:
-        """Whether the models read more of a parse than which subwords are one word."""
-        return not self._fields <= {"words"}
+        """Whether the models read more of a parse than which subwords are one word.
+
+        Trees of ``--tree-source`` linear, random and shuffled are none of the parse.
+
+        Raises:
+            UserError: see :attr:`RawParses.fields_to_parse`.
+        """
+        return not self._raw_parses.fields_to_parse <= {"words"}
 
     def encode_lines(self, lines: list[str], *, trees: bool = True) -> list[EncodedSentence]:
         """Parse raw lines and cut them into subwords, as preprocessing did.

@@ -310,6 +310,20 @@ def test_an_encoder_of_trees_needs_a_parser_for_raw_text(words, tagger, labelled
     assert "name a parser for it with --source-parser" in messages
 
 
+def test_a_model_of_linear_trees_labels_raw_text_as_the_split_without_a_parser(
+    corpus, words, tmp_path, labelled, command
+):
+    train(
+        command, words, tmp_path, 20, "--disable-validation", "--encoder", "structural_transformer",
+        "--structural-absolute", "--tree-source", "linear",
+    )  # fmt: skip
+    path = tmp_path / "checkpoint_last.pt"
+    split, _ = labelled(words, "--path", path, "--subset", "test")
+    assert len(set(split)) > 1
+    text = (corpus / "test.en").read_text()
+    assert labelled(words, "--path", path, stdin=text)[0] == split
+
+
 def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, labelled, command):
     train(command, sentences, tmp_path, 1, "--disable-validation", "--max-source-positions", "60")
     path = tmp_path / "checkpoint_last.pt"
