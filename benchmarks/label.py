@@ -91,7 +91,7 @@ def configured(args: argparse.Namespace) -> Any:
     )
 
 
-def labelling(model: Any, task: Any, lines: list[str], max_tokens: int, repeats: int) -> str:
+def labelling(model: Any, task: Any, lines: list[str], max_tokens: int | None, repeats: int) -> str:
     """Measure lines per second."""
     labeller = Labeller([model], task, device="cpu", max_tokens=max_tokens)
 
@@ -178,7 +178,9 @@ def main() -> None:
         "--flags", nargs=argparse.REMAINDER, default=[], help="the encoder's options"
     )
     parser.add_argument("--max-tokens", type=int, default=2000, help="in a training batch")
-    parser.add_argument("--label-max-tokens", type=int, default=4000)
+    parser.add_argument(
+        "--label-max-tokens", type=int, help="in a batch of labelling (default: the command's)"
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()

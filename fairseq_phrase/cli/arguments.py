@@ -84,10 +84,20 @@ def add_data(group: Any) -> None:
     )  # fmt: skip
 
 
-def add_max_tokens(group: Any) -> None:
-    """Add ``--max-tokens`` to an argument parser or group."""
+def add_max_tokens(group: Any, default: int | None = 4000, of_default: str = "") -> None:
+    """Add ``--max-tokens`` to an argument parser or group.
+
+    Args:
+        group: the parser or group.
+        default: its default.
+        of_default: what to say of the default in the help.
+    """
     group.add_argument(
-        "--max-tokens", type=positive, default=4000, metavar="N", help="tokens in a batch, at most"
+        "--max-tokens",
+        type=positive,
+        default=default,
+        metavar="N",
+        help=f"tokens in a batch, at most{of_default}",
     )
 
 

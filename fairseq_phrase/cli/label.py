@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         "--known-words counts those that training does not have at all)",
     )  # fmt: skip
     add_source_parser(parser)
-    add_max_tokens(parser)
+    add_max_tokens(parser, None, " (default: 1000 on a CPU, 12000 on a GPU)")
     add_device(parser)
     return parser
 

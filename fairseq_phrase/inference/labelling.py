@@ -22,8 +22,9 @@ from fairseq_phrase.syntax.encoding import EncodedSentence
 
 __all__ = ["LabelledSplit", "Labeller", "load_labeller"]
 
-#: Tokens in a batch with its padding. More do not fit into a core's cache.
-MAX_TOKENS = 4000
+#: Tokens in a batch with its padding, by the type of the device. On a CPU more are slower
+#: (``benchmarks/label.py``), because a batch's states do not fit into a core's cache.
+_MAX_TOKENS = {"cpu": 1000, "cuda": 12000}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def load_labeller(
     *,
     device: str | None = None,
     source_parser: str | None = None,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
 ) -> Labeller:
     """Load models that label.
 
@@ -56,7 +57,7 @@ def load_labeller(
         data: the data directory.
         device: where the models compute; by default a GPU if there is one.
         source_parser: parse raw text with this parser instead of the one that made the data.
-        max_tokens: tokens in a batch, with padding.
+        max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
 
     Raises:
         UserError: a checkpoint is missing, damaged, or does not label; or it does not fit the data.
@@ -82,7 +83,7 @@ class Labeller:
         models: the models of an ensemble, whose probabilities are averaged, or one.
         task: their task.
         device: where they compute; by default a GPU if there is one.
-        max_tokens: tokens in a batch, with padding.
+        max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class Labeller:
         task: Any,
         *,
         device: str | None = None,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = None,
     ):
         self.device = device_named(device)
         self.models = [model.to(self.device).eval() for model in models]
-        self.task, self.max_tokens = task, max_tokens
+        self.task = task
+        self.max_tokens = max_tokens or _MAX_TOKENS.get(self.device.type, 1000)
         labels = task.target_dictionary
         self._first_label = labels.nspecial
         self._names = labels.symbols[self._first_label :]
