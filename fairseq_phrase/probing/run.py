@@ -119,7 +119,9 @@ def _probe_task(
     texts = [example.text for split in splits for example in split]
     by_layer = vectors(lines.encode(vectors.task, texts, data))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
-    train = delayed(Memory(finished, verbose=0).cache(probe))
+    # Workers get large arrays as memory-mapped files. joblib tells them from arrays, and would train
+    # again with another number of workers, unless it maps its own files, too.
+    train = delayed(Memory(finished, mmap_mode="r", verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(
             train([found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options)

@@ -342,6 +342,44 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
     assert len(trained) == 6
 
 
+@pytest.mark.parametrize("before", [1, 2])
+def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
+    monkeypatch, tmp_path, before
+):
+    class Vectors:
+        """Vectors that are large enough for joblib to give them to workers as files."""
+
+        layers = (0, 1)
+
+        def __init__(self, *_, **__):
+            self.task = None
+
+        def __call__(self, _):
+            values = np.random.default_rng(1).normal(size=(2, 340, 1000)).astype(np.float32)
+            return dict(enumerate(values))
+
+    monkeypatch.setattr("fairseq_phrase.probing.run.SentenceVectors", Vectors)
+    monkeypatch.setattr("fairseq_phrase.probing.run.EncodedLines.encode", lambda *_: None)
+    task = Namespace(cfg=Namespace(data="data"))
+    monkeypatch.setattr("fairseq_phrase.probing.run.load_model", lambda *_: (None, task))
+    examples = [Example(str(n), str(n % 2)) for n in range(340)]
+    tasks = [ProbingTask("parity", examples[:300], examples[300:320], examples[320:])]
+    finished = tmp_path / "finished"
+
+    def call(workers):
+        found = probe_checkpoints(
+            [ProbedModel("a", Path("a.pt"))], tasks, layers="all",
+            options=ProbeOptions((4,), (1e-4,), epochs=1), workers=workers, finished=finished,
+        )  # fmt: skip
+        return found, {path: path.stat().st_mtime_ns for path in finished.rglob("output.pkl")}
+
+    first, written = call(before)
+    assert len(written) == 2
+    again, kept = call(3 - before)
+    assert kept == written
+    assert again == first
+
+
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
