@@ -23,9 +23,9 @@ read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a tran
 
     grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
 
-With --archive-translations they are in translations.tar.xz, which is small if the runs are many and
-their translations alike. With --encrypt-translations PASSWORD that is in translations.zip, encrypted
-with pyzipper: for test sets whose authors keep their references under a password, as correct
+With --archive-translations they (and labels) are in translations.tar.xz, which is small if the runs are
+many and their translations alike. With --encrypt-translations PASSWORD that is in translations.zip,
+encrypted with pyzipper: for test sets whose authors keep their references under a password, as correct
 translations are the same. restore_results.py takes them out again.
 """
 
@@ -103,7 +103,7 @@ def keep(table: Path, folder: Path, *, archived: bool = False, password: str | N
             for source in run.glob(pattern):
                 copy(source, target / source.relative_to(run), table)
     if archived or password is not None:
-        archive(folder, INNER, ("generate-*.txt",))
+        archive(folder, INNER, _OUTPUTS)
     if password is not None:
         encrypt(folder, password)
     archive(folder, ARCHIVE, _LOGS)
@@ -214,7 +214,9 @@ def main() -> None:
         "results", type=Path, help="the folder to write. It is replaced if it exists"
     )
     parser.add_argument(
-        "--archive-translations", action="store_true", help=f"put them into {INNER}"
+        "--archive-translations",
+        action="store_true",
+        help=f"put translations and labels into {INNER}",
     )
     parser.add_argument(
         "--encrypt-translations",

@@ -232,11 +232,13 @@ def test_translations_may_be_archived_and_come_back(table, tmp_path):
     assert not (kept / "translations.tar.xz").exists()
 
 
-def test_labels_are_kept_and_come_back(table, tmp_path):
+@pytest.mark.parametrize("options", [[], ["--archive-translations"]])
+def test_labels_are_kept_and_come_back(table, tmp_path, options):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
     labels.write_text("DT NN\nVB\n")
-    script("keep_results", table, tmp_path / "kept")
+    script("keep_results", table, tmp_path / "kept", *options)
+    assert bool(list((tmp_path / "kept").rglob("labels-*"))) == (not options)
     script("restore_results", tmp_path / "kept", tmp_path / "restored")
     restored = tmp_path / "restored" / labels.relative_to(table)
     assert restored.read_text() == "DT NN\nVB\n"
