@@ -25,15 +25,15 @@ from sacrebleu.significance import PairedTest
 from scipy.stats import binomtest
 
 from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.report.generation import read_generation
-from fairseq_phrase.report.metrics import Statistics
-from fairseq_phrase.report.seed_significance import compare_seeds, resample_sentences
-from fairseq_phrase.report.sentence_significance import LEVEL, sentence_p_value
-from fairseq_phrase.report.translation_metrics import (
+from fairseq_phrase.metrics.base import Statistics
+from fairseq_phrase.metrics.over_seeds import compare_seeds, resample_sentences
+from fairseq_phrase.metrics.over_sentences import LEVEL, sentence_p_value
+from fairseq_phrase.metrics.translation import (
     bleu_metric,
     bleu_scores,
     sentence_statistics,
 )
+from fairseq_phrase.report.generation import read_generation
 from fairseq_phrase.text import read_lines
 
 RESULTS = Path("results/multi30k_table1.de-en.cpu/runs")

@@ -125,7 +125,7 @@ def _form(args: argparse.Namespace) -> Any:
         return None
     if args.measure != "exact":
         raise UserError(f"--form {args.form} goes with --measure exact, not {args.measure}")
-    from fairseq_phrase.report.measures import FORMS as MADE
+    from fairseq_phrase.metrics.measures import FORMS as MADE
     from fairseq_phrase.text import read_lines
 
     known = args.known_forms and list(read_lines(args.known_forms))
@@ -136,10 +136,10 @@ def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     from sacrebleu.metrics import BLEU
 
+    from fairseq_phrase.metrics.measures import Measure
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
-    from fairseq_phrase.report.measures import Measure
     from fairseq_phrase.report.references import read_known_words, read_references
     from fairseq_phrase.report.row_file import read_row_file
     from fairseq_phrase.report.runs import find_runs

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import LabelledSplit
-from fairseq_phrase.report.label_metrics import LabelMetrics, SpanMetrics, mark_spans
+from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, mark_spans
 
 __all__ = ["describe_scores", "is_bio", "scores_of_labels", "scores_of_split"]
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.probing.results import Results
-from fairseq_phrase.probing.task_files import GROUPS
-from fairseq_phrase.report.seed_significance import (
+from fairseq_phrase.metrics.over_seeds import (
     RESAMPLES,
     SeedComparison,
     compare_seeds,
     holm,
     resample_sentences,
 )
+from fairseq_phrase.probing.results import Results
+from fairseq_phrase.probing.task_files import GROUPS
 
 __all__ = ["GroupDifference", "differences", "differences_table"]
 
@@ -43,7 +43,7 @@ def differences(
     """Compare the averages of groups of tasks over seeds, at each model's last layer.
 
     Interval and p come from a two-level bootstrap
-    (:func:`~fairseq_phrase.report.seed_significance.compare_seeds`), which draws seeds of each model by
+    (:func:`~fairseq_phrase.metrics.over_seeds.compare_seeds`), which draws seeds of each model by
     itself, and each task's test sentences for all models together. p is corrected by Holm's method for
     all comparisons.
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.metrics.base import Metrics, Statistics
+from fairseq_phrase.metrics.measures import LABELLING, Measure
+from fairseq_phrase.metrics.over_seeds import RESAMPLES
+from fairseq_phrase.metrics.over_sentences import TRIALS, random_seed
 from fairseq_phrase.report.compare import RunStatistics, compare_over_seeds, compare_over_sentences
 from fairseq_phrase.report.contrastive import MinimalPairs, accuracies
-from fairseq_phrase.report.measures import LABELLING, Measure
-from fairseq_phrase.report.metrics import Metrics, Statistics
 from fairseq_phrase.report.notes import table_notes
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.row_file import RowTitle
 from fairseq_phrase.report.rows import Report, Row
 from fairseq_phrase.report.runs import Run, RunFolder, check_alike, read_run
 from fairseq_phrase.report.same_text import check_same_sources
-from fairseq_phrase.report.seed_significance import RESAMPLES
-from fairseq_phrase.report.sentence_significance import TRIALS, random_seed
 
 #: The measures whose main metric counts single right decisions.
 _RIGHT_OR_WRONG = ("labels", "exact")
@@ -106,7 +106,7 @@ def make_report(
         _check_seeds(rows, baseline)
     for row in rows if options.pairs else ():
         row.contrastive = [accuracies(run, options.pairs) for run in row.runs]
-    metrics = [options.measure.of(text) for text in texts]
+    metrics = [options.measure.metrics(text.lines, text.sources) for text in texts]
     statistics = _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.report.metrics import Metrics, Statistics
-from fairseq_phrase.report.rows import Row
-from fairseq_phrase.report.runs import Run
-from fairseq_phrase.report.seed_significance import compare_seeds, holm, resample_sentences
-from fairseq_phrase.report.sentence_significance import (
+from fairseq_phrase.metrics.base import Metrics, Statistics
+from fairseq_phrase.metrics.over_seeds import compare_seeds, holm, resample_sentences
+from fairseq_phrase.metrics.over_sentences import (
     mcnemar_p_value,
     sentence_p_value,
     summarize,
 )
+from fairseq_phrase.report.rows import Row
+from fairseq_phrase.report.runs import Run
 
 #: By row: for each run and each test set, the sentences' statistics by metric.
 RunStatistics = Mapping[str, Sequence[Sequence[Mapping[str, Statistics]]]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
-from fairseq_phrase.report.label_metrics import LabelMetrics
+from fairseq_phrase.metrics.labels import LabelMetrics
 from fairseq_phrase.report.rows import Report, Row
 
 _MOST = 20  # labels in the picture and in the table

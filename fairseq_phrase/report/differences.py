@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fairseq_phrase.report.metrics import Metrics
+from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.report.rows import Report, Row
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairseq_phrase.report.metrics import Metrics
-from fairseq_phrase.report.references import ReferenceText
-from fairseq_phrase.report.rows import Row
-from fairseq_phrase.report.seed_significance import (
+from fairseq_phrase.metrics.base import Metrics
+from fairseq_phrase.metrics.over_seeds import (
     RESAMPLES,
     pooled_spread,
     smallest_difference,
 )
-from fairseq_phrase.report.sentence_significance import LEVEL, TESTS, TRIALS
+from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS, TRIALS
+from fairseq_phrase.report.references import ReferenceText
+from fairseq_phrase.report.rows import Row
 
 _ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fairseq_phrase.metrics.base import Metrics
+from fairseq_phrase.metrics.over_seeds import SeedComparison
+from fairseq_phrase.metrics.over_sentences import SentenceComparison
 from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
-from fairseq_phrase.report.metrics import Metrics
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.runs import Run, RunFolder
-from fairseq_phrase.report.seed_significance import SeedComparison
-from fairseq_phrase.report.sentence_significance import SentenceComparison
 
 
 @dataclass

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.label_metrics import SpanMetrics, mark_spans
+from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
 
 __all__ = ["check_spans", "log_f1", "logits_of", "span_counts"]
 

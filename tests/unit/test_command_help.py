@@ -11,7 +11,7 @@ import pytest
 import fairseq_phrase
 from fairseq_phrase import choices, cli
 from fairseq_phrase.corpus.segmenters import SEGMENTERS
-from fairseq_phrase.report.measures import FORMS
+from fairseq_phrase.metrics.measures import FORMS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 
 COMMANDS = [

@@ -12,13 +12,13 @@ import sys
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report import regexes
-from fairseq_phrase.report.exact_match import ExactMatch
-from fairseq_phrase.report.forms import Brackets
-from fairseq_phrase.report.measures import FORMS
-from fairseq_phrase.report.queries import Queries
-from fairseq_phrase.report.regex_syntax import CLASSES, STRINGS, NotARegexError, parse
-from fairseq_phrase.report.regexes import Regexes, automaton, same_language
+from fairseq_phrase.metrics import regexes
+from fairseq_phrase.metrics.exact_match import ExactMatch
+from fairseq_phrase.metrics.forms import Brackets
+from fairseq_phrase.metrics.measures import FORMS
+from fairseq_phrase.metrics.queries import Queries
+from fairseq_phrase.metrics.regex_syntax import CLASSES, STRINGS, NotARegexError, parse
+from fairseq_phrase.metrics.regexes import Regexes, automaton, same_language
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
 

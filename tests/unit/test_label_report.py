@@ -11,11 +11,11 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.metrics.exact_match import ExactMatch
+from fairseq_phrase.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
+from fairseq_phrase.metrics.measures import Measure
+from fairseq_phrase.metrics.over_sentences import mcnemar_p_value
 from fairseq_phrase.report.assemble import ReportOptions
-from fairseq_phrase.report.exact_match import ExactMatch
-from fairseq_phrase.report.label_metrics import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
-from fairseq_phrase.report.measures import Measure
-from fairseq_phrase.report.sentence_significance import mcnemar_p_value
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.report.repetition import NAMES, immediate_repetitions, repeated_ngrams
-from fairseq_phrase.report.translation_metrics import TranslationMetrics
+from fairseq_phrase.metrics.repetition import NAMES, immediate_repetitions, repeated_ngrams
+from fairseq_phrase.metrics.translation import TranslationMetrics
 from tests.support.report_table import records, report, write_table
 
 

@@ -14,10 +14,10 @@ import sacrebleu
 from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.figures import save
+from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.report import plots
 from fairseq_phrase.report.differences import differences, marked_words
 from fairseq_phrase.report.plots import length_buckets
-from fairseq_phrase.report.translation_metrics import TranslationMetrics
 from tests.support.report_table import (
     FILES,
     REFERENCES,

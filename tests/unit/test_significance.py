@@ -9,15 +9,15 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.report.seed_significance import (
+from fairseq_phrase.metrics.over_seeds import (
     compare_seeds,
     holm,
     pooled_spread,
     resample_sentences,
     smallest_difference,
 )
-from fairseq_phrase.report.sentence_significance import sentence_p_value, summarize
-from fairseq_phrase.report.translation_metrics import TranslationMetrics, bleu_scores
+from fairseq_phrase.metrics.over_sentences import sentence_p_value, summarize
+from fairseq_phrase.metrics.translation import TranslationMetrics, bleu_scores
 
 WORDS = [
     "a",

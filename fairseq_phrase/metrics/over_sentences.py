@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from fairseq_phrase.report.metrics import Statistics
+from fairseq_phrase.metrics.base import Statistics
 
 TESTS = {
     "ar": "paired approximate randomization",
@@ -126,7 +126,7 @@ class SentenceComparison:
     The test asks whether *these two* trained models would also differ on other sentences. The p-values of
     seeds are not pooled: if the sentences of several seeds were one test set, each sentence would count
     several times, as if independent. The test over seeds asks whether other trainings would differ
-    (:mod:`fairseq_phrase.report.seed_significance`).
+    (:mod:`fairseq_phrase.metrics.over_seeds`).
 
     Attributes:
         p: the median of the p-values.

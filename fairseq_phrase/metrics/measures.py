@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from fairseq_phrase.report.exact_match import ExactMatch
-from fairseq_phrase.report.forms import Brackets, Form
-from fairseq_phrase.report.label_metrics import LabelMetrics, SpanMetrics
-from fairseq_phrase.report.metrics import Metrics
-from fairseq_phrase.report.queries import Queries
-from fairseq_phrase.report.references import ReferenceText
-from fairseq_phrase.report.regexes import Regexes
-from fairseq_phrase.report.translation_metrics import TranslationMetrics
+from fairseq_phrase.metrics.base import Metrics
+from fairseq_phrase.metrics.exact_match import ExactMatch
+from fairseq_phrase.metrics.forms import Brackets, Form
+from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics
+from fairseq_phrase.metrics.queries import Queries
+from fairseq_phrase.metrics.regexes import Regexes
+from fairseq_phrase.metrics.translation import TranslationMetrics
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,6 @@ class Measure:
             UserError: a library is missing, or sources and references do not agree.
         """
         return MEASURES[self.name](self, lines, sources)
-
-    def of(self, text: ReferenceText) -> Metrics:
-        """Make the metrics of a test set."""
-        return self.metrics(text.lines, text.sources)
 
 
 #: What makes metrics from references and sources.

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.report.forms import Form
-from fairseq_phrase.report.metrics import Metrics, Statistics, percentages
+from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
+from fairseq_phrase.metrics.forms import Form
 
 EXACT = "exact match"
 UNDECIDED = "undecided"

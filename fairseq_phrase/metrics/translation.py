@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.metrics import Metrics, Statistics, percentages
-from fairseq_phrase.report.repetition import NAMES, NOTE, repetitions
+from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
+from fairseq_phrase.metrics.repetition import NAMES, NOTE, repetitions
 
 _ORDER = 4  # BLEU's longest n-grams
 
@@ -61,7 +61,7 @@ class TranslationMetrics(Metrics):
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
-        repetition: add the rates of repeated n-grams (:mod:`fairseq_phrase.report.repetition`) in the
+        repetition: add the rates of repeated n-grams (:mod:`fairseq_phrase.metrics.repetition`) in the
             same tokens.
 
     Raises:

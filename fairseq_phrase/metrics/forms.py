@@ -1,7 +1,7 @@
 """Formal languages of outputs: what is well-formed, and which different texts mean the same.
 
 A form is chosen by ``--form NAME`` of ``fairseq-phrase-report``. Another one is a subclass of
-:class:`Form` in :data:`fairseq_phrase.report.measures.FORMS`.
+:class:`Form` in :data:`fairseq_phrase.metrics.measures.FORMS`.
 """
 
 from __future__ import annotations

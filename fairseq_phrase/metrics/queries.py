@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.forms import Form
+from fairseq_phrase.metrics.forms import Form
 
 
 class Queries(Form):

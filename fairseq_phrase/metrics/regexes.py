@@ -12,8 +12,8 @@ from multiprocessing import get_context
 from typing import Any, ClassVar
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.forms import Form
-from fairseq_phrase.report.regex_syntax import BOUNDARY, NotARegexError, Tree, parse
+from fairseq_phrase.metrics.forms import Form
+from fairseq_phrase.metrics.regex_syntax import BOUNDARY, NotARegexError, Tree, parse
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from fairseq_phrase.report.metrics import Statistics
-from fairseq_phrase.report.sentence_significance import (
+from fairseq_phrase.metrics.base import Statistics
+from fairseq_phrase.metrics.over_sentences import (
     LEVEL,
     Scores,
     random_seed,

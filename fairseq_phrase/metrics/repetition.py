@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fairseq_phrase.report.metrics import Statistics
+from fairseq_phrase.metrics.base import Statistics
 
 LONGEST = 4  # words of the longest n-gram
 IMMEDIATE = "rep-now"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.metrics import Metrics, Statistics
+from fairseq_phrase.metrics.base import Metrics, Statistics
 
 UNKNOWN_WORDS = "unknown words"
 #: A reference's label that training does not have, as a data directory writes it. No model predicts it.

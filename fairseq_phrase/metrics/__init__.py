@@ -1,0 +1,1 @@
+"""Scores of translations, labels and formal outputs, and tests of their differences."""
