@@ -111,7 +111,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
 class RelationEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with learned biases for the relations of words.
 
-    Source: ``docs/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
+    Source: ``docs/models/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
     relation_transformer`` and its presets. All biases start at 0, so training starts from fairseq's
     Transformer. With ``--relation-bias none`` it is fairseq's Transformer.
 

@@ -46,7 +46,7 @@ def _sizes(width: int, **options: Any) -> dict[str, Any]:
 class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderModel):
     """A recurrent translation model, by options from no attention to local attention.
 
-    The mathematics is in ``docs/recurrent.md``.
+    The mathematics is in ``docs/models/recurrent.md``.
 
     Args:
         cfg: fairseq's nested options with those of this model.

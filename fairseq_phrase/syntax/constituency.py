@@ -217,7 +217,7 @@ class ConstituencyTree:
 
         If a word's subtree is not contiguous, the tree is first made projective by lifting
         (:func:`fairseq_phrase.syntax.projectivity.projected_bounds`). Source:
-        ``docs/tree_attention.md``, "Trees".
+        ``docs/models/tree_attention.md``, "Trees".
 
         Args:
             tree: the dependency tree.

@@ -15,7 +15,7 @@ class DependencyTree:
     """The validated dependency tree of one sentence.
 
     A parser may split a line into several sentences and return several roots. The later roots then become
-    dependents of the first (``docs/structural_positions.md``), so that a line always has one tree.
+    dependents of the first (``docs/models/structural_positions.md``), so that a line always has one tree.
 
     Args:
         heads: the head of every word. Shape: ``(words,)``, word indices from 0; a root is its own
@@ -123,7 +123,7 @@ class DependencyTree:
         """Compute the relative positions of all pairs of words, in O(n²).
 
         Source: *Self-Attention with Structural Position Representations*, section 3.1, eq. 6;
-        ``docs/structural_positions.md``. With ``f`` the sign of ``i - j``:
+        ``docs/models/structural_positions.md``. With ``f`` the sign of ``i - j``:
 
         - ``edge``: the difference of depths for two words of one edge, else ``f`` times the sum of
           depths, which is the length of the path through the root (eq. 6 literally);

@@ -50,8 +50,8 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
 
     Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
     part of speech as the label; it is below other constituents over the same word
-    (``docs/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width space) is
-    removed from the trees, so that every word has a subword.
+    (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
+    space) is removed from the trees, so that every word has a subword.
 
     Args:
         sentence: the sentence.

@@ -19,10 +19,12 @@ from tests.support.labelled_corpora import write_corpus
 from tests.support.repository import REPOSITORY
 
 #: Pages of which the commands have tests of their own.
-ELSEWHERE = {"docs/tables.md", "docs/tutorials/encoder.md", "docs/tutorials/translate.md"}
+ELSEWHERE = {
+    "docs/gpu.md", "docs/tables.md", "docs/tutorials/encoder.md", "docs/tutorials/translate.md"
+}  # fmt: skip
 HERE = {
     "README.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md", "docs/preprocessing.md",
-    "docs/pretraining.md", "docs/probing.md", "docs/translate.md", "docs/usage.md",
+    "docs/probing.md", "docs/translate.md", "docs/usage.md",
     "docs/tutorials/grammatical_errors.md", "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
@@ -150,29 +152,28 @@ def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):
     assert len(made) == 4
 
 
-def test_labelling(tmp_path):
+def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
     corpus, treebank = write_corpus(tmp_path / "made"), tmp_path / "treebanks" / "en_ewt"
     treebank.mkdir(parents=True)
     for split, part in (("train", "train"), ("valid", "dev"), ("test", "test")):
         shutil.copyfile(corpus / f"{split}.en.conllu", treebank / f"en_ewt-{part}.conllu")
     write_lines(tmp_path / "text.en", ["the dog sees a cat", "every horse"])
-    run_page("docs/labelling.md", tmp_path, {"--column xpos": "--column upos"})
-    labels = list(read_lines(tmp_path / "text.tag"))
-    assert [len(line.split()) for line in labels] == [5, 2]
-    assert len(list(read_lines(tmp_path / "labels-test.txt"))) >= 21
-
-
-def test_pretraining(packages, gold_corpus, tmp_path):
-    for folder in ("corpus", "mt"):
-        (tmp_path / folder).symlink_to(gold_corpus)
+    (tmp_path / "mt").symlink_to(gold_corpus)
+    for path in gold_corpus.iterdir():  # the page's labels go to corpus/ewt
+        (tmp_path / "corpus").mkdir(exist_ok=True)
+        (tmp_path / "corpus" / path.name).symlink_to(path)
     run_page(
-        "docs/pretraining.md", tmp_path,
+        "docs/labelling.md", tmp_path,
         {
+            "--column xpos": "--column upos",
             "--encoder tree_transformer": f"--encoder tree_transformer {TINY} --max-update 1",
             "--arch tree_transformer": "--arch tree_transformer_tiny --max-update 1",
         },
         packages=packages,
     )  # fmt: skip
+    labels = list(read_lines(tmp_path / "text.tag"))
+    assert [len(line.split()) for line in labels] == [5, 2]
+    assert len(list(read_lines(tmp_path / "labels-test.txt"))) >= 21
     for trained in ("checkpoints/captions", "checkpoints"):
         assert (tmp_path / trained / "checkpoint_last.pt").exists()
 

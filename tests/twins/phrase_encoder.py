@@ -78,7 +78,7 @@ def twin_encoder(model, cfg, tokens: torch.Tensor, members: list[set[int]]) -> t
 
 
 def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
-    """The nodes' token sets, by the definitions of ``docs/phrase_transformer.md``."""
+    """The nodes' token sets, by the definitions of ``docs/models/phrase_transformer.md``."""
     n = len(tokens) - 1  # without the end of sentence
     k = cfg.phrase_max_length
     found: list[set[int]] = []

@@ -254,7 +254,7 @@ def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
 
 def test_the_configuration_file_is_the_documented_training():
     page = (REPOSITORY / "docs" / "labelling.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^fairseq-train (.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    command, *_ = re.findall(r"^fairseq-train (.*?)^```$", page, re.MULTILINE | re.DOTALL)
     documented = {}
     for word in shlex.split(command.replace("\\\n", " "))[1:]:
         if word.startswith("--"):

@@ -6,9 +6,11 @@ import importlib
 import pkgutil
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from fairseq import options
 
 from fairseq_phrase import cli, models, tasks
@@ -17,8 +19,7 @@ from tests.support.repository import REPOSITORY
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
-    *sorted((REPOSITORY / "docs" / "tutorials").glob("*.md")),
+    *sorted(path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "api"),
     REPOSITORY / "results" / "README.md",
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
@@ -28,6 +29,11 @@ STOCK = {
     "fairseq-interactive": options.get_interactive_generation_parser,
 }
 OWN = "fairseq-phrase-"
+#: Pages of the site that are not in docs/, as in scripts/docs_site.py.
+FURTHER = {
+    "index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
+    "reports/index.md": "results/README.md",
+}  # fmt: skip
 
 
 def commands_of(page: Path) -> list[list[str]]:
@@ -136,6 +142,24 @@ def test_every_file_that_is_named_exists(page):
     named = set(re.findall(rf"`((?:{folders})/[^\s`]+)`", text))
     real = {name for name in named if not re.search(r"my_|TABLE|NAME|SIZE|SETTING|[…*{]", name)}
     assert {name for name in real if not (REPOSITORY / name).exists()} == set()
+
+
+def _titles(entries: list) -> Iterator[str]:
+    """The names in the site's navigation, sections too."""
+    for entry in entries:
+        if isinstance(entry, str):
+            name = FURTHER.get(entry, f"docs/{entry}")
+            yield (REPOSITORY / name).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+            continue
+        for name, below in entry.items():
+            yield name
+            yield from _titles(below) if isinstance(below, list) else ()
+
+
+def test_no_two_entries_of_the_navigation_have_one_name():
+    text = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    names = list(_titles(yaml.safe_load(text)["nav"]))
+    assert len(names) == len(set(names)), sorted(names)
 
 
 def test_the_architecture_lists_every_room():

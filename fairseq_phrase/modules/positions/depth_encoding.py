@@ -1,7 +1,7 @@
 """Absolute positions of tokens in the tree, alone or fused with positions in the sentence (eq. 3, 5, 7).
 
 Source: *Self-Attention with Structural Position Representations*, section 3;
-``docs/structural_positions.md``.
+``docs/models/structural_positions.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Self-attention with a learned number for each relation of two tokens, in each head.
 
-Source: ``docs/tree_relations.md``: ``S_ij += b[l, h, r(i, j)]``.
+Source: ``docs/models/tree_relations.md``: ``S_ij += b[l, h, r(i, j)]``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Positions of a padded batch's tokens in their dependency trees, computed on the device.
 
 Source: *Self-Attention with Structural Position Representations*, section 3.1;
-``docs/structural_positions.md``. :class:`~fairseq_phrase.syntax.dependency.DependencyTree` computes the
-same for the words of one sentence; this module does so for the subwords of a batch.
+``docs/models/structural_positions.md``. :class:`~fairseq_phrase.syntax.dependency.DependencyTree`
+computes the same for the words of one sentence; this module does so for the subwords of a batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The relations of all pairs of a batch's tokens in their trees and sentences, as small integers.
 
-Source: ``docs/tree_relations.md``; after the masks of McDonald and Chiang (2021) and the relative
+Source: ``docs/models/tree_relations.md``; after the masks of McDonald and Chiang (2021) and the relative
 biases of T5 (Raffel et al. 2020).
 """
 

@@ -1,0 +1,78 @@
+"""The benchmarks that measure a GPU (docs/gpu.md) run on the CPU with small sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.repository import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+_STEP = "--size tiny --models 'phrase, k = 2'"
+_FEW = "--max-tokens 128 --steps 1"
+_BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
+COMMANDS = {
+    "train_step": f"{_STEP} {_FEW} --batches 1",
+    "phrase_attention": f"{_BATCH} --max-lengths 2",
+    "decode": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
+    "relative_attention": _BATCH,
+    "hierarchical_accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
+    "length": "--lengths 5 --sentences 1",
+    "step_profile": f"{_STEP} {_FEW} --compile --backend eager",
+}
+
+
+def run(folder: Path, command: str) -> str:
+    """Run a benchmark on the CPU; return what it printed."""
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} {REPOSITORY}/benchmarks/{command} --device cpu"],
+        cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_prints_a_table(name, tmp_path):
+    assert "|--" in run(tmp_path, f"{name}.py {COMMANDS[name]}").replace("|:-", "|--")
+
+
+def test_every_encoder_is_tried_on_the_device(tmp_path):
+    run(tmp_path, "smoke.py --updates 2 --sentences 4 --first-rows --out smoke.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
+    assert {"transformer", "tree", "parent-scaled"} <= {line["model"] for line in lines}
+    assert not any(line["problems"] for line in lines)
+
+
+def test_the_crossovers_are_written_for_the_device(tmp_path):
+    run(tmp_path, f"crossovers.py {_BATCH} --depths 8 --json found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(found) == {"phrase_min_sparsity", "tree_paths_per_leaf"}
+
+
+def test_a_crossover_lies_between_the_sizes_on_its_sides():
+    from crossovers import crossing
+
+    assert crossing([(10, 0.5), (40, 2.0), (20, 0.9), (80, 3.0)]) == pytest.approx(800**0.5)
+    assert crossing([(10, 1.5), (20, 2.0)]) == 10
+    assert crossing([(10, 0.5), (20, 0.7)]) == 40
+
+
+def test_waits_are_counted_by_the_line_that_causes_them():
+    from waits import count_waits
+
+    from fairseq_phrase.models.tree_beams import regroup
+
+    with count_waits("cpu") as waits:
+        regroup(torch.tensor([1, 0]), 2, 1)
+        torch.ones(3).sum().item()  # neither this project's nor fairseq's
+    assert [line.split(":")[0] for line in waits.own] == ["tree_beams.py"]
+    assert waits.own.total() == waits.lines.total() == 1
