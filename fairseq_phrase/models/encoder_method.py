@@ -46,7 +46,7 @@ class EncoderMethod:
         config: fairseq's options and the method's own options, flat.
         parse_fields: a function of the nested options that returns the parse fields that the encoder
             needs; it raises :class:`UserError` if the options contradict each other.
-        decoder: the translation model's decoder; None for fairseq's.
+        decoder: the translation model's own decoder, or None.
         rows: settings to compare, by title: the options that differ from the defaults. The first is the
             method as in its paper. The benchmarks and the tests of all encoders run them.
         presets: by architecture, the defaults that differ from ``config``'s.

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from fairseq.models.transformer import TransformerDecoderBase
-
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import PRESETS, register_presets
 from fairseq_phrase.models.copying import CopyOptions
 from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod, options_of
 from fairseq_phrase.models.named_encoder import check_options, extend_named_models, flat_config
 from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
+from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 __all__ = ["ENCODERS", "GROUP", "EncoderMethod", "load_installed_encoders", "register_encoder"]
@@ -35,7 +34,7 @@ def register_encoder(
     *,
     options: type | None = None,
     parse_fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
-    decoder: type[TransformerDecoderBase] | None = None,
+    decoder: type[SyntaxDecoder] | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     rows: Mapping[str, Mapping[str, Any]] | None = None,
     translation: bool = True,
@@ -52,7 +51,7 @@ def register_encoder(
         parse_fields: the parse fields that the encoder needs (names in
             :data:`fairseq_phrase.store.fields.FIELDS`), or a function of fairseq's nested options that
             returns them and raises :class:`UserError` if the options contradict each other.
-        decoder: the translation model's decoder; fairseq's by default.
+        decoder: the translation model's decoder, if it is not :class:`SyntaxDecoder`.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
             added to :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
         rows: settings to compare, see :class:`EncoderMethod`; by default one row with the defaults.

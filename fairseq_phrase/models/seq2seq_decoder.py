@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 
 from fairseq_phrase.models.seq2seq_encoder import mean_state
 from fairseq_phrase.models.seq2seq_options import encoder_width
+from fairseq_phrase.models.syntax_decoder import over_tokens
 from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     AttentiveLayers,
     DecoderState,
@@ -111,11 +112,9 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         inputs = self.dropout_module(self.embed_tokens(prev_output_tokens))
         features, weights, state = self.layers(inputs, source, state, keys)
         self._keep(incremental_state, state, keys)
-        if weights is not None and encoder_out["src_tokens"]:
-            # Columns for source tokens alone: an encoder's other nodes come after them.
-            weights = weights[..., : encoder_out["src_tokens"][0].size(1)]
         # fairseq's scorer of references adds up what an ensemble's lists hold, and leaves None out.
-        return features, {"attn": None if weights is None else [weights], "inner_states": []}
+        attention = None if weights is None else [over_tokens(weights, encoder_out)]
+        return features, {"attn": attention, "inner_states": []}
 
     def output_layer(self, features: Tensor, **kwargs: Any) -> Tensor:
         """Score words. Shape: ``(rows, target tokens, words)``."""

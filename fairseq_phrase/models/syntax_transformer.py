@@ -6,11 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import (
-    TransformerConfig,
-    TransformerDecoderBase,
-    TransformerModelBase,
-)
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from torch import nn
 
 from fairseq_phrase.errors import UserError
@@ -18,6 +14,7 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
 from fairseq_phrase.models.pretrained import PretrainedModel
+from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 
 
 def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
@@ -47,7 +44,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
 
 
 class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
-    """fairseq's Transformer with an encoder that reads parses; the decoder is fairseq's.
+    """fairseq's Transformer with an encoder that reads parses.
 
     :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass for every encoder. An encoder
     may bring a decoder of its own.
@@ -90,8 +87,8 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
     def build_decoder(
         cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> Any:
-        """Build the method's own decoder, or fairseq's."""
-        decoder = cls.method.decoder or TransformerDecoderBase
+        """Build the method's own decoder, or the one of all others."""
+        decoder = cls.method.decoder or SyntaxDecoder
         if copies(cfg):
             decoder = copying_class(decoder)
         return decoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)

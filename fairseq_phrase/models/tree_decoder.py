@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_encoder import wrap_layer
 from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.models.tree_options import build_accumulation
@@ -159,7 +160,7 @@ class TreeDecoderLayer(TransformerDecoderLayerBase):
         )
 
 
-class TreeDecoder(TransformerDecoderBase):
+class TreeDecoder(SyntaxDecoder):
     """fairseq's Transformer decoder that attends to the nodes of source trees."""
 
     def build_decoder_layer(
@@ -175,29 +176,10 @@ class TreeDecoder(TransformerDecoderBase):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, list[Any]]]:
-        """Decode without the output projection.
+        """Decode without the output projection, see :class:`SyntaxDecoder`.
 
         fairseq's function passes ``encoder_padding_mask`` to the layers' cross-attention and does not use
         it otherwise. Here it is the :class:`TreeBatch`.
-
-        Args:
-            prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
-            encoder_out: from :class:`fairseq_phrase.models.tree_transformer.TreeEncoder`.
-            *args: see fairseq.
-            **kwargs: see fairseq.
-
-        Returns:
-            What fairseq returns. ``attn`` is over the leaves only, because its users (alignments, unknown
-            words, ensembles) expect one column for each source token. ``node_attn`` is over all nodes.
-            Shapes: ``(rows, target tokens, leaves)`` and ``(rows, target tokens, nodes)``.
         """
-        (tree,) = encoder_out["tree"]
-        features, extra = super().extract_features(
-            prev_output_tokens, {**encoder_out, "encoder_padding_mask": [tree]}, *args, **kwargs
-        )
-        extra["node_attn"] = extra["attn"]
-        extra["attn"] = [
-            weights if weights is None else weights[..., : tree.num_leaves]
-            for weights in extra["attn"]
-        ]
-        return features, extra
+        of_trees = {**encoder_out, "encoder_padding_mask": encoder_out["tree"]}
+        return super().extract_features(prev_output_tokens, of_trees, *args, **kwargs)

@@ -1,0 +1,175 @@
+"""Every encoder's row under every decoder: copying, alignments, coverage, ensembles.
+
+Encoders return more nodes than tokens (phrases, constituents). What a decoder reports as ``attn`` has one
+column for each source token, and everything that reads it works for every row.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.sequence_generator import (
+    EnsembleModel,
+    SequenceGenerator,
+    SequenceGeneratorWithAlignment,
+)
+from fairseq.sequence_scorer import SequenceScorer
+
+from fairseq_phrase.attention import alignment_picture
+from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.modules.copying import COPIES
+from fairseq_phrase.tasks.coverage import with_coverage
+from tests.support.parsed_batches import (
+    build_model,
+    build_recurrent,
+    label_dictionary,
+    make_batch,
+)
+from tests.twins import recurrent_attention as twin
+
+register_all()
+LENGTHS = [7, 1, 4, 5]
+#: Every row with the Transformer's decoder, and with the recurrent one.
+ROWS = [
+    (decoder, name, row)
+    for name, method in ENCODERS.items()
+    for row in method.rows
+    for decoder in (["transformer", "recurrent"] if method.translation else ["recurrent"])
+]
+every_row = pytest.mark.parametrize(
+    ("decoder", "name", "row"), ROWS, ids=[f"{row}-{decoder}" for decoder, _, row in ROWS]
+)
+
+
+def build(dictionary, decoder, name, row, **options):
+    options |= ENCODERS[name].rows[row]
+    if decoder == "recurrent":
+        return build_recurrent(dictionary, encoder=name, **options)
+    return build_model(name, dictionary, **options)
+
+
+def make_sample(dictionary, left=False):
+    inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
+    inputs["src_lengths"] = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
+    rng = torch.Generator().manual_seed(3)
+    target = torch.randint(dictionary.nspecial, len(dictionary), (4, 6), generator=rng)
+    target[:, -1] = dictionary.eos()
+    inputs["prev_output_tokens"] = target.roll(1, 1)
+    return {"net_input": inputs, "target": target, "ntokens": target.numel()}
+
+
+def attention_to_nodes(model, sample):
+    """The weights that the last layer's cross-attention returns. Batch-first, mean over heads."""
+    seen = []
+    attention = model.decoder.layers[-1].encoder_attn
+    handle = attention.register_forward_hook(lambda module, inputs, output: seen.append(output[1]))
+    model(**sample["net_input"])
+    handle.remove()
+    return seen[0].mean(0)  # (heads, batch, target, nodes)
+
+
+@every_row
+def test_attention_is_reported_over_tokens_and_learns_from_coverage(dictionary, decoder, name, row):
+    model = build(dictionary, decoder, name, row)
+    sample = make_sample(dictionary, left=len(row) % 2 == 0)
+    tokens = sample["net_input"]["src_tokens"]
+    (weights,) = model(**sample["net_input"])[1]["attn"]
+    assert weights.shape == (*sample["target"].shape, tokens.size(1))
+    if decoder == "transformer":
+        of_tokens = attention_to_nodes(model, sample)[..., : tokens.size(1)]
+        torch.testing.assert_close(weights, of_tokens.to(weights))
+    assert not weights.masked_select(tokens.eq(dictionary.pad()).unsqueeze(1)).any()
+    sum(twin.coverage(list(rows)) for rows in weights).backward()
+    expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert expected
+    model.zero_grad()
+    task = Namespace(target_dictionary=dictionary)
+    plain = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    plain(model, sample)[0].backward()
+    without = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    loss, _, logged = with_coverage(plain, 1.0)(model, sample)
+    loss.backward()
+    coverage = sum(twin.coverage(list(rows)) for rows in weights.detach())
+    torch.testing.assert_close(logged["coverage_loss"], coverage)
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name in expected:
+            found = parameter.grad - without[parameter_name]
+            torch.testing.assert_close(found, expected[parameter_name], rtol=1e-4, atol=1e-6)
+
+
+@every_row
+@pytest.mark.parametrize("kind", COPIES)
+def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, row, kind):
+    model = build(dictionary, decoder, name, row, copy=kind).train()
+    sample = make_sample(dictionary)
+    scores, extra = model(**sample["net_input"])
+    assert extra["attn"][0].size(-1) == sample["net_input"]["src_tokens"].size(1)
+    probabilities = scores.softmax(-1)
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(4, 6, dtype=torch.float64))
+    targets = sample["target"].unsqueeze(-1)
+    probabilities.log().gather(-1, targets).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    for parameter_name, parameter in model.decoder.copy_scores.named_parameters():
+        assert parameter.grad.any(), parameter_name
+    scores, _ = model.eval()(**sample["net_input"])
+    expected = scores.log_softmax(-1).gather(-1, targets).squeeze(-1)
+    found = SequenceScorer(dictionary).generate([model], sample)
+    for (hypothesis,), own in zip(found, expected, strict=True):
+        torch.testing.assert_close(
+            hypothesis["positional_scores"].double(), own, rtol=1e-4, atol=1e-4
+        )
+
+
+@every_row
+def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, decoder, name, row):
+    monkeypatch.setattr(alignment_picture, "MAX_TOKENS", 12)
+    model = build(dictionary, decoder, name, row)
+    sample = make_sample(dictionary)
+    generator = SequenceGeneratorWithAlignment(
+        [model], dictionary, beam_size=3, max_len_b=5, print_alignment="hard"
+    )
+    for length, hypotheses in zip(LENGTHS, generator.generate([model], sample), strict=True):
+        for hypothesis in hypotheses:
+            assert all(source <= length for source, _ in hypothesis["alignment"])
+    task = Namespace(
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        label_dictionary=label_dictionary,
+    )
+    one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
+    del one["src_lengths"]
+    sentence = SourceSentence.of_batch(one, task)
+    picture = alignment_picture.alignment_picture(model, task, sentence)
+    assert picture.weights.shape == (len(picture.target), len(sentence.tokens))
+
+
+@every_row
+def test_it_joins_an_ensemble_with_others(dictionary, decoder, name, row):
+    models = [
+        build(dictionary, decoder, name, row, copy="gate"),
+        build_model("structural_transformer", dictionary),
+        build_recurrent(dictionary),
+    ]
+    sample = make_sample(dictionary)
+    inputs = {k: v for k, v in sample["net_input"].items() if k != "prev_output_tokens"}
+    generator = SequenceGenerator(models, dictionary, beam_size=3, max_len_b=5)
+    tokens = inputs["src_tokens"].size(1)
+    for hypotheses in generator.generate(models, {"net_input": inputs}):
+        assert hypotheses[0]["attention"].size(0) == tokens
+    ensemble = EnsembleModel(models)
+    encoded = ensemble.forward_encoder(inputs)
+    previous = sample["net_input"]["prev_output_tokens"][:, :1]
+    found, attention = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
+    single = [
+        model.decoder(previous, encoder_out=own) for model, own in zip(models, encoded, strict=True)
+    ]
+    mean = torch.stack([scores[:, -1].softmax(-1) for scores, _ in single]).mean(0)
+    torch.testing.assert_close(found.double().exp(), mean, rtol=1e-4, atol=1e-7)
+    mean = torch.stack([extra["attn"][0][:, -1].double() for _, extra in single]).mean(0)
+    torch.testing.assert_close(attention.double(), mean, rtol=1e-4, atol=1e-7)
