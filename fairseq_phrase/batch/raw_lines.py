@@ -19,6 +19,7 @@ from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -73,7 +74,7 @@ class SourceEncoder:
             parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
                 only if that is a name and not a path: a data directory may come from a stranger, and
                 loading a pipeline from a path may run code from that path.
-            strict: raise an error if the version differs from that of the manifest's parser.
+            strict: raise an error if the parser differs from the manifest's.
 
         Raises:
             UserError: the manifest is missing, or its parser is not installed or is a path.
@@ -105,9 +106,11 @@ class SourceEncoder:
                 "the model needs no tree)"
             )
         if parser is None or resolve(parser) == manifest.parser:
-            manifest.check_parser(
-                pipeline.parser.version, directory, strict=strict, option="--strict-parser"
-            )
+            made = parser_entry(pipeline.parser.version, pipeline.parser.digest)
+            compare(
+                manifest.identity().only("parser"), Identity({"parser": made}), "use",
+                trained_name=directory, here_name="this run", strict=strict,
+            )  # fmt: skip
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
 

@@ -12,7 +12,7 @@ from fairseq_phrase.batch.numbered_parse import numbered_parse
 from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.batch.raw_tokens import Origin, RawTokens, SourceDictionary
 from fairseq_phrase.batch.syntax_dataset import Parse, SyntaxDataset
-from fairseq_phrase.batch.tree_sources import TreeSource
+from fairseq_phrase.batch.tree_sources import Trees
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -24,7 +24,7 @@ class RawParses:
         dictionary: the source dictionary.
         labels: a function that returns the dictionary of a parse field's labels.
         encoder: a function that returns the encoder, which cuts and parses lines.
-        trees: a function that returns the source of heads; by default the parser's heads are used.
+        trees: the sources of heads; by default the parser's heads are used.
 
     Attributes:
         fields: the fields of a parse that the models need.
@@ -35,10 +35,10 @@ class RawParses:
         dictionary: SourceDictionary,
         labels: Callable[[str], Dictionary],
         encoder: Callable[[], SourceEncoder],
-        trees: Callable[[], TreeSource] = lambda: TreeSource("parse"),
+        trees: Trees | None = None,
     ):
         self._dictionary, self._labels, self._encoder = dictionary, labels, encoder
-        self._trees = trees
+        self._trees = trees or Trees()
         self.fields: set[str] = set()
 
     @property
@@ -48,7 +48,7 @@ class RawParses:
         Raises:
             UserError: the trees are controls, and another field would reveal the parse.
         """
-        return self._trees().fields_to_read(self.fields) if "heads" in self.fields else self.fields
+        return self._trees.fields_to_read(self.fields) if "heads" in self.fields else self.fields
 
     def tokens_of(self, lines: Sequence[str]) -> list[RawTokens]:
         """Parse lines as a batch; return their token indices, which carry the parses.
@@ -110,7 +110,7 @@ class RawParses:
         if "heads" not in self.fields:
             return parse
         pieces, _ = self._dictionary.numbered(sentence.pieces)
-        return self._trees()(parse, self._indices(pieces))
+        return self._trees(parse, self._indices(pieces))
 
     def _spelled(self, indices: Sequence[int]) -> str:
         """Join the subwords of a sentence that carries no line.

@@ -10,8 +10,8 @@ import torch
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
 from fairseq_phrase.batch.subword_sampling import SubwordSampling
-from fairseq_phrase.batch.tree_sources import TreeSource
-from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.batch.tree_sources import Trees, field_of
+from fairseq_phrase.store.fields import PREFIX
 
 Parse = dict[str, np.ndarray]
 
@@ -57,7 +57,7 @@ class SyntaxDataset(BaseWrapperDataset):
         dataset: LanguagePairDataset,
         parses: Parses,
         max_subwords: int | None = None,
-        trees: TreeSource | None = None,
+        trees: Trees | None = None,
         is_pool: bool = False,
         *,
         gold: bool = False,
@@ -69,7 +69,7 @@ class SyntaxDataset(BaseWrapperDataset):
             raise ValueError(f"{len(dataset)} sentence pairs, but {len(parses)} parses")
         self.parses = parses
         self.max_subwords = max_subwords
-        self.trees = trees or TreeSource("parse")
+        self.trees = trees or Trees()
         self.is_pool = is_pool
         self.gold, self.inputs = gold, inputs
         self.sampling = sampling
@@ -166,7 +166,7 @@ class SyntaxDataset(BaseWrapperDataset):
             tokens = batch["net_input"]["src_tokens"]
             collated = collate_parses(tokens, parses, self.dataset.src_dict)
             for name, values in collated.items():
-                if self.inputs is None or name.removeprefix(PREFIX) in self.inputs:
+                if self.inputs is None or field_of(name.removeprefix(PREFIX)).name in self.inputs:
                     batch["net_input"][name] = values
             if self.gold:
                 batch["trees"] = {name: collated[f"{PREFIX}{name}"] for name in ("words", "heads")}
@@ -200,9 +200,8 @@ def collate_parses(
     is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
     _check_lengths(is_subword.sum(1).tolist(), parses)
     batch = {}
-    for name, row in FIELDS.items():
-        if name not in parses[0]:
-            continue
+    for name in parses[0]:
+        row = field_of(name)
         values = [parse[name] for parse in parses]
         if row.per == "subword":
             padded = np.full(tokens.shape, -1, dtype=np.int64)
@@ -253,4 +252,6 @@ def truncated(parse: Parse, subwords: int) -> Parse:
         return parse
     words = parse["words"][:subwords]
     count = int(words[-1]) + 1 if len(words) else 0
-    return {name: FIELDS[name].truncated(values, subwords, count) for name, values in parse.items()}
+    return {
+        name: field_of(name).truncated(values, subwords, count) for name, values in parse.items()
+    }

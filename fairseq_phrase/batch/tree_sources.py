@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.fields import FIELDS, PREFIX, ParseField
+from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 
-__all__ = ["TREE_SOURCES", "TreeOptions", "TreeSource"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["TREE_SOURCES", "TreeSource", "Trees", "field_of", "heads_of", "read_own_trees"]
 
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
 # A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.
@@ -25,61 +23,142 @@ _CANDIDATES = 10
 _OF_THE_TREE = ("deprels", "spans")
 
 
-class TreeOptions:
-    """The source of trees: that of the options, else the one that a checkpoint was trained with.
+class Trees:
+    """The dependency trees of a task's sentences: of the options, else as each model was trained.
 
     Args:
         source: ``--tree-source``; None if it is not given.
         seed: ``--tree-seed``; None if it is not given.
+        dictionary: the source dictionary.
+        pool: reads the parses of the training sentences, for ``shuffled``.
 
     Raises:
         UserError: the source is unknown.
     """
 
-    def __init__(self, source: str | None = None, seed: int | None = None):
+    def __init__(
+        self,
+        source: str | None = None,
+        seed: int | None = None,
+        dictionary: Any = None,
+        pool: Callable[[], ParseStore] | None = None,
+    ) -> None:
         if source is not None:
             TreeSource(source)
-        self._given: dict[str, Any] = {"tree_source": source, "tree_seed": seed}
-        self._trained: dict[str, Any] = {}
+        self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
+        self._settings = [self._setting("parse", "1")]
+        self._of_models: list[tuple[str, int]] = []
+        self._made: dict[tuple[str, int], TreeSource] = {}
+
+    def _setting(self, source: str, seed: str) -> tuple[str, int]:
+        given, number = self._given
+        return given or source, int(seed) if number is None else number
 
     @property
-    def source(self) -> str:
-        """One of :data:`TREE_SOURCES`."""
-        return self._given["tree_source"] or self._trained.get("tree_source", "parse")
+    def settings(self) -> list[tuple[str, int]]:
+        """The different sources, with their seeds; that of the first model is the first."""
+        return list(dict.fromkeys(self._of_models)) or self._settings
 
-    @property
-    def seed(self) -> int:
-        """The seed of random choices."""
-        given = self._given["tree_seed"]
-        return self._trained.get("tree_seed", 1) if given is None else given
+    def restore(self, trained: Identity, *, further: bool) -> None:
+        """Use the trees that a model was trained with, for each option that is not given.
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state to save in a checkpoint."""
-        return {"tree_source": self.source, "tree_seed": self.seed}
-
-    def take_over(self, state: Mapping[str, Any]) -> None:
-        """Use a checkpoint's state for each option that is not given.
+        Args:
+            trained: the model's record.
+            further: whether it is one more model of an ensemble. Otherwise it replaces the others.
 
         Raises:
-            UserError: another checkpoint of an ensemble has another state.
+            UserError: the record's seed is not a number.
         """
-        trained = {name: state[name] for name in self._given if name in state}
-        if not trained:
+        source, seed = trained.value("tree-source"), trained.value("tree-seed") or "1"
+        if source is None:
             return
-        other = self._trained.get("tree_source")
-        if self._given["tree_source"] is None and other not in (None, trained["tree_source"]):
+        if source not in TREE_SOURCES or not seed.isdigit():
             raise UserError(
-                f"these models were trained with --tree-source {other} and {trained['tree_source']}, "
-                "but a batch has one tree a sentence: name one with --tree-source"
+                f"an identity record has the tree source {source} {seed}: it is damaged"
             )
-        self._trained = trained
-        if self.source != trained["tree_source"]:
-            logger.warning(
-                "--tree-source %s: this model was trained with %s",
-                self.source,
-                trained["tree_source"],
-            )
+        self._of_models = [*self._of_models * further, self._setting(source, seed)]
+
+    @property
+    def last(self) -> tuple[str, int]:
+        """The source and the seed of the model that was restored last."""
+        return (self._of_models or self._settings)[-1]
+
+    def entries(self) -> dict[str, Entry]:
+        """Return the entries of the last model's record."""
+        source, seed = self.last
+        entries = {"tree-source": Entry(source, source, "trees", default="parse")}
+        if source in ("random", "shuffled"):
+            entries["tree-seed"] = Entry(str(seed), str(seed), "trees")
+        return entries
+
+    @property
+    def needs_parses(self) -> bool:
+        """Whether heads of parses are read; those of other sentences, too."""
+        return any(source in ("parse", "shuffled") for source, _ in self.settings)
+
+    def fields_to_read(self, fields: Collection[str]) -> set[str]:
+        """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
+
+        Raises:
+            UserError: one of the sources is a control, and a field would reveal the parse.
+        """
+        read = (TreeSource(source).fields_to_read(fields) for source, _ in self.settings)
+        return set().union(*read)
+
+    def __call__(
+        self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return a sentence's parse with the heads of each source, see :meth:`TreeSource.__call__`.
+
+        Those of the first are ``heads``, and all have a name of :func:`heads_of` if there are several.
+        """
+        first, *others = self.settings
+        found = self._source(first)(parse, tokens, index)
+        if not others:
+            return found
+        further = {
+            heads_of(*each): self._source(each)(parse, tokens, index)["heads"]
+            for each in (first, *others)
+        }
+        return found | further
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give a worker the sources themselves: what reads the pool belongs to the task."""
+        for setting in self.settings:
+            self._source(setting)
+        return {**self.__dict__, "_pool": None}
+
+    def _source(self, setting: tuple[str, int]) -> TreeSource:
+        if setting not in self._made:
+            pool = self._pool() if setting[0] == "shuffled" and self._pool else None
+            self._made[setting] = TreeSource(*setting, self._dictionary, pool)
+        return self._made[setting]
+
+
+def heads_of(source: str, seed: int) -> str:
+    """Name the heads of one source where a batch has several."""
+    return f"heads/{source}{seed}"
+
+
+def field_of(name: str) -> ParseField:
+    """Return the field of a name in a parse, which :func:`heads_of` may have made."""
+    return FIELDS[name.partition("/")[0]]
+
+
+def read_own_trees(encoder: Any, source: str, seed: int) -> None:
+    """Make an encoder of an ensemble read the heads that its model was trained with.
+
+    fairseq calls ``encoder.forward`` itself, so a hook of torch would not run.
+    """
+    forward = encoder.forward
+
+    def with_own_trees(*args: Any, **inputs: Any) -> Any:
+        own = {name: value for name, value in inputs.items() if "/" not in name}
+        if (name := f"{PREFIX}{heads_of(source, seed)}") in inputs:
+            own[f"{PREFIX}heads"] = inputs[name]
+        return forward(*args, **own)
+
+    encoder.forward = with_own_trees
 
 
 class TreeSource:

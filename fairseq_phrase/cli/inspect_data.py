@@ -102,19 +102,19 @@ def _body(argv: Sequence[str] | None) -> None:
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:
     """Load the manifest of one language, or of all that are parsed."""
-    from fairseq_phrase.store.manifest import Manifest
+    from fairseq_phrase.store.manifest import Manifest, languages_in
 
     if language is not None:
         return [Manifest.load(directory, language)]
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder")
-    names = sorted(path.name.split(".") for path in directory.glob("syntax.*.json"))
+    names = languages_in(directory)
     if not names:
         raise UserError(
             f"{directory} has no parses (no syntax.LANG.json): make them with "
             "fairseq-phrase-preprocess, or fairseq-phrase-attach for text that is already binarized"
         )
-    return [Manifest.load(directory, ".".join(name[1:-1])) for name in names]
+    return [Manifest.load(directory, name) for name in names]
 
 
 def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> list[str]:

@@ -7,20 +7,23 @@ characters (:mod:`fairseq_phrase.corpus.segmented_text`).
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from fairseq.data import Dictionary
 
-from fairseq_phrase.corpus.binarized import check_binarized, splits_of_data
+from fairseq_phrase.corpus.binarized import check_binarized, splits_of_data, subwords_of_lines
 from fairseq_phrase.corpus.existing_parses import EarlierParses
 from fairseq_phrase.corpus.language_side import CutSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, require_parses
+from fairseq_phrase.corpus.segmented_text import CutLine
 from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.dictionaries import load_dictionary
@@ -28,6 +31,9 @@ from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text
+
+# Lines of each text that a given subword model is compared with.
+_CHECKED_LINES = 1000
 
 
 @dataclass
@@ -67,13 +73,13 @@ def attach(options: Options) -> Attached:
     for text in texts.values():
         require_parses(text, pipeline)
     if options.bpe_model is not None:
-        load_segmenter(options.bpe, options.bpe_model)
+        _check_model(options, texts.values())
     with staging_area(options.directory) as place:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
-        manifest = begin_manifest(options, language, pipeline, dictionary_path, bpe_model="")
-        earlier.check(manifest, strict=options.strict)
-        manifest.bpe_model = earlier.model_name(options.bpe, options.bpe_model)
+        manifest = begin_manifest(options, language, pipeline, dictionary_path, options.bpe_model)
+        earlier.check(manifest, options)
+        earlier.name_model(manifest, options.bpe_model)
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         splits = [
             _checked_split(options, name, text, pipeline, dictionary, place)
@@ -113,6 +119,40 @@ def _find_splits(options: Options, language: str) -> list[str]:
             + (f"it has {', '.join(text)}" if text else "it is no data directory of fairseq")
         )
     return sorted(found - set(options.splits))
+
+
+def _check_model(options: Options, texts: Iterable[Path]) -> None:
+    """Check that the subword model makes the subwords of the texts, in their first lines.
+
+    A few lines may differ, for example those that SentencePiece would normalize a second time.
+
+    Raises:
+        UserError: it makes others.
+    """
+    assert options.bpe_model is not None
+    segmenter = load_segmenter(options.bpe, options.bpe_model)
+    spell = CutLine.of_subword_nmt if options.bpe == "subword_nmt" else CutLine.of_sentencepiece
+    total, differing = 0, []
+    for path in texts:
+        for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
+            again = segmenter.line_pieces(spell(pieces).text) if pieces else []
+            total += 1
+            if again != pieces:
+                differing.append(
+                    f"{at(path, number)}: '{' '.join(pieces)}' and '{' '.join(again)}'"
+                )
+    if len(differing) <= total / 20:
+        return
+    found = (
+        f"{options.bpe_model} makes other subwords than the text has in {len(differing)} of its first "
+        f"{total} lines ({differing[0]})"
+    )
+    if "subword-model" not in options.allow:
+        raise UserError(
+            f"{found}: give the model that cut the text, or let this pass with --allow-difference "
+            "subword-model"
+        )
+    options.allowed.append(found)
 
 
 def _pipeline(options: Options, language: str) -> ParsingPipeline:

@@ -7,11 +7,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fairseq_phrase.corpus.label_tables import given_labels, load_labels, manifests_of
+from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.corpus.segmenters import MODEL_NAMES
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.identity import compare
 from fairseq_phrase.store.labels import begins_with, number_of_labels
-from fairseq_phrase.store.manifest import Manifest, SplitRecord
+from fairseq_phrase.store.manifest import Manifest, SplitRecord, languages_in
 from fairseq_phrase.store.writer import LabelTable
 
 # What a manifest says about all its splits.
@@ -38,11 +40,7 @@ class EarlierParses:
 
     def __init__(self, directory: Path, language: str, made: Collection[str]):
         self._directory, self._language = directory, language
-        languages = (
-            path.name.removeprefix("syntax.").removesuffix(".json")
-            for path in sorted(directory.glob("syntax.*.json"))
-        )
-        manifests = {name: Manifest.load(directory, name) for name in languages}
+        manifests = {name: Manifest.load(directory, name) for name in languages_in(directory)}
         self._own = manifests.pop(language, None)
         self._others = manifests
         self.staying: dict[str, SplitRecord] = {}
@@ -50,7 +48,7 @@ class EarlierParses:
             records = self._own.splits.items()
             self.staying = {name: record for name, record in records if name not in made}
 
-    def check(self, manifest: Manifest, *, strict: bool) -> None:
+    def check(self, manifest: Manifest, options: Options) -> None:
         """Check that the splits that stay and those that are made now can share one manifest.
 
         If only the parser's version differs, this is a warning: the manifest keeps the version of the
@@ -58,7 +56,7 @@ class EarlierParses:
 
         Args:
             manifest: the manifest of this run.
-            strict: refuse another version of the parser.
+            options: the options of this run.
 
         Raises:
             UserError: they were made with different settings.
@@ -73,23 +71,30 @@ class EarlierParses:
                     f"{name.replace('_', ' ')} {earlier}, and this run has {now}: name these splits "
                     "too, to make them anew, or run with the same"
                 )
-        version = manifest.parser_version
-        self._own.check_parser(version, self._directory, strict=strict, option="--strict")
+        found = compare(
+            self._own.identity().only("parser"), manifest.identity().only("parser"), "attach",
+            trained_name=self._directory, here_name="this run", allow=options.allow,
+            strict=options.strict,
+        )  # fmt: skip
+        options.allowed += found.allowed
         manifest.parser_version = self._own.parser_version
+        manifest.parser_digest = self._own.parser_digest
 
-    def model_name(self, bpe: str, given: Path | None) -> str:
-        """Name the data directory's subword model; empty if there is none.
+    def name_model(self, manifest: Manifest, given: Path | None) -> None:
+        """Name the data directory's subword model in the manifest.
 
         Args:
-            bpe: what cut the text.
+            manifest: the manifest of this run.
             given: the model to be copied there, if any; without one, the earlier one stays.
 
         Raises:
             UserError: another file is there under its name.
         """
         if given is None:
-            return self._own.bpe_model if self._own is not None and self._own.bpe == bpe else ""
-        name = MODEL_NAMES[bpe]
+            if self._own is not None and self._own.bpe == manifest.bpe:
+                manifest.bpe_model, manifest.bpe_digest = self._own.bpe_model, self._own.bpe_digest
+            return
+        name = manifest.bpe_model = MODEL_NAMES[manifest.bpe]
         there = self._directory / name
         if there.is_file() and not filecmp.cmp(there, given, shallow=False):
             users = [] if self._own is None or not self.staying else [self._own]
@@ -100,7 +105,6 @@ class EarlierParses:
                     f"{there} is there already and is another file than {given}: give that one, or "
                     "move it away if nothing needs it"
                 )
-        return name
 
     def label_tables(
         self, fields: Collection[str], labeldict: Path | None = None
@@ -150,7 +154,7 @@ class EarlierParses:
         """
         own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
         return {
-            who: manifest.labels_fingerprint_of(name, self._directory)
+            who: manifest.labels[name]
             for who, manifest in (own | self._others).items()
             if name in manifest.fields
         }

@@ -40,8 +40,10 @@ class Options:
         sentencepiece_lines: lines to train on, of both sides together.
         labeldict: the data directory whose label dictionaries are reused; None takes those beside
             ``srcdict``, if there are any, or those in use in ``directory``.
-        strict: refuse pairs that would be left out, and another version of the parser than the one that
-            made the existing parses.
+        strict: refuse pairs that would be left out, and another parser than the one that made the
+            existing parses.
+        allow: the entries of the identity record that may differ.
+        allowed: their differences, for the manifest.
     """
 
     source_lang: str
@@ -63,6 +65,8 @@ class Options:
     labeldict: Path | None = None
     max_length: int = 1023
     strict: bool = False
+    allow: tuple[str, ...] = ()
+    allowed: list[str] = field(default_factory=list)
     on_error: str = "stop"
     engine: EngineOptions = field(default_factory=EngineOptions)
     seed: int = 1

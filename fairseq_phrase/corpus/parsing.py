@@ -106,7 +106,7 @@ def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> Shard
     key = {
         "text": corpus.fingerprint,
         "parsing": repr(pipeline.options),
-        "parser": pipeline.parser.version,
+        "parser": f"{pipeline.parser.version} {pipeline.parser.digest}",
         "lines": str(SHARD_LINES),
     }
     return ShardFolder(folder / corpus.name, key)

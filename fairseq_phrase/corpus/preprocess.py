@@ -28,7 +28,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.manifest import Manifest, fingerprint
+from fairseq_phrase.store.identity import Entry, Identity, compare, digest_of, parser_entry
+from fairseq_phrase.store.manifest import Manifest, fingerprint, languages_in
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
 
@@ -85,13 +86,41 @@ def _refuse_to_forget(options: Options) -> None:
                 )
 
 
+def _check_reused(options: Options, model: Entry) -> None:
+    """Compare the subword model of this run with the one that made the entries of given dictionaries.
+
+    Raises:
+        UserError: they differ; or this run would train a model, and its subwords would be others.
+    """
+    # The target's dictionary may be of labels, which are not cut.
+    for path in (options.srcdict, options.tgtdict if options.labels is None else None):
+        if path is None:
+            continue
+        names = languages_in(path.parent)
+        recorded = [Manifest.load(path.parent, name).identity() for name in names]
+        entries = [
+            each.entries["subword-model"] for each in recorded if "subword-model" in each.entries
+        ]
+        if not entries and model.value:
+            continue
+        entry = entries[0] if entries else Entry("unknown", f"the one that made {path}", "text")
+        found = compare(
+            Identity({"subword-model": entry}), Identity({"subword-model": model}), "reuse",
+            trained_name=path, here_name="this run", allow=options.allow, strict=options.strict,
+        )  # fmt: skip
+        options.allowed += found.allowed
+
+
 def _check_early(options: Options) -> None:
     """Find out before hours of parsing what will be missing after them."""
     check_copy_words(options)
+    model = Entry("", "a new one", "text")
     if options.bpe == WHOLE_WORDS:
         pass
     elif options.bpe_model is not None:
         load_segmenter(options.bpe, options.bpe_model)
+        digest = digest_of(options.bpe_model)
+        model = Entry(digest, f"{options.bpe_model} ({digest[:6]})", "text")
     elif options.bpe != "sentencepiece":
         raise UserError(f"--bpe {options.bpe} needs the codes that it learned: --bpe-codes FILE")
     elif "train" not in options.splits:
@@ -102,6 +131,8 @@ def _check_early(options: Options) -> None:
     given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in given:
         check_places(path, load_dictionary(path).indices, options)
+    if options.bpe != WHOLE_WORDS:
+        _check_reused(options, model)
     needed = 1 if options.joined_dictionary else len(options.languages)
     if "train" not in options.splits and len(given) < needed:
         names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
@@ -122,8 +153,14 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     )
     for language, manifest in manifests.items():
         if folder is not None and given:
-            version = pipelines[language].parser.version
-            manifest.check_parser(version, folder, strict=options.strict, option="--strict")
+            parser = pipelines[language].parser
+            found = compare(
+                manifest.identity().only("parser"),
+                Identity({"parser": parser_entry(parser.version, parser.digest)}),
+                "reuse", trained_name=folder, here_name="this run", allow=options.allow,
+                strict=options.strict,
+            )  # fmt: skip
+            options.allowed += found.allowed
     return {
         name: LabelTable(given.get(name), may_grow=name not in given)
         for name in with_labels(fields)
@@ -185,10 +222,10 @@ def _make(
     ]
     parse_and_write(options, splits, labels, place.parses)
     _binarize(options, splits, raw, place.files)
-    model_name = MODEL_NAMES.get(options.bpe, "")
+    model = None if options.bpe == WHOLE_WORDS else place.files / MODEL_NAMES[options.bpe]
     for language, pipeline in pipelines.items():
         dictionary = place.files / f"dict.{language}.txt"
-        manifest = begin_manifest(options, language, pipeline, dictionary, model_name)
+        manifest = begin_manifest(options, language, pipeline, dictionary, model)
         finish_manifest(manifest, options, pipeline, splits, labels)
         manifest.save(place.files)
     for name, file in with_labels(labels).items():

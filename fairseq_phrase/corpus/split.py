@@ -20,6 +20,7 @@ from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.remedy import ATTACH, PREPROCESS
 from fairseq_phrase.store.writer import LabelTable
@@ -153,7 +154,11 @@ def parse_and_write(
 
 
 def begin_manifest(
-    options: Options, language: str, pipeline: ParsingPipeline, dictionary: Path, bpe_model: str
+    options: Options,
+    language: str,
+    pipeline: ParsingPipeline,
+    dictionary: Path,
+    bpe_model: Path | None,
 ) -> Manifest:
     """Make a manifest with what all splits share.
 
@@ -162,7 +167,7 @@ def begin_manifest(
         language: the parsed language.
         pipeline: its parser.
         dictionary: the dictionary of its text.
-        bpe_model: the subword model's name in the data directory.
+        bpe_model: the subword model; None if it is not known.
     """
     parsing = options.parsing[language]
     return Manifest(
@@ -174,7 +179,10 @@ def begin_manifest(
         tokenized=parsing.tokenized,
         labelling=options.labels or "",
         bpe=options.bpe,
-        bpe_model=bpe_model,
+        bpe_model=bpe_model.name if bpe_model else "",
+        bpe_digest=digest_of(bpe_model) if bpe_model else "",
+        parser_digest=pipeline.parser.digest,
+        allowed=options.allowed,
         dictionary=fingerprint(dictionary),
         whole_lines=options.is_cut and options.bpe == "sentencepiece",
         made_by=ATTACH if options.is_cut else PREPROCESS,

@@ -59,7 +59,9 @@ def _read(path: Path) -> SavedModel:
     name = saved.name("task")
     if name == _STOCK:
         with open_dict(saved.task_config):
-            saved.task_config.update(_name=_OWN, source_parser=None)
+            saved.task_config.update(
+                _name=_OWN, source_parser=None, allow_difference=None, strict_identity=False
+            )
     elif name != _OWN:
         raise UserError(
             f"{saved.path} was trained with --task {name}: only models of --task {_OWN} or {_STOCK} "

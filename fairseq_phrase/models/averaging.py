@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-# Importing these registers the models, whose options are compared.
-import fairseq_phrase.models.labeller
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.pretrainer
-import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.models.tree_transformer
-import fairseq_phrase.models.xl_transformer  # noqa: F401
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.model_options import differences, saved_options
-from fairseq_phrase.modules.trees.hierarchical_accumulation import refuse_projected_leaf_weights
+from fairseq_phrase.models.identity import identity_of
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.store.identity import compare
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
@@ -51,7 +46,9 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 
 
-def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
+def average_checkpoints(
+    paths: Sequence[Path], out: Path, allow: Collection[str] = (), *, strict: bool = False
+) -> None:
     """Write a checkpoint with the mean of several checkpoints' parameters.
 
     Everything else is copied from the last checkpoint.
@@ -59,31 +56,38 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
     Args:
         paths: checkpoints of one model.
         out: the file to write; not one of ``paths``.
+        allow: entries of the identity records that may differ.
+        strict: also refuse other parsers and trees.
 
     Raises:
-        UserError: a checkpoint is missing or damaged, or belongs to another model or to an earlier
-            version of it; or ``out`` cannot be written or is one of ``paths``.
+        UserError: a checkpoint is missing or damaged, or belongs to another model; or ``out`` cannot be
+            written or is one of ``paths``.
     """
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is not there; create it first")
     if out.resolve() in [path.resolve() for path in paths]:
         raise UserError(f"--out {out} is one of the checkpoints to average: give another file")
+    register_all()
     mean: dict[str, torch.Tensor] = {}
     first: dict[str, Any] = {}
     state: dict[str, Any] = {}
+    allowed: dict[str, None] = {}
     for path in paths:
         state = load_checkpoint(path)
         first = first or state
-        try:
-            refuse_projected_leaf_weights(state["model"])
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        _check_same_model(first, paths[0], state, path)
+        _check_same_parameters(first, paths[0], state, path)
+        identity = compare(
+            identity_of(first, paths[0]), identity_of(state, path), "average",
+            trained_name=paths[0], here_name=path, allow=allow, strict=strict,
+        )  # fmt: skip
+        allowed |= dict.fromkeys(identity.allowed)
         for name, value in state["model"].items():
             # In double precision, so that the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
     state["model"] = {name: mean[name].to(value) for name, value in state["model"].items()}
+    record = replace(identity, allowed=tuple(allowed)).as_dict()
+    state["task_state"] = {**(state.get("task_state") or {}), "identity": record}
     partial = out.with_name(out.name + ".partial")
     try:
         with open(partial, "wb") as stream:
@@ -95,11 +99,13 @@ def average_checkpoints(paths: Sequence[Path], out: Path) -> None:
         raise UserError(f"--out {out} cannot be written: {reason}") from None
 
 
-def _check_same_model(first: dict[str, Any], one: Path, state: dict[str, Any], other: Path) -> None:
-    """Check that two checkpoints belong to one model.
+def _check_same_parameters(
+    first: dict[str, Any], one: Path, state: dict[str, Any], other: Path
+) -> None:
+    """Check that two checkpoints have the same parameters.
 
     Raises:
-        UserError: their parameters or the model's options differ.
+        UserError: they do not.
     """
     pair = f"{other} and {one} are checkpoints of different models"
     shapes, expected = (
@@ -112,5 +118,3 @@ def _check_same_model(first: dict[str, Any], one: Path, state: dict[str, Any], o
     for name, shape in shapes.items():
         if shape != expected[name]:
             raise UserError(f"{pair}: {name} has the shape {shape} and {expected[name]}")
-    if changed := differences(saved_options(state), saved_options(first)):
-        raise UserError(f"{pair}: {', '.join(changed)}")

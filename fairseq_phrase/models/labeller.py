@@ -57,7 +57,8 @@ class LabellerOptions(PretrainedOptions):
         default=0.0,
         metadata={
             "help": "in training, a token that occurs c times in the training text is unknown with "
-            "probability W / (W + c): 0.25 suits words that are whole. 0: none"
+            "probability W / (W + c): 0.25 suits words that are whole. 0: none",
+            "identity": "free",
         },
     )
 

@@ -62,7 +62,7 @@ def read_checkpoint(path: Path) -> SavedModel:
         UserError: it is missing, or is not a fairseq checkpoint.
     """
     register_all()
-    load_checkpoint(path)
+    load_checkpoint(path)  # names what is wrong with a file that is none
     try:
         saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
         if saved.name("model") and saved.name("task"):
@@ -108,7 +108,8 @@ def build_models(
     Raises:
         UserError: a model or task is not registered, or does not fit the data.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {"allow_difference": None, "strict_identity": False}
+    given |= {name: value for name, value in options.items() if value is not None}
     models: list[Any] = []
     task: Any = None
     for one in saved:

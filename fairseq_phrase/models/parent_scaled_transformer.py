@@ -47,7 +47,10 @@ class ParentOptions:
     )
     parent_ignoring: float = field(
         default=0.0,
-        metadata={"help": "probability with which a token's scores are not scaled in training"},
+        metadata={
+            "help": "probability with which a token's scores are not scaled in training",
+            "identity": "free",
+        },
     )
 
 

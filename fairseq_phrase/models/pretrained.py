@@ -11,25 +11,19 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from fairseq.utils import split_paths
 from torch import Tensor, nn
 
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.kept_fingerprints import (
-    dictionary_fingerprint,
-    kept_dictionary,
-    kept_labels,
-)
-from fairseq_phrase.models.model_options import saved_options
-from fairseq_phrase.store.dictionaries import load_dictionary
-from fairseq_phrase.store.labels import number_of_labels
+from fairseq_phrase.models.identity import identity_of, plain
+from fairseq_phrase.store.identity import free_options
 
 logger = logging.getLogger(__name__)
 _PREFIX = "encoder."
 _NAMED = 6
 
 
+@free_options
 @dataclass
 class PretrainedOptions:
     """Options of models whose encoder may start from a checkpoint."""
@@ -49,6 +43,7 @@ class PretrainedOptions:
     )
 
 
+@free_options
 @dataclass
 class PretrainedTranslationOptions(PretrainedOptions):
     """The same for a model with a decoder."""
@@ -136,23 +131,17 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
     Args:
         encoder: the new model's encoder.
         path: a checkpoint of translation, labelling or pre-training.
-        task: the new model's task, whose source dictionary and labels must be those of the checkpoint.
+        task: the new model's task, with which the identity record of the checkpoint is compared.
 
     Raises:
-        UserError: the checkpoint is missing or has no encoder; or its sizes, its source dictionary or the
-            labels of its parses differ.
+        UserError: the checkpoint is missing or has no encoder; or its sizes or its record differ.
     """
     if not path.is_file():
         raise UserError(
             f"--pretrained {path} is not there; a training is resumed without this option"
         )
     state = load_checkpoint(path)
-    _check_dictionary(state, path, task)
-    if hasattr(task, "check_labels"):
-        try:
-            task.check_labels(kept_labels(saved_options(state)))
-        except UserError as error:
-            raise UserError(f"--pretrained {path}: {error}") from None
+    task.meet(identity_of(state, path), path, "pretrained")
     saved = {
         name.removeprefix(_PREFIX): value
         for name, value in state["model"].items()
@@ -190,62 +179,11 @@ def _leave_out_mask(
 ) -> None:
     """Remove the embedding of ``<mask>``, the last one of a pre-trained encoder."""
     name = "embed_tokens.weight"
-    is_pretraining = _task_options(state).get("_name") == "syntax_pretraining"
+    is_pretraining = plain(plain(state.get("cfg")).get("task")).get("_name") == "syntax_pretraining"
     if is_pretraining and name in saved and name in own and len(saved[name]) == len(own[name]) + 1:
         saved[name] = saved[name][:-1]
-
-
-def _task_options(state: dict[str, Any]) -> Any:
-    cfg = (state.get("cfg") or {}).get("task") or {}
-    return cfg if hasattr(cfg, "get") else vars(cfg)
 
 
 def _some(names: Any) -> str:
     first = sorted(names)[:_NAMED]
     return ", ".join(first) + (", …" if len(names) > _NAMED else "")
-
-
-def _check_dictionary(state: dict[str, Any], path: Path, task: Any) -> None:
-    """Compare the source dictionaries.
-
-    A checkpoint has the fingerprint of its dictionary. One of an earlier version has none: then the file
-    in its data directory is compared, if it is there.
-
-    Raises:
-        UserError: they differ.
-    """
-    trained = kept_dictionary(saved_options(state))
-    if trained == dictionary_fingerprint(task.source_dictionary):
-        return
-    cfg = _task_options(state)
-    data, language = cfg.get("data"), cfg.get("source_lang")
-    # Data of one language also have their dictionary under this name.
-    name = f"dict.{language}.txt" if language else "dict.txt"
-    file = Path(split_paths(str(data))[0]) / name
-    is_there = bool(data) and file.is_file()
-    theirs = load_dictionary(file).symbols if is_there else []
-    own = task.source_dictionary.symbols
-    if trained is None and not is_there:
-        logger.warning(
-            "--pretrained %s: the dictionary of its training (%s) is not there, so it cannot be compared "
-            "with this one: subwords must have the same numbers",
-            path,
-            file,
-        )
-    elif is_there and theirs != own:
-        place = next(
-            (i for i, pair in enumerate(zip(theirs, own, strict=False)) if pair[0] != pair[1]),
-            min(len(theirs), len(own)),
-        )
-        raise UserError(
-            f"--pretrained {path} was trained with the dictionary {file}, which differs from this one "
-            f"from entry {place} on ({len(theirs)} and {len(own)} entries): make the data with --srcdict "
-            f"{file} and the subword model beside it"
-        )
-    elif trained is not None:
-        raise UserError(
-            f"--pretrained {path} was trained with another dictionary than this one "
-            f"({number_of_labels(trained)} and {len(own)} entries), and {file} "
-            f"{'has changed since' if is_there else 'is not there'}: make the data with --srcdict and "
-            "the dictionary of that training, and with the subword model beside it"
-        )

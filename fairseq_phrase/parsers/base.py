@@ -36,6 +36,7 @@ class LineParser(ABC):
 
     Attributes:
         version: its name and version, for the manifest.
+        digest: SHA-256 of its weights; empty for a parser without weights.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
         is_instant: whether parsing takes almost no time, so that its progress is not saved.
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
@@ -43,6 +44,7 @@ class LineParser(ABC):
     """
 
     version: str
+    digest: str = ""
     fields: tuple[str, ...]
     any_language = False
     is_instant = False
@@ -86,6 +88,7 @@ class FileParser(ABC):
 
     suffix: str
     version: str
+    digest: str = ""
     fields: tuple[str, ...]
     any_language = True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,25 +27,3 @@ def load_dictionary(path: Path) -> Dictionary:
         return Dictionary.load(str(path))
     except (ValueError, RuntimeError) as error:
         raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
-
-
-def check_same_dictionary(directories: Sequence[str | Path], language: str, option: str) -> None:
-    """Check that data directories have the same dictionary, because fairseq reads only the first one's.
-
-    Args:
-        directories: the data directories, ``data1:data2`` as a list. Others than the first may lack it.
-        language: the language, or the suffix of the labels.
-        option: the option that reuses a dictionary, ``--srcdict`` or ``--tgtdict``.
-
-    Raises:
-        UserError: a dictionary has other entries than the first one, or has them in another order.
-    """
-    first, *others = (Path(directory) / f"dict.{language}.txt" for directory in directories)
-    there = [file for file in others if file.is_file()]
-    symbols = load_dictionary(first).symbols if there else []
-    for file in there:
-        if load_dictionary(file).symbols != symbols:
-            raise UserError(
-                f"{file} is not the dictionary {first}: make both directories with one dictionary "
-                f"({option} {first})"
-            )

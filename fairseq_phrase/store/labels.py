@@ -47,7 +47,7 @@ def read_labels(path: Path) -> list[str]:
 
 def labels_fingerprint(labels: Sequence[str]) -> str:
     """Hash labels in the order of their numbers: ``14:3fb0…`` is their number and the hash."""
-    digest = hashlib.blake2b("\n".join(labels).encode("utf-8"), digest_size=16)
+    digest = hashlib.sha256("\n".join(labels).encode("utf-8"))
     return f"{len(labels)}:{digest.hexdigest()}"
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, with_labels
+from fairseq_phrase.store.identity import (
+    Entry,
+    Identity,
+    dictionary_entry,
+    digest_of,
+    numbered_entry,
+    parser_entry,
+)
 from fairseq_phrase.store.labels import (
     begins_with,
-    labels_fingerprint,
     number_of_labels,
     read_labels,
 )
 from fairseq_phrase.store.remedy import PREPROCESS, rerun
 
-logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
@@ -42,12 +46,6 @@ def fingerprint(path: str | os.PathLike) -> str:
                 stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
                 digest.update(stream.read(_BLOCK_BYTES))
     return digest.hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _warn_once(message: str) -> None:
-    """Warn once, even if a tokenizer and a parser give the same warning."""
-    logger.warning(message)
 
 
 @dataclass
@@ -88,15 +86,17 @@ class Manifest:
         tokenized: whether the text was cut into words at white space and not by the parser.
         bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
+        bpe_digest: SHA-256 of the subword model; empty without one.
+        parser_digest: digest of the parser's weights; empty for a parser without weights.
         dictionary: fingerprint of the language's fairseq dictionary.
         whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
             (``fairseq-phrase-attach``). Otherwise each word was cut separately.
         labels: fingerprints of the label dictionaries, by field
-            (:func:`fairseq_phrase.store.labels.labels_fingerprint`). Empty if an earlier version wrote
-            the manifest.
+            (:func:`fairseq_phrase.store.labels.labels_fingerprint`).
         labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
             a translation.
         splits: the splits, by names such as ``train.de-en``.
+        allowed: differences that ``--allow-difference`` let through.
         made_by: the command that made the parses.
         format: the version of this format.
     """
@@ -110,10 +110,13 @@ class Manifest:
     bpe: str
     bpe_model: str
     dictionary: str
+    bpe_digest: str = ""
+    parser_digest: str = ""
     whole_lines: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     labelling: str = ""
     splits: dict[str, SplitRecord] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=list)
     made_by: str = PREPROCESS
     format: int = FORMAT_VERSION
 
@@ -182,41 +185,32 @@ class Manifest:
                 f"{rerun(directory)} with {FIELDS[missing[0]].made_by}"
             )
 
-    def check_parser(
-        self, version: str, directory: str | os.PathLike, *, strict: bool, option: str
-    ) -> None:
-        """Warn if new text is parsed by another parser than the parser of these parses.
-
-        Args:
-            version: the parser of the new text, with its version.
-            directory: the data directory.
-            strict: raise an error instead of the warning.
-            option: the option that sets ``strict``, for the message.
-
-        Raises:
-            UserError: the parsers differ and ``strict`` is set.
-        """
-        if version == self.parser_version:
-            return
-        found = (
-            f"{self.path(directory, self.language)} says that {self.parser_version} made its parses, "
-            f"and this run parses with {version}, whose parses may differ"
-        )
-        if strict:
-            raise UserError(f"{found}: install the former, or leave {option} out")
-        _warn_once(f"{found} ({option} refuses this)")
+    def identity(self) -> Identity:
+        """Return the record of what cut, parsed and numbered the text."""
+        cut = "whole lines" if self.whole_lines else "words"
+        cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
+        entries = {
+            "segmenter": Entry(cut, cut, "text"),
+            "parser": parser_entry(self.parser_version, self.parser_digest),
+        }
+        if self.bpe_digest:
+            label = f"{self.bpe_model} ({self.bpe_digest[:6]})"
+            entries["subword-model"] = Entry(self.bpe_digest, label, "text")
+        for name, file in with_labels(self.labels).items():
+            entries[f"{name}-labels"] = numbered_entry(self.labels[name], file, "labels")
+        return Identity(entries, tuple(self.allowed))
 
     def labels_of(self, field_name: str, directory: str | os.PathLike) -> list[str]:
         """Read a field's labels in the order of their numbers, as many as these parses use.
 
         Raises:
-            UserError: the dictionary is missing, or is not the one that the parses were made with.
+            UserError: the parses lack the field, or the dictionary is missing or not the one that the
+                parses were made with.
         """
+        self.require({field_name}, directory)
         path = Path(directory) / with_labels([field_name])[field_name]
         labels = read_labels(path)
-        expected = self.labels.get(field_name)
-        if expected is None:
-            return labels
+        expected = self.labels[field_name]
         if not begins_with(labels, expected):
             raise UserError(
                 f"{path} is not the dictionary that numbered the {field_name} of '{self.language}': "
@@ -224,10 +218,40 @@ class Manifest:
             )
         return labels[: number_of_labels(expected)]
 
-    def labels_fingerprint_of(self, field_name: str, directory: str | os.PathLike) -> str:
-        """Return the fingerprint of a field's labels.
 
-        Raises:
-            UserError: see :meth:`labels_of`.
-        """
-        return labels_fingerprint(self.labels_of(field_name, directory))
+def languages_in(directory: str | os.PathLike) -> list[str]:
+    """Return the languages whose parses a data directory has."""
+    names = (path.name for path in Path(directory).glob("syntax.*.json"))
+    return sorted(name.removeprefix("syntax.").removesuffix(".json") for name in names)
+
+
+def data_identity(directory: str | os.PathLike, source: str, target: str | None = None) -> Identity:
+    """Return the record of a data directory.
+
+    Args:
+        directory: the data directory.
+        source: the source language, whose manifest is read if it is there.
+        target: the target language; None for text of one language.
+
+    Raises:
+        UserError: a file is damaged, or the subword model is not the one that cut the text.
+    """
+    entries: dict[str, Entry] = {}
+    for side, language in (("source", source), ("target", target)):
+        if language is None:
+            continue
+        entries[f"{side}-language"] = Entry(language, language, "languages")
+        dictionary = Path(directory) / f"dict.{language}.txt"
+        if dictionary.is_file():
+            entries[f"{side}-dictionary"] = dictionary_entry(dictionary, side)
+    if Manifest.path(directory, source).is_file():
+        manifest = Manifest.load(directory, source)
+        model = Path(directory) / manifest.bpe_model
+        if manifest.bpe_digest and model.is_file() and digest_of(model) != manifest.bpe_digest:
+            raise UserError(
+                f"{model} is not the subword model that cut the text of {directory}: put the old one "
+                f"back, or {rerun(directory)}"
+            )
+        recorded = manifest.identity()
+        return Identity(entries | dict(recorded.entries), recorded.allowed)
+    return Identity(entries)

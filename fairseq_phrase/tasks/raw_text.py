@@ -24,7 +24,7 @@ class RawTextTask(TranslationTask):
     A subclass sets ``_raw_parses``, whose ``fields`` are those that the models asked for.
 
     Args:
-        cfg: fairseq's options with ``source_parser`` and ``strict_parser``.
+        cfg: fairseq's options with ``source_parser`` and ``strict_identity``.
         src_dict: the source dictionary, from :meth:`load_dictionary`.
         tgt_dict: the target dictionary.
     """
@@ -164,7 +164,7 @@ class RawTextTask(TranslationTask):
                 self._directory,
                 self.cfg.source_lang,
                 self.cfg.source_parser,
-                strict=self.cfg.strict_parser,
+                strict=self.cfg.strict_identity,
             )
         return self._source_encoder
 

@@ -11,6 +11,7 @@ from fairseq.tasks import register_task
 
 from fairseq_phrase.corpus.labelled import warn_of_unknown
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.identity import free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.span_scores import check_spans, log_f1, logits_of, span_counts
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
@@ -18,6 +19,7 @@ from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, Syn
 logger = logging.getLogger(__name__)
 
 
+@free_options
 @dataclass
 class SyntaxLabellingConfig(SyntaxTranslationConfig):
     """Options of data and parses, as those of translation, and of validation."""

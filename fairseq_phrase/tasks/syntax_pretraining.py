@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
@@ -19,18 +19,19 @@ from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Permuted,
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.kept_fingerprints import MASK
-from fairseq_phrase.store.dictionaries import check_same_dictionary, load_dictionary
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.dictionaries import load_dictionary
+from fairseq_phrase.store.identity import MASK, free_options
+from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
-from fairseq_phrase.tasks.numbered_labels import NumberedLabels
+from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
 
 logger = logging.getLogger(__name__)
 
 
+@free_options
 @dataclass
-class SyntaxPretrainingConfig(FairseqDataclass):
+class SyntaxPretrainingConfig(IdentityOptions):
     """Options of text and masks; several are fairseq's ``masked_lm``'s."""
 
     data: str = field(
@@ -86,7 +87,7 @@ class SyntaxPretrainingConfig(FairseqDataclass):
 
 
 @register_task("syntax_pretraining", dataclass=SyntaxPretrainingConfig)
-class SyntaxPretrainingTask(NumberedLabels):
+class SyntaxPretrainingTask(IdentifiedTask):
     """Text of one language; the model says what it predicts and which parses it needs.
 
     The dictionary has ``<mask>`` after its last entry, as that of fairseq's ``masked_lm``.
@@ -100,7 +101,7 @@ class SyntaxPretrainingTask(NumberedLabels):
         self.dictionary, self._language = dictionary, cfg.source_lang
         self._mask = dictionary.add_symbol(MASK)
         self._directories = utils.split_paths(cfg.data)
-        self._labels = LabelDictionaries(self._directories, self._language)
+        self._labels = LabelDictionaries(self._directories[0], self._language)
         self._fields: set[str] = set()
         self._objective: Objective | None = None
         self._masking = Masking(
@@ -126,7 +127,6 @@ class SyntaxPretrainingTask(NumberedLabels):
         for file in files:
             if not file.is_file():
                 raise UserError(f"{file} is not there: {_MAKE}")
-        check_same_dictionary(directories, cfg.source_lang, "--srcdict")
         return cls(cfg, load_dictionary(files[0]))
 
     @property
@@ -268,7 +268,7 @@ def _language_of(directory: str) -> str:
     Raises:
         UserError: it has none, or several.
     """
-    found = sorted(path.name.split(".")[1] for path in Path(directory).glob("syntax.*.json"))
+    found = languages_in(directory)
     if len(found) == 1:
         return found[0]
     if not found:

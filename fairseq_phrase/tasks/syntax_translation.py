@@ -3,7 +3,6 @@
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Optional
 
 from fairseq import utils
@@ -17,24 +16,24 @@ from fairseq_phrase.batch.raw_parses import RawParses
 from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
-from fairseq_phrase.batch.tree_sources import TreeOptions, TreeSource
+from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.kept_fingerprints import SIDES
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, place
-from fairseq_phrase.store.dictionaries import check_same_dictionary
+from fairseq_phrase.store.identity import Entry, Identity, free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import PREPROCESS
 from fairseq_phrase.tasks.coverage import check_layers, with_coverage
-from fairseq_phrase.tasks.numbered_labels import NumberedLabels
+from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
 
 
+@free_options
 @dataclass
-class SyntaxTranslationConfig(TranslationConfig):
+class SyntaxTranslationConfig(IdentityOptions, TranslationConfig):
     """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = field(default=False, metadata={"help": "pad the source on the left"})
@@ -43,12 +42,6 @@ class SyntaxTranslationConfig(TranslationConfig):
         metadata={
             "help": "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
             "the one that made the data, if its name is not a path"
-        },
-    )
-    strict_parser: bool = field(
-        default=False,
-        metadata={
-            "help": "stop if raw text would be parsed with another version of the parser than the data"
         },
     )
     tree_source: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
@@ -95,7 +88,7 @@ class SyntaxTranslationConfig(TranslationConfig):
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
-class SyntaxTranslationTask(NumberedLabels, RawTextTask):
+class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
     A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a
@@ -106,18 +99,15 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        directories = utils.split_paths(cfg.data)
-        for side, option in SIDES.items():
-            check_same_dictionary(directories, getattr(cfg, f"{side}_lang"), option)
-        self._labels = LabelDictionaries(directories, cfg.source_lang)
+        self._labels = LabelDictionaries(self._directory, cfg.source_lang)
+        self._trees = Trees(cfg.tree_source, cfg.tree_seed, src_dict, self._training_heads)
         self._raw_parses = RawParses(
-            src_dict, self._labels.dictionary, lambda: self._encoder, lambda: self._trees
+            src_dict, self._labels.dictionary, lambda: self._encoder, self._trees
         )
         self._fields_of_loss: set[str] = set()
         self._copies = False
         self._pointing_width = 0
         check_alpha(cfg.subword_sampling)
-        self._tree_options = TreeOptions(cfg.tree_source, cfg.tree_seed)
 
     @property
     def kept_subwords(self) -> int | None:
@@ -138,11 +128,8 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
 
     def _check_fields(self, fields: Collection[str]) -> None:
         """Check that the parses of the data have these fields."""
-        needed = set(fields)
-        if self._tree_options.source != "parse":
-            controlled = TreeSource(self._tree_options.source).fields_to_read(fields)
-            # Shuffled trees are parses of other sentences, so they need parses, too.
-            needed = needed if self._tree_options.source == "shuffled" else controlled
+        read = self._trees.fields_to_read(fields)
+        needed = set(fields) if self._trees.needs_parses else read
         for directory in utils.split_paths(self.cfg.data):
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
 
@@ -150,10 +137,12 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
         """Build a model, and find the layer of the parse loss.
 
         Raises:
-            UserError: the data lack fields that the model needs, or number its labels differently; or
-                the model does not go with an additional loss.
+            UserError: the data lack fields that the model needs, or differ from those that it was trained
+                with; or the model does not go with an additional loss.
         """
         model = super().build_model(cfg, from_checkpoint)
+        if from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source"):
+            read_own_trees(model.encoder, *self._trees.last)
         self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
         if self.cfg.coverage:
             check_layers(model)
@@ -182,32 +171,28 @@ class SyntaxTranslationTask(NumberedLabels, RawTextTask):
             criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
         )
 
-    @cached_property
-    def _trees(self) -> TreeSource:
-        """The source of the sentences' heads."""
-        source, pool = self._tree_options.source, None
-        if source == "shuffled":
-            names = self._pair_names(self._directory, self.cfg.train_subset, combine=False)
-            if not names:
-                raise UserError(
-                    f"{self._directory} has no {self.cfg.train_subset} split, whose parses "
-                    "--tree-source shuffled gives to other sentences"
-                )
-            pool = ParseStore(self._directory, names[0], self.cfg.source_lang, {"heads"})
-        return TreeSource(source, self._tree_options.seed, self.source_dictionary, pool)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the task's state for checkpoints: the source of trees, if models read trees."""
-        trees = self._tree_options.state if "heads" in self._fields else {}
-        return {**super().state_dict(), **trees}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Use the source of trees of a checkpoint's model, unless an option sets the source.
+    def _training_heads(self) -> ParseStore:
+        """Read the heads of the training sentences, which ``--tree-source shuffled`` exchanges.
 
         Raises:
-            UserError: the models of an ensemble have different sources of trees.
+            UserError: the data have no training split.
         """
-        self._tree_options.take_over(state_dict)
+        names = self._pair_names(self._directory, self.cfg.train_subset, combine=False)
+        if not names:
+            raise UserError(
+                f"{self._directory} has no {self.cfg.train_subset} split, whose parses "
+                "--tree-source shuffled gives to other sentences"
+            )
+        return ParseStore(self._directory, names[0], self.cfg.source_lang, {"heads"})
+
+    def own_entries(self) -> dict[str, Entry]:
+        """Return the entries of the task's options, and of the trees if models read trees."""
+        trees = self._trees.entries() if "heads" in self._fields else {}
+        return {**super().own_entries(), **trees}
+
+    def restore(self, trained: Identity, *, further: bool) -> None:
+        """Use the source of trees of a checkpoint's model, unless an option sets the source."""
+        self._trees.restore(trained, further=further)
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.labels import labels_fingerprint, read_labels
@@ -144,11 +142,11 @@ def test_a_test_set_by_another_parser_is_warned_about_and_refused_on_request(
     parser = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
     splits = {"test": synthetic_corpus / "test"}
     preprocess(tmp_path / "new", *text_of(data_directory), parser=parser, **splits)
-    warned = "syntax.de.json says that CoNLL-U made its parses, and this run parses with "
+    warned = "and this run differ in parser CoNLL-U and "
     assert warned in caplog.text
     with pytest.raises(SystemExit):
         preprocess(tmp_path / "no", *text_of(data_directory), "--strict", parser=parser, **splits)
-    assert "install the former, or leave --strict out" in capsys.readouterr().err
+    assert "parse with the training's parser" in capsys.readouterr().err
 
 
 # The manifest
@@ -165,22 +163,6 @@ def test_a_label_dictionary_that_was_changed_in_place_is_refused(data_directory,
     (data / name).unlink()
     with pytest.raises(UserError, match=f"{name} is missing"):
         ParseStore(data, "test.de-en", "de", {"words"})
-
-
-def test_a_manifest_of_an_earlier_version_which_knows_no_labels_can_be_read(
-    data_directory, tmp_path
-):
-    data = Path(shutil.copytree(data_directory, tmp_path / "data"))
-    path = Manifest.path(data, "de")
-    content = json.loads(path.read_text())
-    del content["labels"]
-    for record in content["splits"].values():
-        del record["parser_version"]
-    path.write_text(json.dumps(content))
-    assert Manifest.load(data, "de").labels == {}
-    assert len(ParseStore(data, "test.de-en", "de", {"spans"})) == 100
-    before = LabelDictionaries([data_directory], "de").fingerprint("spans")
-    assert LabelDictionaries([data], "de").fingerprint("spans") == before
 
 
 @pytest.mark.parametrize(
@@ -209,20 +191,20 @@ def test_labels_of_another_language_leave_those_of_the_first_as_they_are(
 ):
     data = Path(shutil.copytree(attached_data, tmp_path / "data"))
     tags = data / "dict.tag.txt"
-    before = LabelDictionaries([data], "de").fingerprint("tags")
+    before = Manifest.load(data, "de").labels["tags"]
     attaching.attach(data, bpe_corpus, "--lang", "en", "--parser", "ptb")
     assert len(read_labels(tags)) > len(read_labels(attached_data / "dict.tag.txt"))
-    assert LabelDictionaries([data], "de").fingerprint("tags") == before
-    assert LabelDictionaries([data], "en").fingerprint("tags") != before
+    assert Manifest.load(data, "de").labels["tags"] == before
+    assert Manifest.load(data, "en").labels["tags"] != before
     # A later split of the first language goes by its own labels alone.
     attaching.attach(data, bpe_corpus, *GOLD, splits=("test",))
-    assert LabelDictionaries([data], "de").fingerprint("tags") == before
+    assert Manifest.load(data, "de").labels["tags"] == before
     assert len(ParseStore(data, "test.de-en", "de", {"tags"})) == attaching.SPLITS["test"]
     assert len(ParseStore(data, "test.de-en", "en", {"tags"})) == attaching.SPLITS["test"]
     # So does a test set elsewhere.
     other = Path(shutil.copytree(stock_of(attached_data, tmp_path / "stock"), tmp_path / "other"))
     attaching.attach(other, bpe_corpus, *GOLD, "--labeldict", data, splits=("test",))
-    assert LabelDictionaries([other], "de").fingerprint("tags") == before
+    assert Manifest.load(other, "de").labels["tags"] == before
 
 
 def stock_of(attached: Path, stock: Path) -> Path:
@@ -265,7 +247,7 @@ def test_a_split_by_another_version_of_the_parser_says_so_or_is_refused(
     manifest.save(data)
     with pytest.raises(SystemExit):
         attaching.attach(data, bpe_corpus, *GOLD, "--strict", splits=("test",))
-    message = "says that CoNLL-U 0 made its parses, and this run parses with CoNLL-U"
+    message = "and this run differ in parser CoNLL-U 0 and CoNLL-U"
     assert message in capsys.readouterr().err
     attaching.attach(data, bpe_corpus, *GOLD, splits=("test",))
     assert message in caplog.text
@@ -276,21 +258,6 @@ def test_a_split_by_another_version_of_the_parser_says_so_or_is_refused(
 
 
 # Several directories, and models
-
-
-def test_directories_that_number_labels_differently_do_not_go_together(
-    data_directory, new_test_set, renumbered
-):
-    both = LabelDictionaries([data_directory, new_test_set], "de")
-    assert len(both.dictionary("spans")) == len(both.dictionary("spans").symbols)
-    assert both.fingerprint("spans") == Manifest.load(data_directory, "de").labels["spans"]
-    mixed = LabelDictionaries([data_directory, renumbered], "de")
-    message = (
-        rf"{re.escape(str(renumbered / 'dict.constituent.txt'))} numbers constituent labels differently "
-        rf"from {re.escape(str(data_directory))}.*--labeldict {re.escape(str(data_directory))}"
-    )
-    with pytest.raises(UserError, match=message):
-        mixed.dictionary("spans")
 
 
 TREE = ("--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000")
@@ -327,10 +294,8 @@ def test_a_checkpoint_refuses_data_whose_labels_have_other_numbers(renumbered, c
     assert hypotheses(printed) == []
     error = re.findall(r"^error: (.*)", printed, re.MULTILINE)
     assert len(error) == 1
-    assert (
-        f"{renumbered / 'dict.constituent.txt'} numbers constituent labels differently" in error[0]
-    )
-    assert "run fairseq-phrase-preprocess again with --labeldict TRAINING_DATA" in error[0]
+    assert f"this run on {renumbered} differ in spans-labels dict.constituent.txt" in error[0]
+    assert "make the data with the training's labels (--labeldict TRAINING_DATA)" in error[0]
 
 
 def test_training_on_directories_with_different_labels_is_refused_before_the_first_epoch(
@@ -339,7 +304,7 @@ def test_training_on_directories_with_different_labels_is_refused_before_the_fir
     printed = train(
         f"{data_directory}:{renumbered}", tmp_path, *TREE, "--max-update", "3", expect=1
     )
-    assert "numbers constituent labels differently" in printed
+    assert f"{renumbered} and {data_directory} differ in spans-labels" in printed
     assert "num_updates" not in printed
 
 
@@ -350,5 +315,5 @@ def test_training_is_not_resumed_when_labels_have_other_numbers(
     reverse(data, "dict.constituent.txt")
     save = Path(shutil.copytree(checkpoint.parent, tmp_path / "save"))
     printed = train(data, save, *TREE, "--max-update", "4", expect=1)
-    assert "constituent labels are numbered differently in dict.constituent.txt" in printed
+    assert "differ in spans-labels dict.constituent.txt" in printed
     assert "num_updates=4" not in printed

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import pytest
+import torch
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import phrase_transformer, seq2seq, structural_transformer  # noqa: F401
-from fairseq_phrase.models.model_options import differences
+from fairseq_phrase.models.identity import model_entries
+from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING
 
@@ -34,17 +37,17 @@ PHRASE = ("--arch", "phrase_transformer_tiny")
 @pytest.mark.parametrize(
     ("first", "second", "named"),
     [
-        (PHRASE, ("--phrase-max-length", "3"), "--phrase-max-length 2 and 3"),
-        (PHRASE, ("--phrase-mask", "all"), "--phrase-mask subset and all"),
+        (PHRASE, ("--phrase-max-length", "3"), "phrase-max-length 2 and 3"),
+        (PHRASE, ("--phrase-mask", "all"), "phrase-mask subset and all"),
         (
             ("--arch", "structural_transformer_tiny"),
             ("--no-sequential-absolute",),
-            "--no-sequential-absolute False and True",
+            "no-sequential-absolute False and True",
         ),
         (
             ("--arch", "phrase_transformer_tiny", "--encoder-attention-heads", "2"),
             ("--encoder-attention-heads", "4"),
-            "--encoder-attention-heads 2 and 4",
+            "encoder-attention-heads 2 and 4",
         ),
     ],
 )
@@ -67,18 +70,40 @@ def test_coverage_is_added_late_and_left_out_again_with_the_optimizer_kept(resum
     assert "@ 2 updates" in resume(3, *model)
 
 
-def test_a_new_training_from_old_parameters_may_have_other_options(resume, tmp_path):
+@pytest.mark.parametrize(
+    "resets",
+    [
+        ["--reset-optimizer"],
+        ["--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader"],
+    ],
+)
+def test_a_new_training_from_old_parameters_keeps_the_options_of_the_model(resume, resets):
     resume(1, *PHRASE)
-    printed = resume(2, *PHRASE, "--phrase-max-length", "3", "--reset-optimizer")
-    assert "Loaded checkpoint" in printed
+    other = (*PHRASE, "--phrase-max-length", "3", *resets)
+    with pytest.raises(UserError, match="phrase-max-length 2 and 3: give --phrase-max-length 2"):
+        resume(2, *other)
+    assert "Loaded checkpoint" in resume(2, *other, "--allow-difference", "phrase-max-length")
 
 
-def test_options_that_an_older_checkpoint_lacks_have_their_defaults():
-    saved = {"_name": "phrase_transformer", "phrase_max_length": 2}
-    assert differences(saved, {**saved, "phrase_mask": "subset"}) == []
-    assert differences(saved, {**saved, "phrase_mask": "all"}) == ["--phrase-mask subset and all"]
+def test_what_was_allowed_is_recorded(resume, tmp_path):
+    resume(1, *PHRASE)
+    resume(2, *PHRASE, "--phrase-max-length", "3", "--allow-difference", "phrase-max-length")
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    (allowed,) = state["task_state"]["identity"]["allowed"]
+    assert allowed.startswith("phrase-max-length 2 and 3 (")
 
 
-def test_models_of_other_packages_are_compared_in_what_they_share():
-    assert differences({"_name": "lstm"}, {"_name": "phrase_transformer"}) == []
-    assert differences({}, {"_name": "phrase_transformer"}) == []
+def test_a_name_that_no_record_has_is_refused(resume):
+    resume(1, *PHRASE)
+    with pytest.raises(UserError, match="--allow-difference phrases: expected some of activation"):
+        resume(2, *PHRASE, "--allow-difference", "phrases")
+
+
+def test_options_that_an_older_record_lacks_have_their_defaults():
+    older = model_entries({"_name": "phrase_transformer"})
+    del older["phrase-mask"]
+    for mask, differs in (("subset", False), ("all", True)):
+        now = model_entries({"_name": "phrase_transformer", "phrase_mask": mask})
+        names = {"trained_name": "a.pt", "here_name": "b.pt"}
+        with pytest.raises(UserError, match="subset and all") if differs else nullcontext():
+            compare(Identity(older), Identity(now), "train", **names)

@@ -14,7 +14,7 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
-from fairseq_phrase.cli import analyze, average, plot
+from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.store.manifest import Manifest
 from tests.support.commands import SIZES, TRAINING, losses, run, train
@@ -83,38 +83,6 @@ def test_pictures_and_tables_are_made_of_the_checkpoint(trained, tree_data, tmp_
             analyze.main(command)
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
-
-
-def test_checkpoints_whose_leaf_weights_came_from_projected_values_are_refused_by_every_command(
-    trained, tree_data, tmp_path, capsys
-):
-    state = torch.load(trained[0] / "checkpoint_last.pt", weights_only=True)
-    for name in [*state["model"]]:
-        if name.endswith("leaf_weight.weight"):
-            # As it was: (heads, head width), of 2 heads and a width of 32.
-            state["model"][name.removesuffix(".weight")] = state["model"].pop(name)[:, :16].clone()
-    path = tmp_path / "checkpoint_last.pt"
-    torch.save(state, path)
-    message = "error: an earlier version of fairseq_phrase made this checkpoint"
-    task = [tree_data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--cpu"]
-    for printed in (
-        run("fairseq-generate", *task, "--path", path, expect=1),
-        train(tree_data, tmp_path, *TREE, "--max-epoch", "2", expect=1),
-    ):
-        assert message in printed
-        assert "Train the model again" in printed
-        assert "Traceback" not in printed
-    for main, arguments in (
-        (plot.main, ["tree", str(tree_data), "--path", str(path), "--line", "4", "--word", "1",
-                     "--out", str(tmp_path / "t.svg")]),
-        (average.main, [str(path), "--out", str(tmp_path / "average.pt")]),
-    ):  # fmt: skip
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        assert ended.value.code == 2
-        assert f"{path}" in (printed := capsys.readouterr().err)
-        assert "Train the model again" in printed
-    assert not (tmp_path / "average.pt").exists()
 
 
 ABLATIONS = [

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from argparse import Namespace
 from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.tree_sources import TREE_SOURCES, TreeOptions, TreeSource
+from fairseq_phrase.batch.tree_sources import TREE_SOURCES, Trees, TreeSource, read_own_trees
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import structural_transformer  # noqa: F401 - registers the encoder
+from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -207,13 +211,13 @@ def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     def trees(**options):
         task = make_task(data_directory, **options)
         checkpoint_utils.load_model_ensemble([path], task=task)
-        return task._trees.name, task._trees.seed
+        return task._trees.settings
 
-    assert trees() == ("random", 5)
-    assert trees(tree_source="parse") == ("parse", 5)
-    assert trees(tree_seed=6) == ("random", 6)
+    assert trees() == [("random", 5)]
+    assert trees(tree_source="parse") == [("parse", 5)]
+    assert trees(tree_seed=6) == [("random", 6)]
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    assert task._trees.name == "random"
+    assert task._trees.settings == [("random", 5)]
     flags = ("--path", path, "--gen-subset", "test", "--beam", "1", "--max-len-b", "5")
     found = command(fairseq_generate, *arguments, *flags)
     again = command(fairseq_generate, *arguments, *flags, "--tree-source", "random")
@@ -225,13 +229,53 @@ def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     assert scores(found) == scores(again) != scores(parsed)
 
 
-def test_models_of_different_trees_are_no_ensemble(caplog):
-    options = TreeOptions()
-    options.take_over({})
-    options.take_over({"tree_source": "linear", "tree_seed": 1})
-    with pytest.raises(UserError, match=r"--tree-source linear and parse.*name one"):
-        options.take_over({"tree_source": "parse", "tree_seed": 1})
-    chosen = TreeOptions("linear")
-    chosen.take_over({"tree_source": "parse", "tree_seed": 1})
-    assert chosen.source == "linear"
-    assert "this model was trained with parse" in caplog.text
+def of_trees(source, seed=1):
+    trees = Trees(source, seed)
+    return Identity(trees.entries())
+
+
+def test_a_resumed_training_has_the_trees_of_its_checkpoint(data_directory, command, tmp_path):
+    arguments = (
+        data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING,
+        *SIZES, *READS_TREES, "--save-dir", tmp_path, "--max-tokens", "200", "--max-update",
+    )  # fmt: skip
+    command(fairseq_train, *arguments, "1", "--tree-source", "random", "--tree-seed", "5")
+    printed = command(fairseq_train, *arguments, "3")
+    kept = re.findall(r"loss=([\d.]+)|valid_loss ([\d.]+)", printed)
+    assert kept
+    recorded = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["task_state"][
+        "identity"
+    ]
+    found = {name: recorded["entries"][name]["value"] for name in ("tree-source", "tree-seed")}
+    assert found == {"tree-source": "random", "tree-seed": "5"}
+
+
+def test_an_ensembles_models_each_keep_their_trees(data_directory):
+    task, dataset = load(data_directory, "valid")
+    for seed in (5, 6, 5):
+        task._trees.restore(of_trees("random", seed), further=True)
+    assert task._trees.settings == [("random", 5), ("random", 6)]
+    batch = dataset.collater([dataset[index] for index in range(9)])["net_input"]
+    alone = [load(data_directory, "valid", tree_source="random", tree_seed=s)[1] for s in (5, 6)]
+    read = []
+    for seed, one in zip((5, 6), alone, strict=True):
+        encoder = Namespace(forward=lambda **inputs: read.append(inputs))
+        read_own_trees(encoder, "random", seed)
+        encoder.forward(**batch)
+        expected = one.collater([one[index] for index in range(9)])["net_input"]
+        assert read[-1].keys() == expected.keys()
+        assert torch.equal(read[-1]["src_heads"], expected["src_heads"])
+    assert not torch.equal(read[0]["src_heads"], read[1]["src_heads"])
+
+
+def test_a_given_source_is_that_of_all_models():
+    trees = Trees("linear")
+    for source in ("parse", "random"):
+        trees.restore(of_trees(source), further=True)
+    assert trees.settings == [("linear", 1)]
+
+
+def test_a_damaged_record_of_trees_is_named():
+    entry = Entry("flat", "flat", "trees")
+    with pytest.raises(UserError, match="tree source flat"):
+        Trees().restore(Identity({"tree-source": entry}), further=True)

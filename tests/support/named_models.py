@@ -17,6 +17,7 @@ def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     """What models ask of a task."""
     known = {"source_dictionary": dictionary, "target_dictionary": dictionary}
     known |= {"label_dictionary": label_dictionary, "require_parses": lambda fields: None}
+    known |= {"meet": lambda record, path, door: None}
     return Namespace(**{**known, **attributes})
 
 

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.trees import coefficients
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
@@ -248,13 +247,3 @@ def test_values_of_another_batch_are_refused() -> None:
         build()(torch.zeros(1, 5, 2, 4, dtype=torch.float64), torch.zeros(1, 3, 8), batch)
     with pytest.raises(ValueError, match=r"must have shape \(1, 3, 8\), got \(1, 4, 8\)"):
         build()(torch.zeros(1, 4, 2, 4, dtype=torch.float64), torch.zeros(1, 4, 8), batch)
-
-
-def test_parameters_of_leaf_weights_from_projected_values_are_refused() -> None:
-    module = torch.nn.ModuleDict({"accumulation": build(convention="released")})
-    state = module.state_dict()
-    for name in ("weight", "bias"):
-        state[f"accumulation.leaf_{name}"] = state.pop(f"accumulation.leaf_weight.{name}")[..., :4]
-    for strict in (True, False):
-        with pytest.raises(UserError, match=r"an earlier version .* Train the model again"):
-            module.load_state_dict(state, strict=strict)

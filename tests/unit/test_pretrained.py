@@ -7,11 +7,9 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.kept_fingerprints import keep_dictionary
 from fairseq_phrase.models.loading import register_all
 from tests.support.named_models import make_task, options
 from tests.support.parsed_batches import make_dictionary
@@ -36,7 +34,8 @@ def pretrained(folder, case, words=30):
     model = MODEL_REGISTRY["pretrainer"].build_model(cfg, task)
     task_cfg = {"_name": "syntax_pretraining", "data": str(folder), "source_lang": None}
     path = folder / "pretrained.pt"
-    torch.save({"model": model.state_dict(), "cfg": {"model": {}, "task": task_cfg}}, path)
+    state = {"cfg": {"model": vars(cfg), "task": task_cfg}, "model": model.state_dict()}
+    torch.save(state, path)
     return path, model
 
 
@@ -117,44 +116,15 @@ def test_other_sizes_are_refused(tmp_path, changed, message):
         model.load_pretrained(task)
 
 
-def test_another_dictionary_is_refused(tmp_path):
-    path, _ = pretrained(tmp_path, "plain", words=20)
-    model, task = translation(path, "plain")
-    with pytest.raises(UserError, match=r"differs from this one from entry 24 on \(24 and 34"):
-        model.load_pretrained(task)
-    (tmp_path / "dict.txt").unlink()
-    # Without its dictionary the number of embeddings still differs.
-    with pytest.raises(UserError, match="weight has the shape"):
-        model.load_pretrained(task)
-
-
-@pytest.mark.parametrize(
-    ("then", "message"),
-    [
-        (None, r"differs from this one from entry 4 on \(34 and 34 entries\): .*--srcdict"),
-        ("gone", r"trained with another dictionary .*\(34 and 34 entries\), and \S+ is not there"),
-        ("made again", r"trained with another dictionary .*, and \S+ has changed since"),
-    ],
-)
-def test_another_dictionary_of_the_same_size_is_refused(tmp_path, then, message):
+def test_its_record_is_compared(tmp_path):
     path, _ = pretrained(tmp_path, "plain")
-    other, file = Dictionary(), tmp_path / "dict.txt"
-    for index in range(30):
-        other.add_symbol(f"other{index}")
-    state = torch.load(path, weights_only=False)
-    state["cfg"]["model"] = Namespace()
-    keep_dictionary(state["cfg"]["model"], Dictionary.load(str(file)))
-    torch.save(state, path)
-    model, task = translation(path, "plain", target=other, task=make_task(other))
-    if then == "gone":
-        file.unlink()
-    elif then == "made again":
-        other.save(str(file))
-    with pytest.raises(UserError, match=message):
-        model.load_pretrained(task)
-    # The same dictionary is accepted wherever it lies.
     model, task = translation(path, "plain")
+    met = []
+    task.meet = lambda *arguments: met.append(arguments)
     model.load_pretrained(task)
+    ((record, where, door),) = met
+    assert (where, door) == (path, "pretrained")
+    assert record.value("encoder") == "transformer"
 
 
 def test_fairseqs_translation_task_cannot_load_it(tmp_path):

@@ -11,41 +11,16 @@ of small dense matrices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["CONVENTIONS", "HierarchicalAccumulation", "refuse_projected_leaf_weights"]
+__all__ = ["CONVENTIONS", "HierarchicalAccumulation"]
 
 CONVENTIONS = ("paper", "released")
-
-
-def refuse_projected_leaf_weights(names: Iterable[str]) -> None:
-    """Reject the parameters of a model whose leaf weights came from each head's projected values.
-
-    Early versions of this package had such models. Their u has another shape and another meaning.
-
-    Args:
-        names: the names of a model's parameters.
-
-    Raises:
-        UserError: a parameter is a u of an early version.
-    """
-    for name in names:
-        if name.endswith("accumulation.leaf_weight"):
-            raise UserError(
-                "an earlier version of fairseq_phrase made this checkpoint. It computed the tree "
-                "Transformer's leaf weights from the heads' projected values instead of the leaves' "
-                f"states ({name}), so its parameters cannot be used. Train the model again, in "
-                "another --save-dir"
-            )
 
 
 class HierarchicalAccumulation(nn.Module):
@@ -132,11 +107,6 @@ class HierarchicalAccumulation(nn.Module):
         if self.embeddings:
             for table in (self.vertical, self.horizontal):
                 nn.init.normal_(table, std=table.size(1) ** -0.5)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """Load parameters as every module does; see :func:`refuse_projected_leaf_weights`."""
-        refuse_projected_leaf_weights(state_dict)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""

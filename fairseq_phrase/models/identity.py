@@ -1,0 +1,224 @@
+"""The identity record of a checkpoint: its model's options, and what is read from files of others.
+
+A checkpoint of :mod:`fairseq_phrase.tasks` holds its record in the task's state. For one of stock
+fairseq, what its configuration names is derived.
+"""
+
+from __future__ import annotations
+
+import functools
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.trainer import Trainer
+from fairseq.utils import split_paths
+from omegaconf import OmegaConf
+
+from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.parsers import names_path
+from fairseq_phrase.store.identity import Entry, Identity, compare
+from fairseq_phrase.store.manifest import data_identity
+
+#: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
+#: differences pass, which the user did not name, by section. They are removed when the file is read;
+#: a parser is removed if its name is a path.
+UNTRUSTED = {
+    "model": ("encoder_embed_path", "decoder_embed_path", "pretrained"),
+    "task": ("source_parser", "allow_difference"),
+    "bpe": ("syntax_parser",),
+    "tokenizer": ("syntax_parser",),
+}
+# fairseq's own options that change the function but not the shape of any parameter.
+_FAIRSEQS = (
+    "activation_fn",
+    "cross_self_attention",
+    "decoder_attention_heads",
+    "decoder_normalize_before",
+    "encoder_attention_heads",
+    "encoder_normalize_before",
+    "no_decoder_final_norm",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+)
+
+
+def option_entries(
+    options: Iterable[Field[Any]], given: Mapping[str, Any], part: str
+) -> dict[str, Entry]:
+    """Make the entries of options.
+
+    A difference in an option is refused, unless its metadata have ``identity: may`` (a warning) or
+    ``identity: free`` (it is not recorded).
+
+    Args:
+        options: options of a dataclass.
+        given: the values of options, by name.
+        part: one of :data:`fairseq_phrase.store.identity.PARTS`.
+    """
+    entries = {}
+    for option in options:
+        kind = option.metadata.get("identity", "must")
+        if kind != "free":
+            default = None if option.default is MISSING else option.default
+            value = str(given.get(option.name, default))
+            name = option.name.replace("_", "-")
+            entries[name] = Entry(value, value, part, kind, str(default))
+    return entries
+
+
+def model_entries(cfg: Any) -> dict[str, Entry]:
+    """Make the entries of a model: its encoder's name and its options.
+
+    Args:
+        cfg: a checkpoint's configuration of its model, or that of a training.
+    """
+    given = plain(cfg)
+    name = given.get("_name") or given.get("arch") or ""
+    dataclass = MODEL_DATACLASS_REGISTRY.get(name)
+    options = {option.name: option for option in fields(dataclass or FlatTransformerConfig)}
+    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(given.get("encoder", "")))
+    encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    of_encoders = {each.name for one in ENCODERS.values() for each in one.options} | {"encoder"}
+    of_encoder = {each.name for each in method.options} if method else set()
+    if method and _is_plain(method.encoder, options, given):
+        encoder = "transformer"
+    parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
+    for option in options.values():
+        if option.name in _FAIRSEQS:
+            # Old architectures of fairseq have no dataclass, but all values that they use.
+            if dataclass or option.name in given:
+                parts["decoder" if "decoder" in option.name else "encoder"].append(option)
+        elif option.name in of_encoder:
+            parts["encoder"].append(option)
+        elif option.name not in FlatTransformerConfig.__dataclass_fields__.keys() | of_encoders:
+            parts["decoder"].append(option)
+    entries = {"encoder": Entry(encoder, encoder, "encoder")}
+    for part, chosen in parts.items():
+        entries |= option_entries(chosen, given, part)
+    return entries
+
+
+def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> bool:
+    """Return whether no option of an encoder is on, so that it is fairseq's."""
+    values = {name: each.default for name, each in options.items() if each.default is not MISSING}
+    cfg = nested_config(Namespace(**{**values, **given}))
+    return hasattr(encoder, "is_plain") and bool(encoder.is_plain(cfg))
+
+
+def plain(cfg: Any) -> dict[str, Any]:
+    """Return a configuration of any kind as a dictionary."""
+    if OmegaConf.is_config(cfg):
+        cfg = OmegaConf.to_container(cfg, enum_to_str=True)
+    return dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg) if cfg else {})
+
+
+def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
+    """Return the record of a checkpoint; without one, what can be derived.
+
+    Args:
+        state: what the checkpoint holds.
+        path: its file, for messages.
+
+    Raises:
+        UserError: the record is damaged.
+    """
+    recorded = (state.get("task_state") or {}).get("identity")
+    if recorded is not None:
+        return Identity.from_dict(recorded, path)
+    sections = plain(state.get("cfg"))
+    entries = model_entries(sections.get("model") or state.get("args"))
+    task = plain(sections.get("task") or state.get("args"))
+    languages = task.get("source_lang"), task.get("target_lang")
+    directory = split_paths(str(task.get("data") or "."))[0]
+    if task.get("data") and Path(directory).is_dir():
+        if languages[0] is None:
+            languages = data_utils.infer_language_pair(directory)
+        if languages[0] is not None:
+            data = data_identity(directory, *languages).only("languages", "source", "target")
+            entries |= data.entries
+    return Identity(entries)
+
+
+def check_trusted(state: dict[str, Any], path: str | Path) -> None:
+    """Remove the values of a configuration that name files, and refuse interpolations.
+
+    Args:
+        state: what a checkpoint or a bundle holds.
+        path: its file, for the message.
+
+    Raises:
+        UserError: a value is an interpolation, which could read the environment.
+    """
+    for name, value in _texts(state.get("cfg") or state.get("args"), "cfg"):
+        if "${" in value:
+            raise UserError(
+                f"{path} was not loaded: its {name} is the interpolation {value}, which fairseq does not "
+                "save, and which could read this machine's environment"
+            )
+    for section, names in UNTRUSTED.items():
+        for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
+            for name in names:
+                value = getattr(part, name, None)
+                if isinstance(value, str) and (not name.endswith("parser") or names_path(value)):
+                    setattr(part, name, None)
+
+
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield all texts in a configuration, with their names."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, name)
+    elif OmegaConf.is_config(value) or isinstance(value, Mapping | Namespace):
+        for key, inner in plain(value).items():
+            yield from _texts(inner, f"{name}.{key}")
+
+
+def guard_checkpoints() -> None:
+    """Make fairseq's commands compare the records of the checkpoints that they load.
+
+    The task's state in a checkpoint gets the record and the checkpoint's path. fairseq gives this state
+    to the task before it builds a trained model, but its trainer does not, so that it is done here.
+    """
+    read, resume = checkpoint_utils.load_checkpoint_to_cpu, Trainer.load_checkpoint
+    if hasattr(read, "__wrapped__"):
+        return
+
+    @functools.wraps(read)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> dict[str, Any]:
+        state = read(path, *args, **options)
+        check_trusted(state, path)
+        overrides = options.get("arg_overrides", args[0] if args else None)
+        if overrides and state.get("cfg"):
+            overwrite_args_by_name(state["cfg"], overrides)  # these the user named
+        state["task_state"] = {
+            **(state.get("task_state") or {}),
+            "identity": identity_of(state, path).as_dict(),
+            "checkpoint": path,
+        }
+        return state
+
+    @functools.wraps(resume)
+    def load_checkpoint(self: Trainer, filename: str, *args: Any, **options: Any) -> Any:
+        if Path(filename).is_file():
+            trained = identity_of(load_checkpoint_file(Path(filename)), filename)
+            if hasattr(self.task, "meet"):
+                self.task.meet(trained, filename, "train")
+            else:
+                here = identity_of({"cfg": self.cfg}, "this run")
+                compare(trained, here, "train", trained_name=filename, here_name="this run")
+        return resume(self, filename, *args, **options)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    Trainer.load_checkpoint = load_checkpoint

@@ -1,0 +1,299 @@
+"""What a model was trained with: one record of named entries, one comparison, one message.
+
+The record is in the manifest of a data directory (what concerns data), and in every checkpoint and
+bundle. A door of :data:`DOORS` is where two records meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.labels import labels_fingerprint
+from fairseq_phrase.text import read_lines
+
+logger = logging.getLogger(__name__)
+Options = TypeVar("Options")
+
+#: What an entry belongs to, with the kind of its entries. ``must``: a difference is refused. ``may``: it
+#: is a warning, and refused with ``--strict-identity``.
+PARTS = {
+    "languages": "must",
+    "source": "must",
+    "target": "must",
+    "text": "must",
+    "labels": "must",
+    "parser": "may",
+    "trees": "may",
+    "encoder": "must",
+    "decoder": "must",
+    "task": "must",
+}
+#: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
+MASK = "<mask>"
+
+
+def free_options(options: type[Options]) -> type[Options]:
+    """Declare that no option of a dataclass itself is recorded, because none changes a trained model."""
+    for name in inspect.get_annotations(options):
+        option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
+        option.metadata = {**option.metadata, "identity": "free"}
+    return options
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where two records meet.
+
+    Attributes:
+        parts: the parts that are compared.
+        commands: the commands that go through it.
+    """
+
+    parts: Collection[str]
+    commands: tuple[str, ...] = ()
+
+
+_READ = ("source", "text", "labels", "parser")
+#: A resumed training, ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are one.
+DOORS = {
+    "train": Door(PARTS, ("fairseq-train", "fairseq-hydra-train")),
+    "use": Door(
+        PARTS,
+        tuple(f"fairseq-{name}" for name in ("generate", "interactive", "validate"))
+        + tuple(
+            f"fairseq-phrase-{name}"
+            for name in ("translate", "label", "probe", "plot", "analyze", "demo", "export")
+        ),
+    ),
+    "pretrained": Door((*_READ, "trees", "encoder"), ("fairseq-train",)),
+    "ensemble": Door(("languages", "source", "target", "text", "labels"), ("fairseq-generate",)),
+    "average": Door(PARTS, ("fairseq-phrase-average",)),
+    "shards": Door((*_READ, "target"), ("fairseq-train", "fairseq-generate")),
+    "reuse": Door(("text", "parser"), ("fairseq-phrase-preprocess",)),
+    "attach": Door(("source", "text", "parser"), ("fairseq-phrase-attach",)),
+    "report": Door(PARTS, ("fairseq-phrase-report", "fairseq-phrase-score")),
+}
+_REMEDIES = {
+    "languages": "name them with --source-lang and --target-lang",
+    "source": "make the data with the training's dictionary (--srcdict)",
+    "target": "make the data with the training's dictionary (--tgtdict)",
+    "text": "make the data with the training's subword model (--sentencepiece-model, --bpe-codes)",
+    "labels": "make the data with the training's labels (--labeldict TRAINING_DATA)",
+    "parser": "parse with the training's parser",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fact that a model's numbers depend on.
+
+    Attributes:
+        value: what is compared: a fingerprint of content, or the value of an option.
+        label: what a message shows: a file, a parser's name, the value.
+        part: one of :data:`PARTS`.
+        kind: ``must`` or ``may``; by default that of the part.
+        default: the value in a record without this entry; None if such a record cannot be compared. An
+            option that was added later leaves older records valid.
+    """
+
+    value: str
+    label: str
+    part: str
+    kind: str = ""
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in the kind, and check what a file may have wrong.
+
+        Raises:
+            ValueError: part or kind is unknown, or a value is not a text.
+        """
+        if not self.kind:
+            object.__setattr__(self, "kind", PARTS.get(self.part, ""))
+        texts = (self.value, self.label, self.part, self.kind, self.default or "")
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"expected texts, not {texts}")
+        if self.part not in PARTS or self.kind not in ("must", "may"):
+            raise ValueError(f"unknown part or kind '{self.part}', '{self.kind}'")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A record.
+
+    Attributes:
+        entries: by name. An option has its name with hyphens.
+        allowed: differences that ``--allow-difference`` let through, as texts.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record in types that JSON and checkpoints have."""
+        entries = {name: asdict(entry) for name, entry in self.entries.items()}
+        return {"entries": entries, "allowed": list(self.allowed)}
+
+    @classmethod
+    def from_dict(cls, content: Any, where: str | Path) -> Identity:
+        """Read a record that a file holds.
+
+        Args:
+            content: what :meth:`as_dict` returned.
+            where: the file, for the message.
+
+        Raises:
+            UserError: it is damaged.
+        """
+        try:
+            entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
+            return cls(entries, tuple(map(str, content["allowed"])))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{where}: its identity record is damaged ({error})") from None
+
+    def only(self, *parts: str) -> Identity:
+        """Return the record of these parts."""
+        entries = {name: entry for name, entry in self.entries.items() if entry.part in parts}
+        return replace(self, entries=entries)
+
+    def value(self, name: str) -> str | None:
+        """Return the value of an entry; None without the entry."""
+        return self.entries[name].value if name in self.entries else None
+
+
+def compare(
+    trained: Identity,
+    here: Identity,
+    door: str,
+    *,
+    trained_name: str | Path,
+    here_name: str | Path,
+    allow: Collection[str] = (),
+    strict: bool = False,
+) -> Identity:
+    """Compare two records.
+
+    Args:
+        trained: the record of a model, or of what is reused.
+        here: the record of what it meets.
+        door: a name in :data:`DOORS`.
+        trained_name: the file of ``trained``, for messages.
+        here_name: the file or folder of ``here``.
+        allow: the names of entries that may differ (``--allow-difference``).
+        strict: also refuse differences in entries of the kind ``may``.
+
+    Returns:
+        ``here`` with the differences that were allowed.
+
+    Raises:
+        UserError: entries differ that must not; or ``allow`` has a name that neither record has.
+    """
+    names = dict.fromkeys([*here.entries, *trained.entries])
+    if wrong := sorted(set(allow) - set(names)):
+        raise UserError(
+            f"--allow-difference {','.join(wrong)}: expected some of {', '.join(sorted(names))}"
+        )
+    refused: dict[str, str] = {}
+    warned: list[str] = []
+    let_through: list[str] = []
+    remedies: dict[str, None] = {}
+    unknown: dict[str, list[str]] = {}
+    for name in names:
+        one, other = trained.entries.get(name), here.entries.get(name)
+        entry = other or one
+        if entry is None or entry.part not in DOORS[door].parts:
+            continue
+        before, now = (each.value if each else entry.default for each in (one, other))
+        if before is None or now is None:
+            if entry.kind == "must":
+                unknown.setdefault(str(here_name if one else trained_name), []).append(name)
+            continue
+        if before == now:
+            continue
+        first, second = (each.label if each else str(entry.default) for each in (one, other))
+        difference = f"{name} {first} and {second}"
+        if name in allow:
+            let_through.append(f"{difference} ({trained_name})")
+        elif entry.kind == "may" and not strict:
+            warned.append(difference)
+        else:
+            refused[name] = difference
+            remedies[_REMEDIES.get(entry.part, f"give --{name} {first}")] = None
+    both = f"{trained_name} and {here_name} differ in"
+    if refused:
+        raise UserError(
+            f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}, or let this pass with "
+            f"--allow-difference {','.join(refused)}"
+        )
+    if warned:
+        warn_once(f"{both} {', '.join(warned)} (--strict-identity refuses this)")
+    for which, lacking in unknown.items():
+        warn_once(
+            f"{which} does not record its {', '.join(lacking)}: make sure that it has the same as "
+            f"{here_name if which == str(trained_name) else trained_name}"
+        )
+    return replace(
+        here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *let_through]))
+    )
+
+
+@lru_cache(maxsize=256)
+def warn_once(message: str) -> None:
+    """Warn once, even if several parts of a program find the same."""
+    logger.warning(message)
+
+
+def dictionary_entry(path: Path, part: str) -> Entry:
+    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end.
+
+    Raises:
+        UserError: it is missing or not UTF-8.
+    """
+    lines = (line.removesuffix(" #fairseq:overwrite") for line in read_lines(path))
+    symbols = [line.rpartition(" ")[0] for line in lines]
+    symbols = symbols[:-1] if symbols[-1:] == [MASK] else symbols
+    return numbered_entry(labels_fingerprint(symbols), path.name, part)
+
+
+def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
+    """Return the entry of symbols whose order gives them their numbers.
+
+    Args:
+        fingerprint: that of :func:`fairseq_phrase.store.labels.labels_fingerprint`.
+        file: the name of their file.
+        part: one of :data:`PARTS`.
+    """
+    count, _, digest = fingerprint.partition(":")
+    return Entry(fingerprint, f"{file} ({count} entries, {digest[:6]})", part)
+
+
+def parser_entry(version: str, digest: str) -> Entry:
+    """Return the entry of a parser.
+
+    Args:
+        version: its name and version.
+        digest: that of its weights; empty without weights.
+    """
+    return Entry(f"{version} {digest}", f"{version} {digest[:6]}".strip(), "parser")
+
+
+def digest_of(*paths: Path) -> str:
+    """Return the SHA-256 of a file's content, or of several files' one after the other.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,164 @@
+"""Tasks that record what their models are trained with, and compare it at every door."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
+from fairseq.tasks.translation import TranslationConfig
+
+from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.models.identity import model_entries, option_entries
+from fairseq_phrase.store.identity import Entry, Identity, compare, free_options
+from fairseq_phrase.store.manifest import data_identity
+
+
+@free_options
+@dataclass
+class IdentityOptions(FairseqDataclass):
+    """Options of the comparison of identity records."""
+
+    allow_difference: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "entries of the identity record that may differ between a checkpoint and its use, "
+            "commas between them; fairseq-phrase-inspect CHECKPOINT prints the record"
+        },
+    )
+    strict_identity: bool = field(
+        default=False,
+        metadata={"help": "also stop if the parser or the source of trees differs"},
+    )
+
+
+class IdentifiedTask(FairseqTask):
+    """A task whose checkpoints hold the identity record of their model.
+
+    A subclass sets ``_labels`` before it builds a model.
+
+    Attributes:
+        identity: the record of the model that was built last.
+    """
+
+    _labels: LabelDictionaries
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.identity = Identity()
+        self._labels_asked_for: set[str] = set()
+        self._model_entries: dict[str, Entry] = {}
+        self._loaded: list[tuple[str, Identity]] = []
+
+    def label_dictionary(self, field: str) -> Dictionary:
+        """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
+
+        A model that calls this while it is built depends on the labels' numbers, so that its record has
+        them.
+
+        Args:
+            field: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
+
+        Raises:
+            UserError: the data lack the labels.
+        """
+        self._labels_asked_for.add(field)
+        return self._labels.dictionary(field)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a model; a new one may start from another encoder (``--pretrained``).
+
+        Raises:
+            UserError: the data lack fields that the model needs, or the records of the model, of its data
+                and of the other models of an ensemble differ.
+        """
+        self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
+        model = super().build_model(cfg, from_checkpoint)
+        self.identity = self._here()
+        if from_checkpoint and self._loaded:
+            *others, (path, trained) = self._loaded
+            self.meet(trained, path, "use")
+            for other, its in others:
+                self._compare(its, trained, "ensemble", other, path)
+        elif not from_checkpoint and hasattr(model, "load_pretrained"):
+            model.load_pretrained(self)
+        return model
+
+    def meet(self, trained: Identity, path: str | Path, door: str) -> None:
+        """Restore the state that a checkpoint's record has, and compare the record with this run's.
+
+        Args:
+            trained: the record of the checkpoint.
+            path: its file.
+            door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
+
+        Raises:
+            UserError: they differ.
+        """
+        if door != "use":  # for use, fairseq has handed the state over before
+            self.restore(trained, further=False)
+        here = replace(self._here(), allowed=self.identity.allowed)
+        self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
+
+    def restore(self, trained: Identity, *, further: bool) -> None:
+        """Take over the state that a record has.
+
+        Args:
+            trained: the record of a checkpoint.
+            further: whether it is of one more model of an ensemble.
+        """
+
+    def own_entries(self) -> dict[str, Entry]:
+        """Return the entries of the task itself: its options."""
+        dataclass = TASK_DATACLASS_REGISTRY.get(getattr(self.cfg, "_name", None))
+        known = TranslationConfig.__dataclass_fields__
+        options = (
+            [each for each in fields(dataclass) if each.name not in known] if dataclass else []
+        )
+        given = {each.name: getattr(self.cfg, each.name, each.default) for each in options}
+        return option_entries(options, given, "task")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the task's state for checkpoints, with the record."""
+        return {**super().state_dict(), "identity": self.identity.as_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the record of a model that is built next."""
+        path = state_dict.get("checkpoint", "the checkpoint")
+        self._loaded.append((path, Identity.from_dict(state_dict["identity"], path)))
+        self.restore(self._loaded[-1][1], further=True)
+
+    def _here(self) -> Identity:
+        """Make the record of the data, the task and the model that is built.
+
+        Raises:
+            UserError: the data directories differ.
+        """
+        cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
+        found = []
+        for directory in utils.split_paths(cfg.data):
+            data = data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None))
+            entries = {
+                name: entry
+                for name, entry in data.entries.items()
+                if entry.part != "labels" or name in read
+            }
+            found.append((directory, replace(data, entries=entries)))
+        (first, data), *others = found
+        for directory, other in others:
+            data = replace(
+                data, allowed=self._compare(other, data, "shards", directory, first).allowed
+            )
+        return replace(data, entries={**data.entries, **self.own_entries(), **self._model_entries})
+
+    def _compare(
+        self, trained: Identity, here: Identity, door: str, path: str | Path, name: str | Path
+    ) -> Identity:
+        allow = (getattr(self.cfg, "allow_difference", None) or "").split(",")
+        strict = getattr(self.cfg, "strict_identity", False)
+        return compare(
+            trained, here, door, trained_name=path, here_name=name,
+            allow=[each for each in allow if each], strict=strict,
+        )  # fmt: skip
