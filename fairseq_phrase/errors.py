@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class UserError(Exception):
     """Bad input: what is wrong, where, and what to do.
 
     Commands print only the message, without a traceback, and exit with status 2.
     """
+
+
+def file_of(error: OSError) -> str | None:
+    """Return the file that an error is about.
+
+    Python's copying functions name the file that they read first, also if the copy did not fit on the
+    disk.
+    """
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return (is_full and error.filename2) or error.filename
 
 
 def at(path, line: int | None = None) -> str:

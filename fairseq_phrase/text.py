@@ -20,9 +20,28 @@ def find_text(prefix: str, language: str) -> Path:
     """
     plain = Path(f"{prefix}.{language}")
     for path in (plain, Path(f"{plain}.gz")):
-        if path.is_file():
+        if path.exists() and not path.is_dir():
+            require_file(path, "text")
             return path
     raise UserError(f"neither {plain} nor {plain}.gz is there")
+
+
+def require_file(path: Path, what: str) -> None:
+    """Check that a file is there and can be read more than once.
+
+    Args:
+        path: the file.
+        what: what it is, for the message.
+
+    Raises:
+        UserError: it is missing, a folder or a pipe.
+    """
+    if path.is_file():
+        return
+    if path.exists():
+        kind = "a folder" if path.is_dir() else "a pipe, and it is read more than once"
+        raise UserError(f"the {what} {path} is {kind}: name a file")
+    raise UserError(f"the {what} {path} is not there")
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -9,10 +9,10 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import fairseq_phrase
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, file_of
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -40,6 +40,19 @@ def add_hidden(group: Any, *names: str, **options: Any) -> None:
     group.add_argument(*names, help=argparse.SUPPRESS, **options)
 
 
+def standard_stream(name: str) -> BinaryIO:
+    """Return the bytes of ``stdin`` or ``stdout``.
+
+    Raises:
+        UserError: the process was started without it.
+    """
+    stream = getattr(sys, name)
+    if stream is None:
+        sign, what = {"stdin": ("<", "input"), "stdout": (">", "output")}[name]
+        raise UserError(f"standard {what} is closed: redirect it ({sign} FILE)")
+    return stream.buffer
+
+
 def run(
     command: str,
     body: Callable[[Sequence[str] | None], None],
@@ -61,6 +74,8 @@ def run(
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
+    if sys.stderr is None:  # closed by whoever started the command
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if not sys.stderr.isatty():
         # In a log, tqdm writes a line a minute. It reads these when it is imported.
         os.environ.setdefault("TQDM_MININTERVAL", "60")
@@ -73,7 +88,8 @@ def run(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
+        file = file_of(error)
+        place = f"{file}: " if file else ""
         sys.exit(_fail(command, f"{place}{error.strerror or error}", 2))
     except KeyboardInterrupt:
         again = shlex.join([command, *(sys.argv[1:] if argv is None else argv)])

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fairseq_phrase.cli import CommandParser, add_hidden, run
+from fairseq_phrase.cli import CommandParser, add_hidden, run, standard_stream
 from fairseq_phrase.cli.arguments import add_device, add_max_tokens, add_source_parser
 from fairseq_phrase.errors import UserError
 
@@ -46,9 +46,14 @@ def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
+    out = standard_stream("stdout")
+    lines = None
+    if args.subset is None:
+        from fairseq_phrase.text import decoded_lines
+
+        lines = decoded_lines(standard_stream("stdin"), "standard input")
     from fairseq_phrase.inference.label_scores import describe_scores
     from fairseq_phrase.inference.labelling import load_labeller
-    from fairseq_phrase.text import decoded_lines
 
     labeller = load_labeller(
         args.path,
@@ -57,9 +62,8 @@ def _body(argv: Sequence[str] | None) -> None:
         source_parser=args.source_parser,
         max_tokens=args.max_tokens,
     )
-    out = sys.stdout.buffer
-    if args.subset is None:
-        for line in labeller.label(decoded_lines(sys.stdin.buffer, "standard input")):
+    if lines is not None:
+        for line in labeller.label(lines):
             out.write(f"{line}\n".encode())
         out.flush()
         return

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli import CommandParser, run, standard_stream
 from fairseq_phrase.cli.arguments import add_device, add_source_parser, positive
 from fairseq_phrase.errors import UserError
 
@@ -79,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     path, data, files = _sorted(args.inputs, args.path)
+    out = standard_stream("stdout")
+    typed = not files and standard_stream("stdin").isatty()
     from fairseq_phrase.inference.translator import load
 
     model = load(
@@ -89,7 +92,6 @@ def _body(argv: Sequence[str] | None) -> None:
         source_tokenized=args.source_tokenized,
         target_tokenized=args.target_tokenized,
     )
-    typed = not files and sys.stdin.isatty()
     hypotheses = model.hypotheses(
         _lines(files),
         beam=args.beam,
@@ -98,14 +100,14 @@ def _body(argv: Sequence[str] | None) -> None:
         batch_size=args.batch_size,
         buffer_size=args.buffer_size or (1 if typed else 512),
     )
-    out = sys.stdout.buffer
-    for found in _progress(hypotheses, files, hidden=typed):
-        for hypothesis in found:
-            score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
-            text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
-            out.write(f"{text}\n".encode())
-        if typed:
-            out.flush()
+    with closing(hypotheses):
+        for found in _progress(hypotheses, files, hidden=typed):
+            for hypothesis in found:
+                score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
+                text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
+                out.write(f"{text}\n".encode())
+            if typed:
+                out.flush()
     out.flush()
 
 
@@ -134,7 +136,7 @@ def _lines(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
         yield from read_lines(path)
     if not files:
-        yield from decoded_lines(sys.stdin.buffer, "standard input")
+        yield from decoded_lines(standard_stream("stdin"), "standard input")
 
 
 def _progress(hypotheses: Any, files: Sequence[Path], *, hidden: bool) -> Any:
@@ -143,7 +145,9 @@ def _progress(hypotheses: Any, files: Sequence[Path], *, hidden: bool) -> Any:
         return hypotheses
     from tqdm import tqdm
 
-    total = sum(1 for _ in _lines(files)) if files else None
+    # Lines are counted by reading them, which a pipe allows only once.
+    can_count = files and all(path.is_file() for path in files)
+    total = sum(1 for _ in _lines(files)) if can_count else None
     return tqdm(hypotheses, desc="translating", total=total, unit="line")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
 from fairseq_phrase.corpus.parse_shards import to_bytes
@@ -166,11 +167,13 @@ def _in_pool(
 
     Raises:
         BrokenProcessPool: a process died.
+        UserError: processes died before one of them had loaded the parser, which none would do.
     """
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
     running: dict[Future[Done], Job] = {}
-    pool = ProcessPoolExecutor(workers, context, _start_process, (parsing,))
+    loaded = context.Event()
+    pool = ProcessPoolExecutor(workers, context, _start_process, (parsing, loaded))
     try:
         while True:
             while len(running) < _JOBS_PER_WORKER * workers:
@@ -185,6 +188,11 @@ def _in_pool(
                 del running[future]
                 yield done
     except BrokenProcessPool:
+        if not loaded.is_set():
+            raise UserError(
+                f"parsing processes died while they loaded --parser {parsing.parser} (the reason is "
+                "above, unless memory ran out): run again with fewer --workers"
+            ) from None
         lost[:0] = sorted(running.values())
         raise
     finally:
@@ -203,11 +211,12 @@ def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Done]:
 _do_job: Callable[[Job], Done]
 
 
-def _start_process(parsing: ParsingOptions) -> None:
+def _start_process(parsing: ParsingOptions, loaded: Event) -> None:
     """Load the parser once per process, and end when the process that started this one does."""
     global _do_job
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _do_job = Worker(parsing)
+    loaded.set()
 
 
 def _end_with_parent() -> None:

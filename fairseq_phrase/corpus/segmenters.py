@@ -13,6 +13,7 @@ from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import require_file
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
@@ -44,8 +45,7 @@ class SentencePieceSegmenter:
 
     def __init__(self, model: Path):
         self.model = model
-        if not model.is_file():
-            raise UserError(f"the SentencePiece model {model} is not there")
+        require_file(model, "SentencePiece model")
         serialized = model.read_bytes()
         try:
             self._lines = _processor(serialized)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, file_of
 from fairseq_phrase.store.copied_words import copied_path
 
 
@@ -97,7 +97,7 @@ def staging_area(destination: Path) -> Iterator[StagingArea]:
                 place._leave()
                 (destination / ".lock").unlink(missing_ok=True)
     except OSError as error:
-        where = error.filename or f"cannot write to {destination}"
+        where = file_of(error) or f"cannot write to {destination}"
         raise UserError(f"{where}: {error.strerror or error}") from error
     finally:
         if is_new and destination.is_dir() and not any(destination.iterdir()):

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import require_file
 
 #: The end of a subword that continues in the next one.
 JOIN = "@@"
@@ -32,8 +33,7 @@ class SubwordNmtSegmenter:
         except ImportError:
             raise UserError("subword-nmt is not installed: pip install subword-nmt") from None
         self.model = model
-        if not model.is_file():
-            raise UserError(f"the BPE codes {model} are not there")
+        require_file(model, "file of BPE codes")
         try:
             with open(model, encoding="utf-8") as codes:
                 self._bpe: Any = BPE(codes, vocab=vocabulary)

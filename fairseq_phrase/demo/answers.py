@@ -86,7 +86,7 @@ def with_heads(
         )
     try:
         tree = DependencyTree(heads)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"the heads are not a tree: {error}") from None
     constituents = sentence.constituents
     if makes_constituents and constituents is not None:

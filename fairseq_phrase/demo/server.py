@@ -15,9 +15,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
 
 try:
-    from fastapi import FastAPI, HTTPException
+    from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import Response
-    from pydantic import BaseModel, ConfigDict
+    from pydantic import BaseModel, ConfigDict, ValidationError
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError:
     raise UserError("the page needs FastAPI: pip install 'fairseq-phrase[demo]'") from None
@@ -37,12 +37,14 @@ class Limits:
     """What a request may cost.
 
     Attributes:
+        bytes: the largest size of a request.
         characters: the largest length of a text.
         words: the largest number of words.
         seconds: how long a request waits, for its turn and its answer.
         waiting: the largest number of requests that wait.
     """
 
+    bytes: int = 1 << 16
     characters: int = 1000
     words: int = 60
     seconds: float = 60.0
@@ -57,6 +59,26 @@ class Question(BaseModel):
     model: str
     text: str
     heads: list[int] | None = None
+
+
+async def _question(request: Request, limit: int) -> Question:
+    """Read a request; one that is too large is refused before all of it has come.
+
+    Raises:
+        HTTPException: it is too large, or is not a question (a lone surrogate is not JSON).
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise HTTPException(413, f"a request has at most {limit} bytes")
+    try:
+        return Question.model_validate_json(body)
+    except ValidationError as error:
+        flaws = error.errors(include_url=False, include_context=False, include_input=False)
+        where = ".".join(map(str, flaws[0]["loc"]))
+        said = f"{where}: {flaws[0]['msg']}" if where else flaws[0]["msg"]
+        raise HTTPException(422, said) from None
 
 
 def make_app(
@@ -83,8 +105,9 @@ def make_app(
         return list(models)
 
     @app.post("/api/translate")
-    async def translate(question: Question) -> dict[str, Any]:
+    async def translate(request: Request) -> dict[str, Any]:
         nonlocal waiting
+        question = await _question(request, limits.bytes)
         if question.model not in models:
             raise HTTPException(404, f"there is no model {question.model[:100]}")
         if len(question.text) > limits.characters:

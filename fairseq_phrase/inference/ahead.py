@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+Raw = TypeVar("Raw")
 Item = TypeVar("Item")
 _END = object()
 
 
-def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
-    """Yield items that a background thread computes while the caller works on earlier ones.
+def ahead(source: Iterable[Raw], work: Callable[[Raw], Item], depth: int = 2) -> Iterator[Item]:
+    """Yield what a background thread makes of items while the caller works on earlier ones.
 
-    An error in the thread is raised here. The thread ends with the iterator; if it waits for input at
-    that time, it does not keep the process alive.
+    An error in the thread is raised here. When the iterator is closed, it waits for the work on one item:
+    a process that ends while a thread is in a library's C++ code is aborted. It does not wait for the
+    next item of the source, which may be input that never comes.
 
     Args:
-        items: an iterator that takes time, such as one that reads and parses.
-        depth: the number of items that may wait.
+        source: the items.
+        work: what takes time, such as parsing.
+        depth: the number of results that may wait.
     """
     waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
-    stopped = threading.Event()
+    stopped, working = threading.Event(), threading.Lock()
 
     def put(item: Any, error: BaseException | None = None) -> None:
         while not stopped.is_set():
@@ -31,18 +34,20 @@ def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
             except queue.Full:
                 continue
 
-    def work() -> None:
+    def run() -> None:
         try:
-            for item in items:
-                put(item)
-                if stopped.is_set():
-                    return
+            for item in source:
+                with working:
+                    if stopped.is_set():
+                        return
+                    made = work(item)
+                put(made)
         except BaseException as error:
             put(_END, error)
         else:
             put(_END)
 
-    threading.Thread(target=work, name="parsing ahead", daemon=True).start()
+    threading.Thread(target=run, name="parsing ahead", daemon=True).start()
     try:
         while True:
             item, error = waiting.get()
@@ -53,3 +58,5 @@ def ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
             yield item
     finally:
         stopped.set()
+        with working:
+            pass

@@ -72,20 +72,23 @@ def write_bundle(
     build_models([saved], directory, source_parser=source_parser)  # they fit
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    described["aliases"] = _write_weights(saved.state["model"], partial / WEIGHTS)
-    names = [f"dict.{language}.txt" for language in languages]
-    names += [manifest.bpe_model] if manifest.bpe_model else []
-    names += [
-        name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
-    ]
-    for name in dict.fromkeys(names):
-        shutil.copyfile(directory / name, partial / name)
-    replace(manifest, splits={}, parser=source_parser or manifest.parser).save(partial)
-    described["files"] = {path.name: checksum(path) for path in sorted(partial.iterdir())}
-    text = json.dumps(described, indent=2, ensure_ascii=False)
-    (partial / CONTENTS).write_text(text + "\n", encoding="utf-8")
-    os.replace(partial, out)
+    try:
+        partial.mkdir(parents=True)
+        described["aliases"] = _write_weights(saved.state["model"], partial / WEIGHTS)
+        names = [f"dict.{language}.txt" for language in languages]
+        names += [manifest.bpe_model] if manifest.bpe_model else []
+        names += [
+            name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
+        ]
+        for name in dict.fromkeys(names):
+            shutil.copyfile(directory / name, partial / name)
+        replace(manifest, splits={}, parser=source_parser or manifest.parser).save(partial)
+        described["files"] = {path.name: checksum(path) for path in sorted(partial.iterdir())}
+        text = json.dumps(described, indent=2, ensure_ascii=False)
+        (partial / CONTENTS).write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return out
 
 

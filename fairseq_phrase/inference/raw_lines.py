@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -67,20 +66,22 @@ class RawLines:
         encode = lambda line: self._bpe.encode(self._tokenizer.encode(line))  # noqa: E731
         return self._task.get_interactive_tokens_and_lengths(lines, encode)[0]
 
-    def chunks(self, lines: Iterator[str], size: int) -> Iterator[Chunk]:
-        """Encode lines as they come, this many at a time. A line that is too long has several pieces."""
-        number = 0
-        while chunk := list(islice(lines, size)):
-            texts = [line for line in chunk if line.strip()]
-            encoded = iter(self.encode(texts) if texts else [])
-            pieces: list[torch.Tensor] = []
-            places: list[list[int]] = []
-            for line in chunk:
-                number += 1
-                cut = self._pieces(line, next(encoded), number) if line.strip() else []
-                places.append(list(range(len(pieces), len(pieces) + len(cut))))
-                pieces += cut
-            yield Chunk(pieces, places)
+    def chunk(self, numbered: tuple[int, list[str]]) -> Chunk:
+        """Encode lines. A line that is too long has several pieces.
+
+        Args:
+            numbered: the number of the first line, from 1, and the lines.
+        """
+        first, chunk = numbered
+        texts = [line for line in chunk if line.strip()]
+        encoded = iter(self.encode(texts) if texts else [])
+        pieces: list[torch.Tensor] = []
+        places: list[list[int]] = []
+        for number, line in enumerate(chunk, start=first):
+            cut = self._pieces(line, next(encoded), number) if line.strip() else []
+            places.append(list(range(len(pieces), len(pieces) + len(cut))))
+            pieces += cut
+        return Chunk(pieces, places)
 
     def _pieces(self, line: str, tokens: torch.Tensor, number: int) -> list[torch.Tensor]:
         """Cut a line that is too long. A line with nothing but the end of sentence has no pieces."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -153,7 +154,7 @@ class Translator:
         if not 1 <= nbest <= beam:
             raise UserError(f"--nbest {nbest}: expected 1 to the number of beams, {beam}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
-        for chunk in ahead(self._lines.chunks(iter(lines), buffer_size)):
+        for chunk in ahead(_chunks(lines, buffer_size), self._lines.chunk):
             found = self._generated(generator, chunk.pieces, batch_size)
             for pieces in chunk.lines:
                 yield joined([found[piece] for piece in pieces], nbest)
@@ -325,6 +326,14 @@ class Translator:
         dictionary = self.task.target_dictionary
         text = self._target.text(dictionary.string(generated["tokens"].int().cpu()))
         return Hypothesis(text, base_2(generated["score"]), len(generated["tokens"]))
+
+
+def _chunks(lines: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield this many lines at a time, with the number of the first, from 1."""
+    iterator, number = iter(lines), 1
+    while chunk := list(islice(iterator, size)):
+        yield number, chunk
+        number += len(chunk)
 
 
 def longest_target(source: int) -> int:

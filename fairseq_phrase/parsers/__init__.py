@@ -80,7 +80,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
     (entry,) = named.values()
     try:
         make = entry.load()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SystemExit) as error:
         raise UserError(
             f"{_origin(entry)}, which has --parser {name}, is broken: {error}"
         ) from error
@@ -99,7 +99,10 @@ def _made(spec: str, make: Callable[..., LineParser | FileParser], usage: str):
         inspect.signature(make).bind(*arguments)
     except TypeError as error:
         raise UserError(f"--parser {spec}: expected {usage} ({error})") from None
-    return make(*arguments)
+    try:
+        return make(*arguments)
+    except SystemExit as error:  # a library must not end the command
+        raise UserError(f"--parser {spec} ended with sys.exit({error.code!r})") from error
 
 
 def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:

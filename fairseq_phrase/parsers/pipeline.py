@@ -109,7 +109,7 @@ class ParsingPipeline:
             return self.parser.tokenize([line])[0]
         except (UserError, MemoryError):
             raise
-        except Exception:  # as in parse, which returns the line as unparsed
+        except (Exception, SystemExit):  # as in parse, which returns the line as unparsed
             return cut_at_white_space(line)
 
     def flat(self, unparsed: Unparsed) -> ParsedSentence:
@@ -125,7 +125,7 @@ class ParsingPipeline:
             return parsed
         except (UserError, MemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if len(lines) > 1:
                 half = len(lines) // 2
                 return self._parse_robustly(lines[:half]) + self._parse_robustly(lines[half:])

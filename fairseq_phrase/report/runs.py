@@ -14,6 +14,7 @@ from fairseq_phrase.report.kept_logs import has_log, log_lines
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.same_text import check_same_test_set
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
+from fairseq_phrase.text import require_file
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
 _LOGS = ("train.log", "hydra_train.log")
@@ -96,7 +97,7 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
             found.append(RunFolder(name or run.row, run.seed, run.path, path))
             continue
         if not path.is_dir():
-            raise UserError(f"the run directory {path} is not there")
+            require_file(path, "run")
         runs = list(_runs_in(path))
         if not runs:
             raise UserError(

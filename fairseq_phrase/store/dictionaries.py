@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ def load_dictionary(path: Path) -> Dictionary:
     # fairseq takes seconds to import: wrong arguments do not wait for it.
     from fairseq.data import Dictionary
 
-    deque(read_lines(path), maxlen=0)  # names the line that is not UTF-8, if one is not
+    # read_lines names a line that is not UTF-8; the file may be a pipe, which is read once.
+    text = io.StringIO("".join(f"{line}\n" for line in read_lines(path)))
     try:
-        return Dictionary.load(str(path))
+        return Dictionary.load(text)
     except (ValueError, RuntimeError) as error:
         raise UserError(f"{path} is not a fairseq dictionary: {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 import socket
 import threading
@@ -112,13 +114,39 @@ def test_fairseqs_own_encoder_has_no_attention_but_the_rest(client, text):
         ({"model": "none", "text": "a"}, 404, "no model none"),
         ({"model": "tree", "text": "x" * 1001}, 422, "1001 characters, at most 1000"),
         ({"model": "tree", "text": "   "}, 422, "empty"),
-        ({"model": "tree", "text": "a", "heads": "x"}, 422, ""),
+        ({"model": "tree", "text": "a", "heads": "x"}, 422, "heads: Input should be a valid array"),
+        ({"model": "tree", "text": "a", "heads": ["\ud800"]}, 422, "Invalid JSON"),
+        ({"model": "tree", "text": "a", "heads": [float("nan")]}, 422, "heads.0: "),
+        ({"model": "tree", "text": "a", "more": 1}, 422, "more: Extra inputs are not permitted"),
+        ({"model": "\ud800", "text": "a"}, 422, ""),
+        ({"model": "tree", "text": "\udfff"}, 422, ""),
+        ([1], 422, "should be an object"),
     ],
 )
 def test_bad_questions_are_refused_with_a_reason(client, question, status, said):
-    answer = ask(client, **question)
+    answer = client.post("/api/translate", content=json.dumps(question))
     assert answer.status_code == status
     assert said in str(answer.json()["detail"])
+
+
+def test_a_large_request_is_refused_before_it_is_read(client):
+    received, sent = [], []
+
+    async def receive():
+        received.append(1 << 15)
+        return {"type": "http.request", "body": b" " * (1 << 15), "more_body": len(received) < 1600}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/translate", "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1")],
+    }  # fmt: skip
+    asyncio.run(client.app(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert b"at most 65536 bytes" in sent[1]["body"]
+    assert sum(received) < 1 << 17
 
 
 def test_heads_that_are_no_tree_are_refused(client, text):
@@ -127,6 +155,9 @@ def test_heads_that_are_no_tree_are_refused(client, text):
     answer = ask(client, model="tree", text=text, heads=circle)
     assert answer.status_code == 422
     assert "not a tree" in answer.json()["detail"]
+    huge = ask(client, model="tree", text=text, heads=[10**30] * words)
+    assert huge.status_code == 422
+    assert "heads" in huge.json()["detail"]
     assert "heads were given" in ask(client, model="tree", text=text, heads=[0]).json()["detail"]
 
 

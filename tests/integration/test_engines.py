@@ -105,6 +105,22 @@ def die(job):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_workers_that_die_while_they_load_the_parser_are_not_started_again(
+    spacy, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("STARTS", str(tmp_path / "starts"))
+    monkeypatch.setattr(engines, "_start_process", start_and_die)
+    with pytest.raises(UserError, match=r"died while they loaded --parser spacy:"):
+        shards(spacy, EngineOptions(workers=2))
+    assert len((tmp_path / "starts").read_text()) <= 2
+
+
+def start_and_die(parsing, loaded):
+    with open(os.environ["STARTS"], "a") as starts:
+        starts.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Moody(LineParser):
     """A parser that fails over some lines, with the rest of the batch or alone."""
 
@@ -114,12 +130,15 @@ class Moody(LineParser):
         for line in lines:
             if "crash" in line:
                 raise RuntimeError("I cannot")
+            if "leave" in line:
+                sys.exit(0)
         return WhitespaceParser().parse(lines)
 
 
 def test_a_line_over_which_the_parser_fails_is_lost_alone(monkeypatch):
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Moody())
-    parses = ParsingPipeline(ParsingOptions("moody")).parse(["a b", "a crash", "c"])
-    assert [isinstance(parse, Unparsed) for parse in parses] == [False, True, False]
+    parses = ParsingPipeline(ParsingOptions("moody")).parse(["a b", "a crash", "c", "leave"])
+    assert [isinstance(parse, Unparsed) for parse in parses] == [False, True, False, True]
+    assert parses[3].reason == "moody failed: SystemExit: 0"
     assert parses[1].reason == "moody failed: RuntimeError: I cannot"
     assert parses[1].sentence.words == ["a", "crash"]

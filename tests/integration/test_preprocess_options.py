@@ -256,7 +256,7 @@ def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, c
     for options, message in (
         (["--bpe", "subword_nmt"], "needs the codes that it learned: --bpe-codes FILE"),
         (["--bpe-codes", moses / "codes"], "--bpe-codes goes with --bpe subword_nmt"),
-        (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "are not there"),
+        (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "is not there"),
         (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
         (["--parse", "target", "--source-tokenized"], "if the source is not parsed"),
         (["--target-parser", "ptb"], "--target-parser goes with --parse both or --parse target"),

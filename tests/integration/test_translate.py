@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +29,7 @@ from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.warm_start import REAL, python
 
 MODELS = {
     "transformer": ["--task", "translation", "--arch", "transformer"],
@@ -293,3 +299,60 @@ def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, 
     (encoded,) = model._lines.encode(["Der Mann läuft."])
     assert model.task.source_dictionary[encoded[-2]] == "."
     shutil.rmtree(save)
+
+
+def test_a_pipe_is_a_file(checkpoints, translate, text, monkeypatch, tmp_path):
+    """On a terminal, progress counts the lines of files by reading them."""
+    expected = translate("--path", checkpoints["transformer"], text)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(text.read_bytes()))
+    writer.start()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert translate("--path", checkpoints["transformer"], pipe) == expected
+    writer.join(10)
+
+
+@pytest.mark.parametrize(("closed", "what"), [("stdin", "input"), ("stdout", "output")])
+def test_a_closed_stream_is_named(closed, what, checkpoints, monkeypatch, capsys):
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(SystemExit) as ended:
+        translate_command.main(["--path", str(checkpoints["transformer"]), *GOLD])
+    assert ended.value.code == 2
+    assert f"standard {what} is closed" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_named_by_what_does_not_fit(
+    checkpoints, data_directory, tmp_path, capsys, monkeypatch
+):
+    def copyfile(source, target):
+        error = OSError(errno.ENOSPC, "No space left on device", str(source))
+        error.filename2 = str(target)
+        raise error
+
+    out = tmp_path / "bundle"
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+    with pytest.raises(SystemExit):
+        export_command.main([str(checkpoints["tree"]), str(data_directory), str(out)])
+    assert f"error: {out}.partial/dict.de.txt: No space left" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_command_that_is_interrupted_while_it_parses_ends_with_130(
+    checkpoints, data_directory, synthetic_corpus, spacy_pipeline
+):
+    """A process that ends while a thread is in a library's C++ code would be aborted."""
+    command = [
+        REAL / "fairseq-phrase-translate", data_directory, "--path", checkpoints["transformer"],
+        synthetic_corpus / "train.de", "--buffer-size", "200", "--beam", "1", "--device", "cpu",
+        "--source-parser", f"spacy:{spacy_pipeline}",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        [python(), *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        _, messages = running.communicate(timeout=60)
+    assert running.returncode == 130, messages
+    assert b"interrupted. To run it again:" in messages
+    assert b"terminate" not in messages

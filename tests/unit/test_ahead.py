@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ from fairseq_phrase.inference.ahead import ahead
 
 
 def test_items_come_in_order():
-    assert list(ahead(range(100))) == list(range(100))
+    assert list(ahead(range(100), str)) == list(map(str, range(100)))
 
 
 def test_the_next_item_is_made_while_the_caller_works_on_one():
@@ -21,7 +22,7 @@ def test_the_next_item_is_made_while_the_caller_works_on_one():
         second_made.set()
         yield 2
 
-    found = ahead(items())
+    found = ahead(items(), int)
     assert next(found) == 1
     assert second_made.wait(10)
     assert list(found) == [2]
@@ -32,7 +33,7 @@ def test_an_error_comes_after_the_items_before_it():
         yield 1
         raise ValueError("broken")
 
-    found = ahead(items())
+    found = ahead(items(), int)
     assert next(found) == 1
     with pytest.raises(ValueError, match="broken"):
         next(found)
@@ -47,7 +48,32 @@ def test_the_thread_ends_when_the_caller_does():
         finally:
             ended.set()
 
-    found = ahead(items())
+    found = ahead(items(), int)
     next(found)
     found.close()
     assert ended.wait(10)
+
+
+def test_closing_waits_for_the_work_on_an_item_but_for_no_further_input():
+    begun, ended, never = threading.Event(), threading.Event(), threading.Event()
+
+    def items():
+        yield from (1, 2)
+        never.wait(10)
+
+    def work(item):
+        if item == 2:
+            begun.set()
+            time.sleep(0.2)
+            ended.set()
+        return item
+
+    found = ahead(items(), work)
+    next(found)
+    assert begun.wait(10)
+    found.close()
+    assert ended.is_set()
+    found = ahead(items(), int)
+    assert [next(found), next(found)] == [1, 2]
+    found.close()
+    assert not never.is_set()

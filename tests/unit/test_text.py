@@ -1,12 +1,15 @@
 """Reading text line by line, whatever is in it."""
 
 import gzip
+import os
+import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.text import find_text, read_lines
 from tests.support.hostile import lines
 
@@ -104,3 +107,21 @@ def test_text_that_is_nowhere_is_named_with_both_names(tmp_path):
 def test_a_place_is_a_file_and_perhaps_a_line():
     assert at("a.de") == "a.de"
     assert at("a.de", 1) == "a.de, line 1"
+
+
+def test_a_pipe_whose_text_is_read_twice_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.de")
+    with pytest.raises(
+        UserError, match=r"the text .*a.de is a pipe, and it is read more than once"
+    ):
+        find_text(str(tmp_path / "a"), "de")
+
+
+def test_a_dictionary_comes_through_a_pipe(tmp_path):
+    pipe = tmp_path / "dict"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("Hund 5\nläuft 3\n", encoding="utf-8"))
+    writer.start()
+    dictionary = load_dictionary(pipe)
+    assert dictionary.symbols[dictionary.nspecial :] == ["Hund", "läuft"]
+    writer.join(10)
