@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -64,7 +63,7 @@ def test_closing_waits_for_the_work_on_an_item_but_for_no_further_input():
     def work(item):
         if item == 2:
             begun.set()
-            time.sleep(0.2)
+            never.wait(0.2)
             ended.set()
         return item
 
