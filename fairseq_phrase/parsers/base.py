@@ -41,11 +41,15 @@ class LineParser(ABC):
         is_instant: whether parsing takes almost no time, so that its progress is not saved.
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
         any_language: whether it parses text of any language, so that one parser serves both sides.
+        words_spell_line: whether its words are the line's characters, which is then checked. A parser
+            that also makes words of its own (German ``zum`` is ``zu dem``) sets it to False and
+            compares what it parsed with the line itself.
     """
 
     version: str
     digest: str = ""
     fields: tuple[str, ...]
+    words_spell_line = True
     any_language = False
     is_instant = False
     sorts_by_length = False
@@ -84,12 +88,16 @@ class FileParser(ABC):
         version: the format's name, for the manifest.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses contain.
         any_language: whether it works for both sides of a corpus; each side then has its own file.
+        words_spell_line: as for :class:`LineParser`.
+        word_advice: what to run instead if the words differ from those of tokenized text.
     """
 
     suffix: str
     version: str
     digest: str = ""
     fields: tuple[str, ...]
+    words_spell_line = True
+    word_advice = ""
     any_language = True
 
     @abstractmethod

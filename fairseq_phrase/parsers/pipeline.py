@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
 Parse = ParsedSentence | Unparsed
+_MISSING: Any = object()
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,26 @@ class ParsingPipeline:
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:
-        """Read parses from a file beside the text (:meth:`FileParser.read`)."""
+        """Read parses from a file beside the text (:meth:`FileParser.read`).
+
+        Raises:
+            UserError: the file cannot be read, or the parser returns more or fewer parses than lines.
+        """
         assert isinstance(self.parser, FileParser)
-        if not self.options.tokenized:
-            yield from map(self._finished, self.parser.read(path, lines))
-            return
-        shown, kept = itertools.tee(lines)
-        parses = self.parser.read(path, (" ".join(_unescaped(line)) for line in shown))
-        for sentence, line in zip(parses, kept, strict=True):
-            yield self._finished(_with_words_of(line, sentence))
+        given, kept = itertools.tee(lines)
+        if self.options.tokenized:
+            given = (" ".join(_unescaped(line)) for line in given)
+        parses = self.parser.read(path, given)
+        for number, (sentence, line) in enumerate(
+            zip_longest(parses, kept, fillvalue=_MISSING), start=1
+        ):
+            if sentence is _MISSING or line is _MISSING:
+                more = "fewer" if sentence is _MISSING else "more"
+                raise UserError(
+                    f"{path}: {self.options.parser} returned {more} parses than the text has lines, "
+                    f"which differs at line {number}"
+                )
+            yield self._finished(sentence, line)
 
     def parse(self, lines: Sequence[str]) -> list[Parse]:
         """Parse lines; lines on which the parser fails are returned as unparsed.
@@ -92,12 +107,12 @@ class ParsingPipeline:
         """
         assert isinstance(self.parser, LineParser)
         if self.parser.sorts_by_length:
-            return list(map(self._finished, self._parse_robustly(lines)))
+            return list(map(self._finished, self._parse_robustly(lines), lines))
         order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
         parsed: dict[int, Parse] = {}
         by_length = self._parse_robustly([lines[index] for index in order])
         for index, sentence in zip(order, by_length, strict=True):
-            parsed[index] = self._finished(sentence)
+            parsed[index] = self._finished(sentence, lines[index])
         return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:
@@ -106,7 +121,8 @@ class ParsingPipeline:
         if self.options.tokenized:
             return cut_at_white_space(line)
         try:
-            return self.parser.tokenize([line])[0]
+            parse = self._fitted(self.parser.tokenize([line])[0], line)
+            return parse.sentence if isinstance(parse, Unparsed) else parse
         except (UserError, MemoryError):
             raise
         except (Exception, SystemExit):  # as in parse, which returns the line as unparsed
@@ -136,20 +152,37 @@ class ParsingPipeline:
         assert isinstance(self.parser, LineParser)
         if not self.options.tokenized:
             return self.parser.parse(lines)
-        parsed = self.parser.parse_words([_unescaped(line) for line in lines])
-        return [
-            _with_words_of(line, sentence) for line, sentence in zip(lines, parsed, strict=True)
-        ]
+        return self.parser.parse_words([_unescaped(line) for line in lines])
 
-    def _finished(self, sentence: Parse) -> Parse:
-        """Check a parse, and make or remove its constituents."""
+    def _fitted(self, sentence: Parse, line: str) -> Parse:
+        """Compare what a parser returned for a line with the line, and give it the line's words."""
+        kept = cut_at_white_space(line)
+        if not isinstance(sentence, ParsedSentence | Unparsed):
+            found = type(sentence).__name__
+            return Unparsed(
+                f"{self.options.parser} returned {found} for this line: expected a ParsedSentence or an "
+                "Unparsed",
+                kept,
+            )
+        if isinstance(sentence, Unparsed):
+            words = self._fitted(sentence.sentence, line)
+            return replace(sentence, sentence=kept if isinstance(words, Unparsed) else words)
+        try:
+            if self.options.tokenized:
+                return _with_words(sentence, kept, _unescaped(line))
+            return _spelled(sentence, line) if self.parser.words_spell_line else sentence
+        except ValueError as error:
+            advice = self.parser.word_advice if isinstance(self.parser, FileParser) else ""
+            return Unparsed(f"the parse has other words than the text: {error}{advice}", kept)
+
+    def _finished(self, sentence: Parse, line: str) -> Parse:
+        """Check a line's parse, and make or remove its constituents."""
+        if isinstance(sentence, ParsedSentence) and (flaw := _flaw(sentence, self.parser.fields)):
+            reason = f"{self.options.parser} gave an unusable parse: {flaw}"
+            return Unparsed(reason, cut_at_white_space(line))
+        sentence = self._fitted(sentence, line)
         if isinstance(sentence, Unparsed):
             return sentence
-        if (flaw := _flaw(sentence, self.parser.fields)) is not None:
-            return Unparsed(
-                f"{self.options.parser} gave an unusable parse: {flaw}",
-                cut_at_white_space(" ".join(sentence.words)),
-            )
         if self.options.constituents == "from-dependencies":
             assert sentence.tree is not None
             tags = sentence.tags or [NO_TAG] * len(sentence.words)
@@ -194,18 +227,34 @@ def _unescaped(line: str) -> list[str]:
     return [unescape_moses(word) for word in line.split()]
 
 
-def _with_words_of(line: str, sentence: Parse) -> Parse:
-    """Replace the words that the parser got by the words of the text."""
-    kept = cut_at_white_space(line)
-    if isinstance(sentence, Unparsed):
-        return replace(sentence, sentence=kept)
-    expected = _unescaped(line)
-    if sentence.words == expected:
-        return replace(sentence, words=kept.words, space_before=kept.space_before)
-    pairs = enumerate(itertools.zip_longest(expected, sentence.words, fillvalue=""), start=1)
-    number, (word, found) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-    return Unparsed(
-        f"the parse has other words than the text: expected word {number} to be '{word}', found "
-        f"'{found}' ({len(expected)} words in the text, {len(sentence.words)} in the parse)",
-        kept,
-    )
+def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]) -> ParsedSentence:
+    """Replace the words that a parser was given by the words of the text, one by one.
+
+    Raises:
+        ValueError: the parse has other words.
+    """
+    for number, (word, found) in enumerate(
+        zip_longest(given, sentence.words, fillvalue=""), start=1
+    ):
+        if word != found and (not found or TextReader(word).take(found) != word):
+            raise ValueError(
+                f"expected word {number} to be '{word}', found '{found}' ({len(given)} words in the "
+                f"text, {len(sentence.words)} in the parse)"
+            )
+    return replace(sentence, words=kept.words, space_before=kept.space_before)
+
+
+def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:
+    """Give a sentence the line's forms of its words.
+
+    Raises:
+        ValueError: the words do not spell the line.
+    """
+    if "".join(sentence.words) == "".join(line.split()):
+        return sentence
+    ends = ends_in_text(sentence.words, line)
+    forms = [line[start:end] for start, end in itertools.pairwise([0, *ends])]
+    words = [
+        join_white_space(form) or word for form, word in zip(forms, sentence.words, strict=True)
+    ]
+    return replace(sentence, words=words)

@@ -43,7 +43,9 @@ class StanzaParser(LineParser):
         UserError: Stanza is not installed or models are missing.
     """
 
-    def __init__(self, model: str):
+    words_spell_line = False  # the words of zum are zu and dem; _cut checks their tokens
+
+    def __init__(self, model: str) -> None:
         try:
             import stanza
             from stanza.resources.common import DEFAULT_MODEL_DIR

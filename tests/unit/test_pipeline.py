@@ -122,6 +122,68 @@ def test_fewer_or_more_parses_than_lines_are_no_parses(around, change):
     assert "parses of 1 lines came back" in parsed[0].reason
 
 
+@pytest.mark.parametrize(
+    ("change", "reasons"),
+    [
+        (
+            lambda s: s[::-1],
+            ["word 1 is 'c', and the text has 'a b'", "'a', and the text has 'c d'"],
+        ),
+        (lambda s: [None, s[1]], ["returned NoneType for this line", None]),
+        (lambda s: [Unparsed("no", None), s[1]], ["no", None]),
+        (lambda s: [s[1], s[1]], ["word 1 is 'c', and the text has 'a b'", None]),
+        (lambda s: None, ["failed: TypeError"] * 2),
+    ],
+)
+def test_what_a_parser_returns_is_compared_with_the_line(around, change, reasons):
+    class Confused(Chains):
+        sorts_by_length = True
+
+        def parse(self, lines):
+            return change(super().parse(lines)) if len(lines) == 2 else change([])
+
+    texts = ["a b", "c d"]
+    for parse, text, reason in zip(around(Confused()).parse(texts), texts, reasons, strict=True):
+        assert isinstance(parse, Unparsed) == (reason is not None)
+        if isinstance(parse, Unparsed):
+            assert reason in parse.reason
+            assert parse.sentence == cut_at_white_space(text)
+
+
+def test_words_of_a_tokenizer_are_compared_with_the_line(around):
+    class Other(Chains):
+        def tokenize(self, lines):
+            return [cut_at_white_space("other words") if "x" in line else None for line in lines]
+
+    made = around(Other())
+    assert made.tokenize("an x") == cut_at_white_space("an x")
+    assert made.tokenize("a b") == cut_at_white_space("a b")
+
+
+def test_words_that_differ_in_case_get_the_form_of_the_text(around):
+    class Upper(Chains):
+        def parse(self, lines):
+            return super().parse([line.upper() for line in lines])
+
+        def parse_words(self, sentences):
+            return super().parse_words([[w.upper() for w in words] for words in sentences])
+
+    for tokenized in (False, True):
+        (sentence,) = around(Upper(), tokenized=tokenized).parse(["er sieht ＡＢ"])
+        assert sentence.words == ["er", "sieht", "ＡＢ"]
+
+
+def test_a_parser_with_words_of_its_own_compares_them_itself(around):
+    class Splitting(Chains):
+        words_spell_line = False
+
+        def parse(self, lines):
+            return [self.chain(line.replace("zum", "zu dem").split()) for line in lines]
+
+    (sentence,) = around(Splitting()).parse(["zum Haus"])
+    assert sentence.words == ["zu", "dem", "Haus"]
+
+
 TREE = DependencyTree([0, 0])
 FLAT = ConstituencyTree.flat(2)
 AB, TT = ["a", "b"], [True, True]
@@ -304,3 +366,28 @@ def test_what_comes_out_of_files_is_finished_like_what_a_parser_makes(around, tm
         assert first.constituents == ConstituencyTree([(0, 2)], ["X"], 2)
         assert len(second.constituents) == 0
         assert first.space_before == [tokenized] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [("a\nb\nc\n", "returned more parses"), ("a\n", "returned fewer parses")]
+)
+def test_a_plugins_file_of_more_or_fewer_parses_than_lines_is_refused(
+    around, tmp_path, rows, message
+):
+    class Unequal(Rows):
+        def read(self, path, lines):
+            for row in path.read_text().split():
+                yield ParsedSentence([row], [True], DependencyTree([0]))
+
+    path = tmp_path / "parses"
+    path.write_text(rows)
+    with pytest.raises(UserError, match=message):
+        list(around(Unequal()).read(path, iter(["a", "b"])))
+
+
+def test_a_plugins_file_is_compared_with_the_text(around, tmp_path):
+    path = tmp_path / "parses"
+    path.write_text("a b\nc\n")
+    first, second = around(Rows()).read(path, iter(["b a", "C"]))
+    assert "word 1 is 'a', and the text has 'b a' there" in first.reason
+    assert second.words == ["C"]
