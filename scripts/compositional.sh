@@ -55,7 +55,7 @@ if [ ! -e "$RAW/test.en" ]; then
     run python scripts/logical_forms.py "$CORPUS" "$DATA" "$RAW" --split "$SPLIT"
 fi
 choose_parser "$OUT/data-bin" "rows with trees"
-[ "$TREES" = parsed ] || [ -e "$OUT/data-bin/syntax.en.json" ] || adapt_parser
+[ "$TREES" = parsed ] || [ -n "$REPORT_ONLY" ] || [ -e "$OUT/data-bin/syntax.en.json" ] || adapt_parser
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 slice_text
 # The test set proper, then a test set for each kind of generalization.

@@ -55,6 +55,7 @@ find_parser() {
 # choose_parser DATA ROWS: set PARSER, for ROWS. If the data exist already, no parser needs to be installed.
 choose_parser() {
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
+    [ -z "${REPORT_ONLY:-}" ] || return 0
     [ -n "$PARSER" ] || [[ -e $1/syntax.$SOURCE.json && -z ${WITH_PARSING:-} ]] || find_parser "$SOURCE"
     [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
 }
@@ -88,6 +89,7 @@ pieces() {
 # preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done. Beside restored runs, the data must
 # be theirs.
 preprocess() {
+    [ -z "$REPORT_ONLY" ] || return 0
     [ -e "$1/syntax.$SOURCE.json" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
             --on-error flat --workers "$(nproc)" "${@:2}"

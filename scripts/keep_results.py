@@ -2,84 +2,84 @@
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
-Checkpoints, data and the text of test sets are not copied, nor are the reports' HTML pages, which show
-sentences of it. The rest is small:
+Checkpoints, data and the text of test sets are not kept, nor what `score_results.py` makes again: HTML and LaTeX,
+and pictures that nobody shows. Beside other tables, in one folder, there are
 
-    README.md                       how it was made, and the tables
-    report*/, curve.*               the reports: Markdown, CSV, LaTeX, pictures; held-out losses
-    configs/                        the rows
-    DATA/syntax.*.json              parser, subwords, numbers of sentences
-    PART/…                          the same of a part, such as translation/fraction-1-16
-    settings, provenance.txt        the script's options; commands, commit, machine, versions
-    runs/ROW/seedN/commands.sh      each command of the run
-    runs/ROW/seedN/generate-*.txt   the translations in fairseq-generate's format, scores with 4 decimals
-    runs/ROW/seedN/labels-*.txt     the labels, a line for each sentence
-    logs.tar.xz                     the logs, under their own names: runs/ROW/seedN/train.log,
-                                    generate-*.log, interactive-* for the speed with parsing, and
-                                    the sums of the scores of minimal pairs
+    TABLE/README.md                 how it was made, and its reports
+    TABLE/report*/report.csv        the reports' numbers; runs.csv has those of each run
+    TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
+    TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
+    outputs.tar.xz                  what the runs of all tables wrote, compressed together:
+      TABLE/configs/                the rows
+      TABLE/runs/ROW/seedN/         commands.sh; train.log, generate-*.log, interactive-*; generate-*.txt, the
+                                    translations in fairseq-generate's format, without their scores; labels-*.txt,
+                                    one line per sentence; and the sums of the scores of minimal pairs
 
-fairseq-phrase-report makes the report again from runs/ (`--help`): it finds the logs in the archive. To
-read one: tar -xOf logs.tar.xz runs/ROW/seedN/train.log. sacrebleu scores a translation by itself:
+`restore_results.py` takes a table out of the archive again.
 
-    grep ^D- generate-test.txt | sort -V | cut -f3 | sacrebleu REFERENCE
-
-With --archive-translations they (and labels) are in translations.tar.xz, which is small if the runs are
-many and their translations alike. With --encrypt-translations PASSWORD that is in translations.zip,
-encrypted with pyzipper: for test sets whose authors keep their references under a password, as correct
-translations are the same. restore_results.py takes them out again.
+`--encrypt PASSWORD` puts translations into TABLE/translations.zip, encrypted with pyzipper: for test sets whose
+authors keep their references under a password, as correct translations are the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import lzma
 import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.report.contrastive import FOLDER, shortened
-from fairseq_phrase.report.kept_logs import ARCHIVE
 
-_KEPT = (
-    "settings", "provenance.txt", "configs", "*/syntax.*.json", "report*", "curve.*",
-    "bleu-*.txt", "parser.txt",
-)  # fmt: skip
+ARCHIVE, ENCRYPTED, INNER = "outputs.tar.xz", "translations.zip", "translations.tar.xz"
 _PARTS = ("", "*/", "*/*/")  # where a table's parts may lie
-_TEXTS = {".json", ".txt", ".md", ".csv", ".tex", ".yaml", ".sh", ".log"}
-_LOGS = (
+_KEPT = (
+    "settings", "provenance.txt", "parser.txt", "bleu-*.txt", "*/syntax.*.json", "report*/*.csv", "report*/losses.md",
+    "curve.csv",
+)  # fmt: skip
+_TEXTS = {".json", ".txt", ".md", ".csv", ".yaml", ".sh", ".log"}
+_TRANSLATIONS = ("generate-*.txt", "labels-*.txt")
+_RUN = (
+    "commands.sh",
     "train.log",
     "hydra_train.log",
     "generate-*.log",
     "interactive-*",
     "validate-*.txt",
     "contrastive/*.txt",
+    *_TRANSLATIONS,
 )
-TRANSLATIONS, INNER = "translations.zip", "translations.tar.xz"
+# As large as all outputs: those of one sentence are alike in many runs.
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 128 << 20}]
 _PACKAGES = sysconfig.get_path("purelib")
-_OUTPUTS = ("generate-*.txt", "labels-*.txt")
-# Of what a command printed, what is not the test set's own text.
-_OWN = {"generate": re.compile(r"(?:D-|Generate ).*"), "interactive": re.compile(r"S-\d+\t")}
-# A translation's score, whose digits would be most of what is kept.
-_SCORE = re.compile(r"(?<=\t)-?[\d.]+(?:e[-+]\d+)?(?=\t)")
+_HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
 
 
-def keep(table: Path, folder: Path, *, archived: bool = False, password: str | None = None) -> None:
+def keep(
+    table: Path, folder: Path, *, pictures: tuple[str, ...] = (), password: str | None = None
+) -> dict[str, bytes]:
     """Copy a table's results into an empty folder.
 
     Args:
         table: the table's folder.
-        folder: the empty folder.
-        archived: put translations into an archive.
-        password: encrypt that with this password.
+        folder: the empty folder, in that of all results, under a name of its own.
+        pictures: the pictures to keep, by their paths in the table's folder.
+        password: encrypt the translations with this password.
+
+    Returns:
+        The files for the archive, by their names without the table's.
 
     Raises:
-        SystemExit: the table has no report or no runs.
+        SystemExit: the table has no report or no runs, or lacks a picture.
     """
     reports = [
         report
@@ -90,78 +90,124 @@ def keep(table: Path, folder: Path, *, archived: bool = False, password: str | N
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:
         sys.exit(f"{table} has no report of runs: let the table's script finish first")
-    for pattern in _KEPT:
-        for found in (found for part in _PARTS for found in table.glob(f"{part}{pattern}")):
-            for source in [found] if found.is_file() else filter(Path.is_file, found.rglob("*")):
-                if source.name != "report.html":
-                    copy(source, folder / source.relative_to(table), table)
+    for path in {found for part in _PARTS for each in _KEPT for found in table.glob(part + each)}:
+        write(folder / path.relative_to(table), clean(path, table))
+    for name in pictures:
+        if not (table / name).is_file():
+            sys.exit(f"{table} has no {name}")
+        write(folder / name, (table / name).read_bytes())
+    files = {
+        path.relative_to(table).as_posix(): clean(path, table)
+        for part in _PARTS
+        for path in table.glob(f"{part}configs/*.yaml")
+    }
     for log in logs:
-        run = log.parent
-        parts = ["runs" if part == "rows" else part for part in run.relative_to(table).parts]
-        target = folder.joinpath(*parts)
-        for pattern in ("commands.sh", *_OUTPUTS, *_LOGS):
-            for source in run.glob(pattern):
-                copy(source, target / source.relative_to(run), table)
-    if archived or password is not None:
-        archive(folder, INNER, _OUTPUTS)
+        parts = ["runs" if part == "rows" else part for part in log.parent.relative_to(table).parts]
+        for path in (path for pattern in _RUN for path in log.parent.glob(pattern)):
+            name = path.relative_to(log.parent).as_posix()
+            files["/".join([*parts, name])] = clean(path, table)
     if password is not None:
-        encrypt(folder, password)
-    archive(folder, ARCHIVE, _LOGS)
-    (folder / "README.md").write_text(readme(table, folder, reports), encoding="utf-8")
+        outputs = {name for name in files if any(Path(name).match(each) for each in _TRANSLATIONS)}
+        encrypt({name: files.pop(name) for name in sorted(outputs)}, folder / ENCRYPTED, password)
+    write(folder / "README.md", readme(folder, table, reports, pictures).encode())
+    return files
 
 
-def copy(source: Path, target: Path, table: Path) -> None:
-    """Copy a file; in a text, paths of this machine become relative, and other people's text goes.
+def write(path: Path, content: bytes) -> None:
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def clean(source: Path, table: Path) -> bytes:
+    """Read a file; in a text, paths of this machine become relative, and other people's text goes.
 
     A table's folder elsewhere than in the working directory becomes ``runs/NAME``, and the folder of
-    installed packages, which warnings in logs name, ``site-packages``.
+    installed packages, which warnings in logs name, ``site-packages``. Translations are sorted, and have no scores.
     Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix not in _TEXTS:
-        shutil.copy(source, target)
-        return
+        return source.read_bytes()
     lines = source.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    own = _OWN.get(source.name.split("-")[0])
-    if source.parent.name == FOLDER:
+    kind = source.name.split("-")[0]
+    if source.name == "provenance.txt":
+        lines = [with_known_commit(line) for line in lines]
+    elif source.parent.name == FOLDER:
         short = (shortened(line.rstrip("\n")) for line in lines)
         lines = [f"{line}\n" for line in short if line is not None]
-    elif own is not None and source.suffix == ".txt":
-        found = [match[0] for match in map(own.match, lines) if match]
-        lines = [
-            _SCORE.sub(lambda score: f"{float(score[0]):.4f}", line, count=1) + "\n"
-            for line in found
-        ]
+    elif kind == "generate" and source.suffix == ".txt":
+        found = [match for match in map(_HYPOTHESIS.match, lines) if match]
+        found.sort(key=lambda match: int(match[1]))
+        summary = [line for line in lines if line.startswith("Generate ")]
+        lines = [*(f"D-{each[1]}\tnan\t{each[2]}\n" for each in found), *summary]
+    elif kind == "interactive" and source.suffix == ".txt":
+        lines = [f"{match[0]}\n" for line in lines if (match := re.match(r"S-\d+\t", line))]
     here = Path.cwd()
     text = "".join(lines).replace(f"{_PACKAGES}/", "site-packages/").replace(f"{here}/", "")
     text = text.replace(str(table.resolve()), f"runs/{table.name}")
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")
-    target.write_text(text, encoding="utf-8")
+    return text.encode()
 
 
-def archive(folder: Path, name: str, patterns: Iterable[str]) -> None:
-    """Move the files of all runs with such names into one archive, the same bytes for the same files."""
-    found = {path for pattern in patterns for path in folder.glob(f"**/{pattern}")}
-    with tarfile.open(folder / name, "w:xz", preset=9) as archived:
-        # Translations of one test set are alike, and are next to one another.
-        for path in sorted(found, key=lambda path: (path.name, path)):
-            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            member.size = path.stat().st_size
-            with open(path, "rb") as stream:
-                archived.addfile(member, stream)
-            path.unlink()
+def with_known_commit(line: str) -> str:
+    """In provenance, mark a commit that this repository does not have."""
+    match = re.match(r"commit: ([0-9a-f]{40})\b", line)
+    if match is None or "not in this repository" in line:
+        return line
+    command = ["git", "merge-base", "--is-ancestor", match[1], "HEAD"]
+    known = subprocess.run(command, capture_output=True).returncode == 0
+    return line if known else f"{match[0]} (not in this repository){line[match.end() :]}"
 
 
-def encrypt(folder: Path, password: str) -> None:
-    """Move the archive of translations into an encrypted one."""
-    with encrypted_archive(folder, password, "w") as archived:
-        archived.write(folder / INNER, INNER)
-    (folder / INNER).unlink()
+def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
+    """Return the files in an archive, by their names.
+
+    Args:
+        archive: the archive.
+        table: only the files of this table, by their names without it.
+
+    Raises:
+        SystemExit: the archive is damaged.
+    """
+    prefix = f"{table}/" if table else ""
+    files = {}
+    try:
+        with tarfile.open(archive, "r:xz") as stream:
+            for member in stream:
+                content = stream.extractfile(member)
+                if content is not None and member.name.startswith(prefix):
+                    files[member.name.removeprefix(prefix)] = content.read()
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        sys.exit(f"{archive} is not a whole archive: {error}")
+    return files
 
 
-def encrypted_archive(folder: Path, password: str, mode: str) -> Any:
-    """Open the encrypted archive in a folder of results.
+def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
+    """Write an archive; the same bytes for the same files."""
+    made = archive.with_name(f".{archive.name}.partial")
+    with (
+        lzma.open(made, "wb", filters=_FILTERS) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archived,
+    ):
+        # Outputs of one test set are alike, and lie next to one another.
+        for name in sorted(files, key=lambda name: (Path(name).name, name)):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            archived.addfile(member, io.BytesIO(files[name]))
+    os.replace(made, archive)
+
+
+def encrypt(files: Mapping[str, bytes], path: Path, password: str) -> None:
+    """Write translations into an encrypted archive."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(files, Path(folder, INNER))
+        with encrypted(path, password, "w") as archived:
+            archived.write(Path(folder, INNER), INNER)
+
+
+def encrypted(path: Path, password: str, mode: str) -> Any:
+    """Open an encrypted archive.
 
     Raises:
         SystemExit: pyzipper is not installed.
@@ -170,38 +216,55 @@ def encrypted_archive(folder: Path, password: str, mode: str) -> Any:
         import pyzipper
     except ImportError:
         sys.exit("encrypted translations need pyzipper: pip install pyzipper")
-    archived = pyzipper.AESZipFile(folder / TRANSLATIONS, mode, encryption=pyzipper.WZ_AES)
+    archived = pyzipper.AESZipFile(path, mode, encryption=pyzipper.WZ_AES)
     archived.setpassword(password.encode())
     return archived
 
 
-def readme(table: Path, folder: Path, reports: list[Path]) -> str:
-    """Write down how results were made, and their tables."""
-    provenance = folder / "provenance.txt"
+def readme(folder: Path, table: Path, reports: list[Path], pictures: tuple[str, ...]) -> str:
+    """Write down how results were made, and their reports."""
     made = (
-        provenance.read_text(encoding="utf-8").strip() if provenance.is_file() else "not recorded"
+        "How it was made: [provenance.txt](provenance.txt). Each call of the script has a block there, and "
+        "continues the one before it."
+        if (folder / "provenance.txt").is_file()
+        else "How it was made is not recorded."
     )
-    tables = "\n\n".join(
-        f"{path.read_text(encoding='utf-8').strip()}\n\n{pictures(path.parent, table)}"
-        for path in reports
-    )
-    return (
-        f"# {table.name}\n\n"
-        "How it was made. Each call of the script has a block, and continues the one before it:\n\n"
-        f"```\n{made}\n```\n\n{tables}\n"
-    )
+    shown = [f"![{Path(name).stem}]({name})" for name in pictures]
+    tables = [path.read_text(encoding="utf-8").strip() for path in reports]
+    return "\n\n".join([f"# {folder.name}", made, *tables, *shown]) + "\n"
 
 
-def pictures(report: Path, table: Path) -> str:
-    """Show a report's pictures."""
-    names = {
-        "by-set.png": "Exact match by test set",
-        "curves.png": "Learning curves",
-        "lengths.png": "Scores by sentence length",
-        "confusion.png": "Confusions",
-    }
-    there = (name for name in names if (report / name).is_file())
-    return "\n\n".join(f"![{names[name]}]({(report / name).relative_to(table)})" for name in there)
+def replace_table(table: Path, results: Path, **options: Any) -> None:
+    """Keep a table, and replace what there was of it.
+
+    Args:
+        table: the table's folder.
+        results: the folder to write.
+        **options: as for :func:`keep`.
+
+    Raises:
+        SystemExit: the folder is not one of results, or the table cannot be kept.
+    """
+    if results.exists() and not (results / "settings").is_file():
+        sys.exit(f"{results} has other files than a table's results; name another folder")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    archive = results.parent / ARCHIVE
+    with tempfile.TemporaryDirectory(prefix=".results-", dir=results.parent) as made:
+        folder = Path(made, results.name)
+        folder.mkdir()
+        files = keep(table, folder, **options)
+        everything = read_archive(archive) if archive.is_file() else {}
+        others = {
+            name: content
+            for name, content in everything.items()
+            if not name.startswith(f"{results.name}/")
+        }
+        all_files = others | {f"{results.name}/{name}": files[name] for name in files}
+        if all_files != everything:
+            write_archive(all_files, archive)
+        if results.exists():
+            shutil.rmtree(results)
+        os.replace(folder, results)
 
 
 def main() -> None:
@@ -214,36 +277,17 @@ def main() -> None:
         "results", type=Path, help="the folder to write. It is replaced if it exists"
     )
     parser.add_argument(
-        "--archive-translations",
-        action="store_true",
-        help=f"put translations and labels into {INNER}",
-    )
+        "--picture", action="append", default=[], metavar="FILE",
+        help="also keep this picture, such as report/by-set.png",
+    )  # fmt: skip
     parser.add_argument(
-        "--encrypt-translations",
-        metavar="PASSWORD",
-        help=f"put that into {TRANSLATIONS}, with this password",
+        "--encrypt", metavar="PASSWORD", help=f"put translations into {ENCRYPTED}, with this password"
     )
     args = parser.parse_args()
     if not args.table.is_dir():
         sys.exit(f"{args.table}: no such folder")
-    if args.results.exists() and not (args.results / "settings").is_file():
-        sys.exit(f"{args.results} has other files than a table's results; name another folder")
-    args.results.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".results-", dir=args.results.parent))
-    try:
-        keep(
-            args.table,
-            made,
-            archived=args.archive_translations,
-            password=args.encrypt_translations,
-        )
-        made.chmod(0o755)
-        if args.results.exists():
-            shutil.rmtree(args.results)
-        os.replace(made, args.results)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    print(f"wrote {args.results}")
+    replace_table(args.table, args.results, pictures=tuple(args.picture), password=args.encrypt)
+    print(f"wrote {args.results} and {args.results.parent / ARCHIVE}")
 
 
 if __name__ == "__main__":

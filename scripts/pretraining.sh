@@ -70,10 +70,10 @@ captions() {
     MULTI30K=$FOUND
     TRAIN=$MULTI30K/train DEV=$MULTI30K/val TEST=$MULTI30K/test_2016_flickr
     slice_text
-    [ -e "$WHOLE/dict.$TARGET.txt" ] ||
+    [ -n "$REPORT_ONLY" ] || [ -e "$WHOLE/dict.$TARGET.txt" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
             --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)"
-    check_kept "$WHOLE"
+    [ -n "$REPORT_ONLY" ] || check_kept "$WHOLE"
     SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
     MAKE_SUBWORDS=("${SUBWORDS[@]}")
     [ -n "$CAPTIONS$SLICE" ] || { need_corpus captions && CAPTIONS=$FOUND; }
@@ -109,17 +109,17 @@ say "Data"
 ALL=$OUT/raw/text WHOLE=$OUT/pairs
 "$TEXT"
 choose_parser "$OUT/text" "masks of phrases"
-[ -e "$OUT/text/syntax.$SOURCE.json" ] ||
+[ -n "$REPORT_ONLY" ] || [ -e "$OUT/text/syntax.$SOURCE.json" ] ||
     run fairseq-phrase-preprocess -s "$SOURCE" --only-source --destdir "$OUT/text" --trainpref "$ALL/train" \
         --validpref "$ALL/valid" --testpref "$ALL/test" --parser "$PARSER" --constituents from-dependencies \
         --on-error flat --workers "$(nproc)" "${MAKE_SUBWORDS[@]}"
-check_kept "$OUT/text"
+[ -n "$REPORT_ONLY" ] || check_kept "$OUT/text"
 PRETRAINED=$OUT/objectives
 export PRETRAINED
 
 objectives() {
     train_rows "$OUT/text" "$OUT/objectives"
-    [ -n "$DATA_ONLY" ] || run python scripts/pretraining_losses.py "$OUT/objectives" --data "$OUT/text" \
+    [ -n "$DATA_ONLY$REPORT_ONLY" ] || run python scripts/pretraining_losses.py "$OUT/objectives" --data "$OUT/text" \
         --rows "${FILES[@]}" --out "$OUT/report-objectives"
 }
 

@@ -25,79 +25,73 @@ import tempfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from keep_results import INNER, TRANSLATIONS, encrypted_archive
+from keep_results import ARCHIVE, ENCRYPTED, INNER, encrypted, read_archive, write
 
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.kept_logs import ARCHIVE, read_archive
-
-TEXTS = ("commands.sh", "generate-*.txt", "labels-*.txt")  # of a run; its logs are in the archive
-_NO_MODEL = "restored from kept results: the model is not here\n"
+_NO_MODEL = b"restored from kept results: the model is not here\n"
 
 
 def restore(
-    results: Path, table: Path, rows: set[str] | None = None, password: str | None = None
+    results: Path,
+    table: Path,
+    rows: set[str] | None = None,
+    password: str | None = None,
+    whole: bool = False,
 ) -> int:
     """Copy kept results (of these rows) into an empty folder of a table; return the number of runs.
+
+    ``whole`` also copies what belongs to no row: the runs that others start from, and their losses.
 
     Raises:
         SystemExit: a row is not among the results; or the translations are encrypted, and the password is
             missing or wrong.
     """
-    logs = {
-        as_rows(Path(name)): log
-        for name, log in read_archive(results / ARCHIVE).items()
+    kept = read_archive(results.parent / ARCHIVE, results.name) | translations(results, password)
+    files = {
+        Path(*("rows" if part == "runs" else part for part in Path(name).parts)): content
+        for name, content in kept.items()
         if "runs" in Path(name).parts
     }
-    archived = translations(results, password)
-    logs |= {as_rows(Path(name)): text for name, text in archived.items()}
-    kept = {row_of(log) for log in logs}
-    if rows is None:
-        rows = kept
-    elif rows - kept:
-        sys.exit(
-            f"{results} has no {', '.join(sorted(rows - kept))}: its rows are {', '.join(sorted(kept))}"
-        )
-    for name in ("settings", "provenance.txt"):
+    known = {row_of(path) for path in files}
+    if rows is not None and rows - known:
+        missing = ", ".join(sorted(rows - known))
+        sys.exit(f"{results} has no {missing}: its rows are {', '.join(sorted(known))}")
+    for name in ("settings", "provenance.txt", "parser.txt"):
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
-    for path in results.glob("**/data-bin*/syntax.*.json"):
+    for path in results.glob("**/syntax.*.json"):
         # scripts/same_data.py compares the data with it when they are made again.
-        kept_path = path.relative_to(results)
-        copy_to(table / kept_path.with_name(f"kept.{path.name}"), path.read_text(encoding="utf-8"))
-    texts = [path for name in TEXTS for path in results.glob(f"**/runs/*/seed*/{name}")]
-    for path in texts:
-        text = as_rows(path.relative_to(results))
-        if row_of(text) in rows:
-            copy_to(table / text, path.read_text(encoding="utf-8"))
-    for name, log in logs.items():
-        if row_of(name) in rows:
-            copy_to(table / name, log)
-    runs = sorted({log.parent for log in table.glob("**/seed*/train.log")})
+        manifest = table / path.relative_to(results).with_name(f"kept.{path.name}")
+        write(manifest, path.read_bytes())
+    if whole:
+        for name, content in kept.items():
+            if "runs" not in Path(name).parts:
+                write(table / name, content)
+        for path in results.glob("report*/losses.*"):
+            write(table / path.relative_to(results), path.read_bytes())
+    runs = set()
+    for path, content in files.items():
+        if rows is None or row_of(path) in rows:
+            write(table / path, content)
+            runs.add(Path(*path.parts[: path.parts.index("rows") + 3]))
     for run in runs:
         # The steps that rows.py makes before the translations.
-        (run / "train.done").touch()
-        (run / "average.txt").write_text(_NO_MODEL, encoding="utf-8")
+        write(table / run / "train.done", b"")
+        write(table / run / "average.txt", _NO_MODEL)
     return len(runs)
 
 
-def translations(results: Path, password: str | None) -> dict[str, str]:
-    """Return the archived translations, encrypted or not, by their names; none if none are archived."""
-    if (results / INNER).is_file():
-        return read_archive(results / INNER)
-    if not (results / TRANSLATIONS).is_file():
+def translations(results: Path, password: str | None) -> dict[str, bytes]:
+    """Return the encrypted translations, by their names; none if none are encrypted."""
+    archive = results / ENCRYPTED
+    if not archive.is_file():
         return {}
     if password is None:
-        sys.exit(f"{results / TRANSLATIONS} is encrypted: give its --password")
-    with encrypted_archive(results, password, "r") as archived, TemporaryDirectory() as folder:
+        sys.exit(f"{archive} is encrypted: give its --password")
+    with encrypted(archive, password, "r") as archived, TemporaryDirectory() as folder:
         try:
             return read_archive(Path(archived.extract(INNER, folder)))
         except RuntimeError:
-            sys.exit(f"{results / TRANSLATIONS}: --password is not the right one")
-
-
-def as_rows(kept: Path) -> Path:
-    """Return a kept file's path in the table's folder."""
-    return Path(*("rows" if part == "runs" else part for part in kept.parts))
+            sys.exit(f"{archive}: --password is not the right one")
 
 
 def row_of(path: Path) -> str:
@@ -105,10 +99,33 @@ def row_of(path: Path) -> str:
     return path.parts[path.parts.index("rows") + 1]
 
 
-def copy_to(path: Path, text: str) -> None:
-    """Write a file and the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+def restore_table(
+    results: Path,
+    table: Path,
+    rows: set[str] | None = None,
+    password: str | None = None,
+    whole: bool = False,
+) -> int:
+    """Restore into a new folder, which is there only if all went well; see :func:`restore`.
+
+    Raises:
+        SystemExit: the folder exists, or the results cannot be restored.
+    """
+    if not (results.parent / ARCHIVE).is_file():
+        sys.exit(
+            f"{results.parent} has no {ARCHIVE}: name a folder that keep_results.py wrote, in that of all results"
+        )
+    if table.exists():
+        sys.exit(f"{table} is there already; name a new folder")
+    table.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".restored-", dir=table.parent))
+    try:
+        count = restore(results, made, rows, password, whole)
+        made.chmod(0o755)
+        os.replace(made, table)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return count
 
 
 def main() -> None:
@@ -119,23 +136,10 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="the folder that keep_results.py wrote")
     parser.add_argument("table", type=Path, help="a new folder, for --out of the table's script")
     parser.add_argument("--rows", metavar="NAMES", help="only these, separated by commas (all)")
-    parser.add_argument("--password", help=f"that of {TRANSLATIONS}, if there is one")
+    parser.add_argument("--password", help=f"that of {ENCRYPTED}, if there is one")
     args = parser.parse_args()
     rows = set(args.rows.split(",")) if args.rows else None
-    if not (args.results / ARCHIVE).is_file():
-        sys.exit(f"{args.results} has no {ARCHIVE}: name a folder that keep_results.py wrote")
-    if args.table.exists():
-        sys.exit(f"{args.table} is there already; name a new folder")
-    args.table.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".restored-", dir=args.table.parent))
-    try:
-        count = restore(args.results, made, rows, args.password)
-        made.chmod(0o755)
-        os.replace(made, args.table)
-    except UserError as error:
-        sys.exit(str(error))
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    count = restore_table(args.results, args.table, rows, args.password)
     print(f"restored {count} runs in {args.table}")
 
 

@@ -18,6 +18,7 @@
 #   --with-parsing          also translate raw text, to measure the speed with parsing. Other tables than those
 #                           of translation have no such step
 #   --data-only             make the data and stop, for a machine without a network
+#   --report-only           make the test sets and the report of the runs that are there; parse and train nothing
 #   --dry-run               print every command; run, download and install nothing
 #
 # Run a script again after Ctrl-C or a failure. Finished commands are not repeated. Other settings are in
@@ -29,7 +30,7 @@
 . scripts/data.sh
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
-TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY=''
+TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY='' REPORT_ONLY=''
 SUBSETS=test BASELINE=transformer STATUS=0 RECORDED='' NO_ROWS=''
 
 print_help() {
@@ -112,6 +113,7 @@ rows() {
 # STATUS is 1 if a row failed.
 train_rows() {
     [ -z "$DATA_ONLY" ] || { echo "not trained (--data-only): the data are in $1"; return 0; }
+    [ -z "$REPORT_ONLY" ] || return 0
     [ -z "$WITH_PARSING" ] ||
         make_file "$OUT/raw/unparsed.$SOURCE" python scripts/slice.py "$TEST" "$SOURCE"
     if [ -z "$DRY_RUN$RECORDED" ]; then

@@ -123,7 +123,7 @@ slice_pairs() {
 if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
     say "Minimal pairs ($OUT/contrastive)"
     slice_pairs
-    run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \
+    [ -n "$REPORT_ONLY" ] || run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \
         -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive" --jobs "$JOBS"
     MORE+=(--contrastive "$CONTRASTIVE")
 fi

@@ -1,0 +1,87 @@
+"""Make the reports of kept tables again, from the outputs of their runs. Nothing is trained or parsed.
+
+    python scripts/score_results.py                                   every table
+    python scripts/score_results.py results/regex.synth.cpu --keep    this one; replace what is kept of it
+
+A table is restored into a folder in --work, and its script runs with --report-only: results/reports.txt has, by
+table, the script's options. The test sets come from where the script takes them (docs/tables.md). Encrypted
+translations need --password; without it their table is left out, by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from keep_results import ENCRYPTED, keep, write
+from restore_results import restore_table
+
+COMMANDS = "reports.txt"
+
+
+def commands(results: Path) -> dict[str, list[str]]:
+    """Return, by table, the commands that make its reports; ``$OUT`` is the table's folder."""
+    found: dict[str, list[str]] = {}
+    for line in (results / COMMANDS).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, command = line.split(maxsplit=1)
+            found.setdefault(name, []).append(command)
+    return found
+
+
+def score(results: Path, table: Path, lines: list[str], password: str | None) -> None:
+    """Restore a table, unless that is done, and make its reports.
+
+    Raises:
+        SystemExit: a command failed.
+    """
+    if not table.exists():
+        restore_table(results, table, password=password, whole=True)
+    for line in lines:
+        environment = os.environ | {"OUT": str(table)}
+        if subprocess.run(["bash", "-c", line], env=environment).returncode != 0:
+            sys.exit(f"{results.name}: this failed: OUT={table} {line}")
+
+
+def keep_reports(table: Path, results: Path) -> None:
+    """Replace a kept table's README, numbers and pictures; what its runs wrote stays."""
+    pictures = tuple(str(path.relative_to(results)) for path in results.rglob("*.png"))
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made, results.name)
+        keep(table, folder, pictures=pictures)
+        for path in folder.rglob("*"):
+            if path.suffix in (".csv", ".md", ".png"):
+                write(results / path.relative_to(folder), path.read_bytes())
+
+
+def main() -> None:
+    """Score the tables named on the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tables", nargs="*", type=Path, help="kept tables (all in results/)")
+    parser.add_argument("--work", type=Path, default=Path("runs/scored"), help="(runs/scored)")
+    parser.add_argument("--keep", action="store_true", help="replace the kept reports by the new")
+    parser.add_argument("--password", help=f"that of {ENCRYPTED}")
+    args = parser.parse_args()
+    tables = args.tables or [Path("results", name) for name in commands(Path("results"))]
+    for results in tables:
+        lines = commands(results.parent).get(results.name)
+        if lines is None:
+            sys.exit(f"{results.parent / COMMANDS} has no command for {results.name}")
+        if (results / ENCRYPTED).is_file() and args.password is None:
+            print(f"{results}: left out; its translations are encrypted (--password)")
+            continue
+        table = args.work / results.name
+        score(results, table, lines, args.password)
+        if args.keep:
+            keep_reports(table, results)
+        print(f"scored {results} in {table}")
+
+
+if __name__ == "__main__":
+    main()
