@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DATA='' SOURCE=en TARGET=tag
+DATA='' SOURCE=en TARGET=tag BASELINES=transformer,relative
 parse_options
 check_folder --data "$DATA"
 open_table label,plot chunking "data=$DATA" configs/tables/chunking.yaml
@@ -35,6 +35,6 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 # Relative positions read no tree either, and are the strongest baseline.
-reports transformer,relative "$OUT/rows" "$OUT/report" test "$TEST.tag" '' "Chunking, CoNLL-2000" \
+report "$OUT/rows" "$OUT/report" test "$TEST.tag" '' "Chunking, CoNLL-2000" \
     --measure spans --source "$TEST.en" --known-words "$TRAIN.en"
 exit "$STATUS"

@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-CORPUS=slog SPLIT=simple TREES=parsed DATA='' SOURCE=en TARGET=lf BASELINE=relative
+CORPUS=slog SPLIT=simple TREES=parsed DATA='' SOURCE=en TARGET=lf BASELINES=relative
 parse_options
 check_one_of --corpus "$CORPUS" slog scan
 check_one_of --split "$SPLIT" simple length addprim_jump
@@ -78,7 +78,6 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 TITLE="Compositional generalization, $NAME" EXACT=(--measure exact)
 [ "$CORPUS" != slog ] || EXACT+=(--form calls) # SCAN's actions have no brackets
 if [ $COUNT = 0 ]; then

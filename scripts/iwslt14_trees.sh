@@ -95,7 +95,6 @@ for FRACTION in ${FRACTIONS//,/ }; do
     # An epoch of a K-th is as long as a K-th of one: checkpoints are as many updates apart.
     train_rows "$FOLDER/data-bin" "$FOLDER/rows" "--save-interval $PART --validate-interval $PART"
 
-    say "Report ($FOLDER/report)"
     REFERENCE=$TEST.$TARGET
     [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
     report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" numbers \

@@ -2,8 +2,8 @@
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
-Checkpoints, data and the text of test sets are not kept, nor what `score_results.py` makes again: HTML and LaTeX,
-and pictures that nobody shows. Beside other tables, in one folder, there are
+Checkpoints, data and the text of test sets are not kept, nor what score_results.py makes again (HTML,
+LaTeX and most pictures). The tables of one folder share an archive:
 
     TABLE/README.md                 how it was made, and its reports
     TABLE/report*/report.csv        the reports' numbers; runs.csv has those of each run
@@ -11,14 +11,14 @@ and pictures that nobody shows. Beside other tables, in one folder, there are
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
     outputs.tar.xz                  what the runs of all tables wrote, compressed together:
       TABLE/configs/                the rows
-      TABLE/runs/ROW/seedN/         commands.sh; train.log, generate-*.log, interactive-*; generate-*.txt, the
-                                    translations in fairseq-generate's format, without their scores; labels-*.txt,
-                                    one line per sentence; and the sums of the scores of minimal pairs
+      TABLE/runs/ROW/seedN/         commands.sh, train.log, generate-*.log, interactive-*; generate-*.txt,
+                                    translations as fairseq-generate prints them, but without scores;
+                                    labels-*.txt; the sums of the scores of minimal pairs
 
-`restore_results.py` takes a table out of the archive again.
+restore_results.py takes a table out of the archive again.
 
-`--encrypt PASSWORD` puts translations into TABLE/translations.zip, encrypted with pyzipper: for test sets whose
-authors keep their references under a password, as correct translations are the same.
+--encrypt PASSWORD puts translations into TABLE/translations.zip, encrypted with pyzipper: for test sets
+whose authors keep their references under a password, as correct translations are the same.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from fairseq_phrase.report.contrastive import FOLDER, shortened
 ARCHIVE, ENCRYPTED, INNER = "outputs.tar.xz", "translations.zip", "translations.tar.xz"
 _PARTS = ("", "*/", "*/*/")  # where a table's parts may lie
 _KEPT = (
-    "settings", "provenance.txt", "parser.txt", "bleu-*.txt", "*/syntax.*.json", "report*/*.csv", "report*/losses.md",
-    "curve.csv",
+    "settings", "provenance.txt", "parser.txt", "bleu-*.txt", "*/syntax.*.json", "report*/*.csv",
+    "report*/losses.md", "curve.csv",
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".yaml", ".sh", ".log"}
 _TRANSLATIONS = ("generate-*.txt", "labels-*.txt")
@@ -59,7 +59,7 @@ _RUN = (
     *_TRANSLATIONS,
 )
 # As large as all outputs: those of one sentence are alike in many runs.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 128 << 20}]
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 128 << 20}]
 _PACKAGES = sysconfig.get_path("purelib")
 _HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
 
@@ -123,8 +123,8 @@ def clean(source: Path, table: Path) -> bytes:
     """Read a file; in a text, paths of this machine become relative, and other people's text goes.
 
     A table's folder elsewhere than in the working directory becomes ``runs/NAME``, and the folder of
-    installed packages, which warnings in logs name, ``site-packages``. Translations are sorted, and have no scores.
-    Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
+    installed packages, which warnings in logs name, ``site-packages``. Translations are sorted, and have
+    no scores. Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
     """
     if source.suffix not in _TEXTS:
         return source.read_bytes()
@@ -224,14 +224,19 @@ def encrypted(path: Path, password: str, mode: str) -> Any:
 def readme(folder: Path, table: Path, reports: list[Path], pictures: tuple[str, ...]) -> str:
     """Write down how results were made, and their reports."""
     made = (
-        "How it was made: [provenance.txt](provenance.txt). Each call of the script has a block there, and "
-        "continues the one before it."
+        "How it was made: [provenance.txt](provenance.txt). Each call of the script has a block there, "
+        "and continues the one before it."
         if (folder / "provenance.txt").is_file()
         else "How it was made is not recorded."
     )
     shown = [f"![{Path(name).stem}]({name})" for name in pictures]
-    tables = [path.read_text(encoding="utf-8").strip() for path in reports]
+    tables = [compact(path.read_text(encoding="utf-8").strip()) for path in reports]
     return "\n\n".join([f"# {folder.name}", made, *tables, *shown]) + "\n"
+
+
+def compact(text: str) -> str:
+    """Take the padding out of Markdown tables; wide ones are mostly padding."""
+    return re.sub(r"(?<=\|) +| +(?=\|)", " ", re.sub(r"(?<=\|)-+(?=\|)", "---", text))
 
 
 def replace_table(table: Path, results: Path, **options: Any) -> None:
@@ -281,7 +286,9 @@ def main() -> None:
         help="also keep this picture, such as report/by-set.png",
     )  # fmt: skip
     parser.add_argument(
-        "--encrypt", metavar="PASSWORD", help=f"put translations into {ENCRYPTED}, with this password"
+        "--encrypt",
+        metavar="PASSWORD",
+        help=f"put translations into {ENCRYPTED}, with this password",
     )
     args = parser.parse_args()
     if not args.table.is_dir():

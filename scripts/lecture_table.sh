@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DIRECTION=de-en VOCAB_SIZE=4000 BASELINE=none PARSER=none
+DIRECTION=de-en VOCAB_SIZE=4000 BASELINES=none PARSER=none
 parse_options
 check_number VOCAB_SIZE
 check_one_of --direction "$DIRECTION" de-en en-de
@@ -33,7 +33,6 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$MULTI30K/val" --te
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET.gz" '' "Recurrent models and Transformers, Multi30k $DIRECTION" \
     --source "$TEST.$SOURCE.gz" --repetition
 exit "$STATUS"

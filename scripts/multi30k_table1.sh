@@ -85,7 +85,6 @@ NUMBERS=1
 [ "$DIRECTION" = de-en ] || NUMBERS=
 for number in "${!SETS[@]}"; do
     name=${SETS[number]} SUBSET=test${number#0} REPORT=$OUT/report-${SETS[number]}
-    say "Report ($REPORT)"
     report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" "$NUMBERS" \
         "Multi30k $DIRECTION, $name, $SETTING setting$SAID" "${MEASURED[@]}"
     NUMBERS=

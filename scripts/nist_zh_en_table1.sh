@@ -24,7 +24,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DATA='' BASELINE=table1_4 SOURCE=zh TARGET=en
+DATA='' BASELINES=table1_4 SOURCE=zh TARGET=en
 parse_options
 [ -n "$DATA$SLICE" ] || die "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)"
 [ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
@@ -90,7 +90,6 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 NUMBERS=1 # the paper's are for the development set
 for number in "${!SETS[@]}"; do
     name=${SETS[number]}
-    say "Report ($OUT/report-$name)"
     report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$NUMBERS" \
         "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
     NUMBERS=

@@ -141,7 +141,7 @@ translation() {
         with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
         # An epoch of a K-th is as long as a K-th of one.
         train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
-        reports "$BASELINES" "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
+        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
             "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"
         curve+=("$fraction=$folder/report")
     done
@@ -159,7 +159,7 @@ labelled() {
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
     [ "$3" = sentence ] || known=(--known-words "$raw/train.en")
-    reports "$BASELINES" "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels \
+    report "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels \
         --source "$raw/test.en" "${known[@]}"
 }
 

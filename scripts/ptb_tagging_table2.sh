@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DATA='' TREEBANK='' SOURCE=en TARGET=tag
+DATA='' TREEBANK='' SOURCE=en TARGET=tag BASELINES=transformer,relative
 parse_options
 [ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
 TABLE=configs/tables/ptb_tagging_table2 WHOLE='' # 1: sections after 18, as in scripts/labelled_text.py
@@ -49,7 +49,7 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 # Relative positions read no tree either, and are the strongest baseline.
-reports transformer,relative "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
+report "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
     "Part-of-speech tagging, $WHAT (the paper's numbers: the whole Penn Treebank)" \
     --measure labels --source "$TEST.en" --known-words "$TRAIN.en"
 exit "$STATUS"

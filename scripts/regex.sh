@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-CORPUS=synth DATA='' SOURCE=en TARGET=lf BASELINE=none PARSER=none
+CORPUS=synth DATA='' SOURCE=en TARGET=lf BASELINES=none PARSER=none
 parse_options
 check_one_of --corpus "$CORPUS" synth turk
 check_folder --data "$DATA"
@@ -36,6 +36,5 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 report "$OUT/rows" "$OUT/report" test "$TEST.lf" '' "Regular expressions, NL-RX $CORPUS" --measure exact --form regex
 exit "$STATUS"

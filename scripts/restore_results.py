@@ -112,9 +112,7 @@ def restore_table(
         SystemExit: the folder exists, or the results cannot be restored.
     """
     if not (results.parent / ARCHIVE).is_file():
-        sys.exit(
-            f"{results.parent} has no {ARCHIVE}: name a folder that keep_results.py wrote, in that of all results"
-        )
+        sys.exit(f"{results.parent} has no {ARCHIVE}: name a folder that keep_results.py wrote")
     if table.exists():
         sys.exit(f"{table} is there already; name a new folder")
     table.parent.mkdir(parents=True, exist_ok=True)

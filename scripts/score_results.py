@@ -3,8 +3,8 @@
     python scripts/score_results.py                                   every table
     python scripts/score_results.py results/regex.synth.cpu --keep    this one; replace what is kept of it
 
-A table is restored into a folder in --work, and its script runs with --report-only: results/reports.txt has, by
-table, the script's options. The test sets come from where the script takes them (docs/tables.md). Encrypted
+A table is restored into a folder in --work, and its script runs with --report-only. results/reports.txt
+has the commands. The test sets come from where the script takes them (docs/tables.md). Encrypted
 translations need --password; without it their table is left out, by name.
 """
 

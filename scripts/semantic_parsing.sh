@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-CORPUS=geo DATA='' COPY_WORDS=20 SOURCE=en TARGET=lf BASELINE=additive
+CORPUS=geo DATA='' COPY_WORDS=20 SOURCE=en TARGET=lf BASELINES=additive
 parse_options
 check_one_of --corpus "$CORPUS" geo atis
 check_number COPY_WORDS
@@ -46,7 +46,6 @@ files "$OUT/data-bin.without-places" --min-count 2
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 FORM=calls
 [ "$CORPUS" = geo ] || FORM=lambda
 report "$OUT/rows" "$OUT/report" test "$TEST.lf" numbers "Semantic parsing, $CORPUS" --measure exact \

@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 . scripts/table.sh
 
 DATA=''
-TRAIN_SIZE=10000 TEST_SIZE=1000 COPY_WORDS=15 SOURCE=en TARGET=sql BASELINE=additive PARSER=none
+TRAIN_SIZE=10000 TEST_SIZE=1000 COPY_WORDS=15 SOURCE=en TARGET=sql BASELINES=additive PARSER=none
 parse_options
 for name in TRAIN_SIZE TEST_SIZE COPY_WORDS; do check_number "$name"; done
 [ -z "$DATA" ] || [ -e "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such file"
@@ -39,6 +39,5 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 report "$OUT/rows" "$OUT/report" test "$TEST.sql" '' "WikiSQL, $TRAIN_SIZE training questions" --measure exact --form sql
 exit "$STATUS"

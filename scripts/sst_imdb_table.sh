@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class
+TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class BASELINES=transformer,transformer_relative
 parse_options
 check_one_of --task "$TASK" sst5 sst2 imdb
 check_one_of --phrases "$PHRASES" train none
@@ -68,6 +68,6 @@ fi
 [ -z "$ROWS" ] || train_rows "$OUT/data-bin" "$OUT/rows"
 ROWS=$CHOSEN
 
-reports transformer,transformer_relative "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels \
+report "$OUT/rows" "$OUT/report" test "$TEST.class" numbers "Classification, $WHAT" --measure labels \
     --source "$TEST.en"
 exit "$STATUS"

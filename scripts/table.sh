@@ -18,6 +18,7 @@
 #   --with-parsing          also translate raw text, to measure the speed with parsing. Other tables than those
 #                           of translation have no such step
 #   --data-only             make the data and stop, for a machine without a network
+#   --baselines ROWS        rows that all others are compared with, a report for each (the table's)
 #   --report-only           make the test sets and the report of the runs that are there; parse and train nothing
 #   --dry-run               print every command; run, download and install nothing
 #
@@ -31,7 +32,7 @@
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
 TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY='' REPORT_ONLY=''
-SUBSETS=test BASELINE=transformer STATUS=0 RECORDED='' NO_ROWS=''
+SUBSETS=test BASELINES=transformer STATUS=0 RECORDED='' NO_ROWS=''
 
 print_help() {
     awk 'FNR == 1 { on = 1; if (NR > 1) print "" } /^#!/ { next } !/^#/ { on = 0 }
@@ -125,39 +126,27 @@ train_rows() {
 }
 
 # report RUNS OUT SUBSET REFERENCE NUMBERS CAPTION [ARGUMENTS...]: the table of a test set, with the paper's
-# numbers if NUMBERS is not empty.
+# numbers if NUMBERS is not empty. Each of BASELINES is compared with: the first in OUT, the others in OUT.ROW.
 report() {
     [ -z "$DATA_ONLY" ] || return 0
-    local runs=$1 out=$2 caption=$6 titles=rows without='' compared=()
+    local runs=$1 caption=$6 titles=rows without='' compared out baseline
     caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}"
     caption+="${SLICE:+, only $SLICE training pairs}${TRAIN_FLAGS:+, trained with $TRAIN_FLAGS}"
-    if [[ -n $NO_ROWS || ,$ROWS, == *,$BASELINE,* || -d $runs/$BASELINE ]]; then
-        compared=(--baseline "$BASELINE")
-    else
-        echo "The baseline, row $BASELINE, is missing: the table compares with nothing."
-    fi
-    [ "$STATUS" = 0 ] || compared+=(--partial)
     [ -n "$5" ] || titles=rows-without-numbers without=--without-numbers
     titles=$OUT/configs/$titles.yaml
     [ -n "$DRY_RUN" ] || rm -f "$titles"
     make_file "$titles" python scripts/table.py titles "${FILES[@]}" ${without:+"$without"}
-    run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
-        --reference "$4" --caption "$caption" --out "$out" "${@:7}"
-}
-
-# reports BASELINES RUNS OUT ...: a report against each of these rows, the first in OUT, and the others in OUT.ROW.
-# The other arguments are those of report.
-reports() {
-    local BASELINE out
-    [ -z "$DATA_ONLY" ] || return 0
-    for BASELINE in ${1//,/ }; do
-        out=$3
-        if [ "$BASELINE" != "${1%%,*}" ]; then
-            out+=.$BASELINE
-            [[ -n $NO_ROWS || ,$ROWS, == *,$BASELINE,* || -d $2/$BASELINE ]] ||
-                { echo "Row $BASELINE is missing: no report compares with it." && continue; }
-        fi
+    for baseline in ${BASELINES//,/ }; do
+        out=$2 compared=(--baseline "$baseline")
+        [ "$baseline" = "${BASELINES%%,*}" ] || out+=.$baseline
         say "Report ($out)"
-        report "$2" "$out" "${@:4}"
+        if [[ -z $NO_ROWS && ! -d $runs/$baseline && ( -n $REPORT_ONLY || ,$ROWS, != *,$baseline,* ) ]]; then
+            if [ "$out" != "$2" ]; then echo "Row $baseline is missing: no report compares with it." && continue; fi
+            echo "The baseline, row $baseline, is missing: the table compares with nothing."
+            compared=()
+        fi
+        [ "$STATUS" = 0 ] || compared+=(--partial)
+        run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
+            --reference "$4" --caption "$caption" --out "$out" "${@:7}"
     done
 }

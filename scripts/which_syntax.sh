@@ -16,7 +16,6 @@
 #   --train-size N          pairs of tatoeba and synthetic to train on (40000)
 #   --setting small|full    sizes and updates: configs/tables/which_syntax.SETTING.yaml (small)
 #   --vocab-size N          subwords of both languages together (4000; synthetic: 1000)
-#   --baselines ROWS        rows that all others are compared with, a report for each (transformer,relative)
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
 #   --contrastive DIR|none  minimal pairs for en-de (../shared/data/contrastive, if it is there)
 #   --pairs N               of each phenomenon, N minimal pairs at most, spread over its file (all)
@@ -128,6 +127,6 @@ if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE"
     MORE+=(--contrastive "$CONTRASTIVE")
 fi
 
-reports "$BASELINES" "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
+report "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
     "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
 exit "$STATUS"

@@ -91,7 +91,6 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-say "Report ($OUT/report)"
 REFERENCE=$TEST.$TARGET
 [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers \

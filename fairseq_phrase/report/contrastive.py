@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.report.kept_logs import has_log, log_lines
 from fairseq_phrase.report.runs import Run
 from fairseq_phrase.text import read_lines
 
@@ -152,13 +151,13 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
     Raises:
         UserError: the file is missing, or has scores of other pairs.
     """
-    if not has_log(path):
+    if not path.is_file():
         raise UserError(
             f"{path} is not there: score the minimal pairs by scripts/contrastive.py, or by "
             "fairseq-generate --score-reference"
         )
     scores = np.full((pairs.count, 2), np.nan)
-    for number, line in enumerate(log_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if found := _total(line):
             index, total, count = found
             if index >= pairs.count:

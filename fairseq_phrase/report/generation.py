@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.report.kept_logs import has_log, log_lines
+from fairseq_phrase.text import read_lines
 
 _SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
 _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
@@ -44,7 +44,7 @@ class Generation:
 
 def logs_of(path: Path) -> list[Path]:
     """Return the files with a command's log: its output, and the file beside it that ends in ``.log``."""
-    return [place for place in (path, path.with_suffix(".log")) if has_log(place)]
+    return [place for place in (path, path.with_suffix(".log")) if place.is_file()]
 
 
 def read_generation(path: Path) -> Generation:
@@ -61,7 +61,7 @@ def read_generation(path: Path) -> Generation:
     """
     texts: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     ends = []
-    for number, line in enumerate(log_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if match := _SENTENCE.fullmatch(line):
             kind, index, text = match.groups()
             if _MIXED.search(text):
@@ -122,7 +122,7 @@ class _Log(NamedTuple):
 def _read_log(path: Path) -> _Log:
     batch, speed = None, None
     for place in logs_of(path):
-        for line in log_lines(place):
+        for line in read_lines(place):
             if match := _SPEED.search(line):
                 speed = float(match[1])
             elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
@@ -144,10 +144,10 @@ def read_interactive_speed(path: Path) -> float | None:
     Raises:
         UserError: the output is not text.
     """
-    sentences = sum(1 for line in log_lines(path) if re.match(r"S-\d+\t", line))
+    sentences = sum(1 for line in read_lines(path) if re.match(r"S-\d+\t", line))
     seconds = None
     for place in logs_of(path):
-        for line in log_lines(place):
+        for line in read_lines(place):
             if match := _TOTAL.search(line):
                 seconds = float(match[1])
     return sentences / seconds if sentences and seconds else None

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.report.generation import Generation, read_generation, read_interactive_speed
-from fairseq_phrase.report.kept_logs import has_log, log_lines
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.same_text import check_same_test_set
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
-from fairseq_phrase.text import require_file
+from fairseq_phrase.text import read_lines, require_file
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
 _LOGS = ("train.log", "hydra_train.log")
@@ -141,7 +140,7 @@ def _folders(folder: Path) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     return (
         _SEED.fullmatch(folder.name) is not None
-        or any(has_log(folder / name) for name in _LOGS)
+        or any((folder / name).is_file() for name in _LOGS)
         or any(folder.glob("generate*.txt"))
         or any(folder.glob("labels*.txt"))
     )
@@ -240,7 +239,7 @@ def _read_labels(folder: RunFolder, text: ReferenceText, test_sets: int) -> Gene
     output = folder.output or _first_of(folder.path, names)
     if output is None:
         raise UserError(f"{folder.path} has no labels: neither {' nor '.join(names)}")
-    lines = list(log_lines(output))
+    lines = list(read_lines(output))
     if len(lines) != len(text.lines):
         raise UserError(
             f"{output} has {len(lines)} lines of labels, and the reference {len(text.lines)}"
@@ -250,7 +249,7 @@ def _read_labels(folder: RunFolder, text: ReferenceText, test_sets: int) -> Gene
 
 
 def _first_of(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if has_log(folder / name)), None)
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _state_of(training: TrainingLog) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_phrase.report.kept_logs import log_lines
+from fairseq_phrase.text import read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
 # hydra's, and "level:logger:message" is what fairseq-generate logs in.
@@ -148,7 +148,7 @@ def read_training_log(path: Path) -> TrainingLog:
         UserError: it is missing or not text.
     """
     reader = _Reader()
-    for line in log_lines(path):
+    for line in read_lines(path):
         reader.read(line)
     return reader.result()
 

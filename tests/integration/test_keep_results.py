@@ -6,17 +6,20 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
-import tarfile
 import zipfile
 
 import pytest
 
-from fairseq_phrase.report.kept_logs import log_lines
-from tests.support.report_table import report, write_table
+from tests.support.report_table import report, rows_with_runs, write_table
 from tests.support.repository import REPOSITORY
 from tests.support.run_folders import write_interactive
 from tests.support.warm_start import python
+
+sys.path.append(str(REPOSITORY / "scripts"))
+
+from keep_results import ARCHIVE, compact, read_archive, write_archive
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -61,70 +64,126 @@ def table(tmp_path):
 ARGUMENTS = ("--baseline", "baseline", "--trials", "50")
 
 
+def archived(kept) -> dict[str, str]:
+    """The files of a kept table in the archive beside it."""
+    return {
+        name: content.decode()
+        for name, content in read_archive(kept.parent / ARCHIVE, kept.name).items()
+    }
+
+
 def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
-    kept = tmp_path / "results" / "mine"
-    assert f"wrote {kept}" in script("keep_results", table, kept, cwd=tmp_path)
-    after = report(table, *ARGUMENTS, runs=("../results/mine/runs",), out="again")
-    assert after == before
-    for name in ("report.csv", "report.tex", "curves.png"):
-        assert (table / "again" / name).read_bytes() == (kept / "report" / name).read_bytes()
-    text = (kept / "README.md").read_text()
-    assert "commit: abc" in text
-    assert before.strip() in text
-    shown = re.findall(r"!\[.*\]\((.*)\)", text)
-    assert shown == ["report/curves.png", "report/lengths.png"]
-    assert all((kept / name).is_file() for name in shown)
+    kept, restored = tmp_path / "results" / "mine", tmp_path / "restored"
+    said = script("keep_results", table, kept, "--picture", "report/curves.png", cwd=tmp_path)
+    assert f"wrote {kept} and {kept.parent / ARCHIVE}" in said
     files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
-    assert {"settings", "configs/k2.yaml", "data-bin/syntax.de.json", "report/curves.png"} <= files
-    assert {path for path in files if path.startswith("runs/k2/seed1")} == {
-        f"runs/k2/seed1/{name}" for name in ("commands.sh", "generate-test.txt")
-    }
-    with tarfile.open(kept / "logs.tar.xz") as archive:
-        assert {name for name in archive.getnames() if name.startswith("runs/k2/seed1")} == {
-            f"runs/k2/seed1/{name}"
-            for name in (
-                "train.log", "generate-test.log", "interactive-test.txt", "interactive-test.log",
-                "contrastive/negation.correct.txt",
-            )
-        }  # fmt: skip
+    assert files == {
+        "README.md", "settings", "provenance.txt", "data-bin/syntax.de.json", "report/report.csv",
+        "report/runs.csv", "report/curves.png",
+    }  # fmt: skip
+    text = (kept / "README.md").read_text()
+    assert text.startswith("# mine\n")
+    assert compact(before.strip()) in text
+    assert re.findall(r"!\[.*\]\((.*)\)", text) == ["report/curves.png"]
+    members = archived(kept)
+    assert {name for name in members if name.startswith("runs/k2/seed1")} == {
+        f"runs/k2/seed1/{name}"
+        for name in (
+            "commands.sh", "generate-test.txt", "train.log", "generate-test.log",
+            "interactive-test.txt", "interactive-test.log", "contrastive/negation.correct.txt",
+        )
+    }  # fmt: skip
+    assert members["configs/k2.yaml"] == "model: {}\n"
+    script("restore_results", kept, restored)
+    assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
     assert "with parsing" in before
-    assert not [path for path in files if path.endswith((".pt", ".bin"))]
+    for name in ("report.csv", "curves.png"):
+        assert (table / "again" / name).read_bytes() == (kept / "report" / name).read_bytes()
+
+
+def test_a_command_scores_a_kept_table_again(table, tmp_path):
+    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    results = tmp_path / "results"
+    script("keep_results", table, results / "mine")
+    (results / "reports.txt").write_text(
+        "# comment\nmine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
+        f"{table / 'test.en'} {' '.join(ARGUMENTS)} >/dev/null\n"
+    )
+    unknown = script("score_results", results / "other", expect=1)
+    assert f"{results / 'reports.txt'} has no command for other" in unknown
+    (results / "mine" / "report" / "report.csv").write_text("wrong\n")
+    script("score_results", results / "mine", "--work", tmp_path / "scored", "--keep")
+    assert compact(before.strip()) in (results / "mine" / "README.md").read_text()
+    again = (results / "mine" / "report" / "report.csv").read_bytes()
+    assert again == (table / "report" / "report.csv").read_bytes()
+    assert (results / "mine" / "data-bin" / "syntax.de.json").is_file(), "what runs wrote stays"
+
+
+def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
+    """The smallest kept table whose test set is the project's own: no data are needed."""
+    results = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
+    script("score_results", results, "--work", tmp_path)
+    scored, kept = (
+        [
+            {name: row[name] for name in ("row", "runs", "BLEU_mean", "chrF_mean", "TER_mean")}
+            for row in rows_with_runs(folder / "report")
+        ]
+        for folder in (tmp_path / results.name, results)
+    )
+    assert scored == kept
+    assert len(kept) == 6
 
 
 def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
-    script("keep_results", table, tmp_path / "kept", cwd=tmp_path)
-    manifest = tmp_path / "kept" / "data-bin" / "syntax.de.json"
+    kept = tmp_path / "kept"
+    script("keep_results", table, kept, cwd=tmp_path)
+    manifest = kept / "data-bin" / "syntax.de.json"
     assert manifest.read_text() == '{"parser": "spacy:de"}\n'
-    run = tmp_path / "kept" / "runs" / "k2" / "seed1"
-    logged = {
-        name: "\n".join(log_lines(run / name)) for name in ("train.log", "interactive-test.txt")
-    }
-    kinds = {line[:2] for line in (run / "generate-test.txt").read_text().splitlines()}
-    assert kinds == {"D-", "Ge"}
-    assert list(log_lines(run / "contrastive" / "negation.correct.txt")) == ["TOTAL-0\t-0.3000 2"]
-    spoken = logged["interactive-test.txt"].splitlines()
+    members, run = archived(kept), "runs/k2/seed1"
+    translated = members[f"{run}/generate-test.txt"].splitlines()
+    assert {line[:2] for line in translated} == {"D-", "Ge"}
+    assert [line.split("\t")[:2] for line in translated[:2]] == [["D-0", "nan"], ["D-1", "nan"]]
+    assert members[f"{run}/contrastive/negation.correct.txt"] == "TOTAL-0\t-0.3000 2\n"
+    spoken = members[f"{run}/interactive-test.txt"].splitlines()
     assert spoken == [f"S-{number}\t" for number in range(60)]
-    assert "Saved checkpoint table/rows/k2/x.pt" in logged["train.log"]
-    assert "\nsite-packages/torch/a.py:1: UserWarning" in logged["train.log"]
-    script("keep_results", table, tmp_path / "kept", cwd=table)
+    log = members[f"{run}/train.log"]
+    assert "Saved checkpoint table/rows/k2/x.pt" in log
+    assert "\nsite-packages/torch/a.py:1: UserWarning" in log
+    assert not list(kept.rglob("report.html")), "the page shows sentences of the test set"
+    script("keep_results", table, kept, cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
-    script("keep_results", table, tmp_path / "kept")  # from the repository
-    saved = "\n".join(log_lines(run / "train.log"))
-    assert "Saved checkpoint runs/table/rows/k2/x.pt" in saved
+    script("keep_results", table, kept)  # from the repository
+    assert "Saved checkpoint runs/table/rows/k2/x.pt" in archived(kept)[f"{run}/train.log"]
+
+
+def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    known, unknown = head.stdout.strip(), "0" * 40
+    (table / "provenance.txt").write_text(f"commit: {known}\ncommit: {unknown} and changes\n")
+    script("keep_results", table, tmp_path / "kept")
+    assert (tmp_path / "kept" / "provenance.txt").read_text() == (
+        f"commit: {known}\ncommit: {unknown} (not in this repository) and changes\n"
+    )
 
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     shutil.copytree(table / "report", table / "report.k2")
     kept = tmp_path / "kept"
+    script("keep_results", table, tmp_path / "other")
     script("keep_results", table, kept)
-    assert not list(kept.rglob("report.html")), "the page shows sentences of the test set"
-    assert (kept / "report.k2" / "report.md").is_file()
+    assert (kept / "report.k2" / "report.csv").is_file()
     (kept / "stale").touch()
+    shutil.rmtree(table / "rows" / "k2" / "seed2")
     script("keep_results", table, kept)
     assert not (kept / "stale").exists()
+    assert "runs/k2/seed2/train.log" not in archived(kept)
+    assert "runs/k2/seed2/train.log" in archived(tmp_path / "other")
     (kept / "settings").unlink()
     assert "has other files than a table's results" in script("keep_results", table, kept, expect=1)
     assert (kept / "README.md").is_file()
@@ -167,6 +226,8 @@ def test_kept_runs_are_not_mixed_with_runs_of_other_data(
 
 def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
+    labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
+    labels.write_text("DT NN\nVB\n")
     kept, restored = tmp_path / "kept", tmp_path / "new" / "table"
     script("keep_results", table, kept)
     runs = sorted(path.parent.relative_to(table) for path in table.glob("rows/*/*/train.log"))
@@ -175,35 +236,38 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     for run in runs:
         files = {path.name for path in (restored / run).iterdir()}
         assert {"train.done", "average.txt", "train.log", "generate-test.txt"} <= files
+    assert (restored / labels.relative_to(table)).read_text() == "DT NN\nVB\n"
     folder = "../new/table"
     assert report(table, *ARGUMENTS, runs=(f"{folder}/rows",), out=f"{folder}/report") == before
-    again = tmp_path / "again"
-    script("keep_results", restored, again)
-    assert (again / "logs.tar.xz").read_bytes() == (kept / "logs.tar.xz").read_bytes()
-    texts = {path.relative_to(kept): path.read_text() for path in kept.glob("runs/*/*/*.*")}
-    assert {
-        path.relative_to(again): path.read_text() for path in again.glob("runs/*/*/*.*")
-    } == texts
-    assert "commands.sh" in {path.name for path in texts}
+    first = archived(kept)
+    script("keep_results", restored, kept)
+    assert {name: text for name, text in first.items() if "runs/" in name} == archived(kept)
     part = tmp_path / "part"
     script("restore_results", kept, part, "--rows", "k2")
     assert [path.name for path in (part / "rows").iterdir()] == ["k2"]
     named = script("restore_results", kept, tmp_path / "no", "--rows", "k2,k9", expect=1)
     assert f"{kept} has no k9: its rows are baseline, k2" in named
     assert "is there already" in script("restore_results", kept, restored, expect=1)
-    assert "has no logs.tar.xz" in script("restore_results", table, tmp_path / "no", expect=1)
-    (kept / "logs.tar.xz").write_bytes((again / "logs.tar.xz").read_bytes()[:50])
+    assert f"has no {ARCHIVE}" in script("restore_results", table / "x", tmp_path / "no", expect=1)
+    archive = tmp_path / ARCHIVE
+    archive.write_bytes(archive.read_bytes()[:50])
     assert "not a whole archive" in script("restore_results", kept, tmp_path / "no", expect=1)
     assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
+
+
+def test_an_archive_has_the_same_bytes_for_the_same_files(tmp_path):
+    files = {"b/x.txt": b"1", "a/x.txt": b"2"}
+    for name, content in (("one", files), ("two", dict(reversed(files.items())))):
+        write_archive(content, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert read_archive(tmp_path / "one", "a") == {"x.txt": b"2"}
 
 
 def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
     kept, restored = tmp_path / "kept", tmp_path / "restored"
-    script("keep_results", table, kept, "--encrypt-translations", "secret")
-    assert not list(kept.rglob("generate-*")), "a test set that no crawler should read"
-    with tarfile.open(kept / "logs.tar.xz") as archive:
-        assert not [name for name in archive.getnames() if re.search(r"generate-.*txt", name)]
+    script("keep_results", table, kept, "--encrypt", "secret")
+    assert not [name for name in archived(kept) if re.search(r"generate-.*txt", name)]
     with zipfile.ZipFile(kept / "translations.zip") as archive:
         assert archive.namelist() == ["translations.tar.xz"]
         with pytest.raises((NotImplementedError, RuntimeError)):
@@ -215,33 +279,6 @@ def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     script("restore_results", kept, restored, "--password", "secret")
     assert (restored / "rows/k2/seed1/generate-test.txt").is_file()
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
-
-
-def test_translations_may_be_archived_and_come_back(table, tmp_path):
-    before = report(table, *ARGUMENTS, runs=("rows",), out="report")
-    kept, restored = tmp_path / "kept", tmp_path / "restored"
-    script("keep_results", table, kept, "--archive-translations")
-    assert not list(kept.rglob("generate-*"))
-    script("restore_results", kept, restored, "--rows", "k2")
-    assert not (restored / "rows/transformer").exists()
-    shutil.rmtree(restored)
-    script("restore_results", kept, restored)
-    assert (restored / "rows/k2/seed1/generate-test.txt").is_file()
-    assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
-    script("keep_results", table, kept)
-    assert not (kept / "translations.tar.xz").exists()
-
-
-@pytest.mark.parametrize("options", [[], ["--archive-translations"]])
-def test_labels_are_kept_and_come_back(table, tmp_path, options):
-    report(table, *ARGUMENTS, runs=("rows",), out="report")
-    labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
-    labels.write_text("DT NN\nVB\n")
-    script("keep_results", table, tmp_path / "kept", *options)
-    assert bool(list((tmp_path / "kept").rglob("labels-*"))) == (not options)
-    script("restore_results", tmp_path / "kept", tmp_path / "restored")
-    restored = tmp_path / "restored" / labels.relative_to(table)
-    assert restored.read_text() == "DT NN\nVB\n"
 
 
 def test_a_table_without_a_report_is_named(table, tmp_path):
@@ -272,9 +309,10 @@ def test_parts_and_the_models_that_they_start_from(table, tmp_path):
     kept, restored = tmp_path / "kept", tmp_path / "restored"
     script("keep_results", table, kept)
     text = (kept / "README.md").read_text()
-    assert text.index("| masked | 3.2 |") < text.index((part / "report" / "report.md").read_text())
-    assert "(translation/fraction-1-4/report/curves.png)" in text
-    assert list(log_lines(kept / "objectives/k2/seed1/validate-test.txt")) == ["loss 3.2"]
+    assert text.index("| masked | 3.2 |") < text.index(
+        (part / "report" / "report.md").read_text().strip()
+    )
+    assert archived(kept)["objectives/k2/seed1/validate-test.txt"] == "loss 3.2\n"
     script("restore_results", kept, restored)
     assert (restored / "translation/fraction-1-4/rows/k2/seed1/generate-test.txt").is_file()
     assert not (restored / "objectives").exists(), "they have no models"
