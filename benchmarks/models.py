@@ -16,12 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.parent_scaled_transformer
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.relation_transformer
-import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.models.tree_transformer
-import fairseq_phrase.models.xl_transformer
+import fairseq_phrase.models.architectures
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import translation_encoders

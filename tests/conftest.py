@@ -20,6 +20,7 @@ from hypothesis import settings
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
+from fairseq_phrase.models.loading import register_all
 from tests.support import attaching
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 
@@ -27,6 +28,8 @@ from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 # come every time.
 settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("project")
+
+register_all()
 
 
 def pytest_report_header() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor
 
-from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
 
 

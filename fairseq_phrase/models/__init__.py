@@ -2,8 +2,6 @@
 
 from fairseq_phrase.compat import make_checkpoints_loadable
 from fairseq_phrase.models.identity import guard_checkpoints
-from fairseq_phrase.models.registry import load_installed_encoders
 
 make_checkpoints_loadable()
 guard_checkpoints()
-load_installed_encoders()

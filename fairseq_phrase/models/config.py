@@ -9,23 +9,19 @@ does not work with hydra. So this module flattens the fields and names them as f
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, make_dataclass
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, register_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_config import (
     DecoderConfig,
     EncDecBaseConfig,
     QuantNoiseConfig,
 )
-from hydra.core.config_store import ConfigStore
 from omegaconf import II, OmegaConf
 
 _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
-Model = TypeVar("Model", bound=type)
 
 
 def _flat_fields() -> list[tuple[str, Any, Field]]:
@@ -82,58 +78,6 @@ def nested_config(cfg: Any) -> TransformerConfig:
         # fairseq's nested options have the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
-
-
-def register_presets(config: type, **presets: Mapping[str, Any]) -> Callable[[Model], Model]:
-    """Register a model under several names, each with defaults of its own.
-
-    fairseq's architecture functions run before hydra fills in defaults, so ``fairseq-hydra-train`` loses
-    presets that such a function sets. Here a preset is a dataclass; its defaults work in both commands.
-
-    Args:
-        config: the model's options, a subclass of :data:`FlatTransformerConfig`.
-        **presets: by ``--arch`` name, the defaults that differ from ``config``'s.
-
-    Returns:
-        A class decorator.
-    """
-
-    def register(model: Model) -> Model:
-        for name, defaults in presets.items():
-            # One class per name: fairseq keeps the dataclass on the class.
-            register_model(name, dataclass=_preset(config, name, defaults))(
-                type(model.__name__, (model,), {"__doc__": model.__doc__})
-            )
-        return model
-
-    return register
-
-
-def replace_config(config: type, **presets: Mapping[str, Any]) -> None:
-    """Give registered models other options.
-
-    fairseq has no function for this, so what :func:`fairseq.models.register_model` sets is set again.
-
-    Args:
-        config: the new options, a subclass of :data:`FlatTransformerConfig`.
-        **presets: as for :func:`register_presets`, which registered them.
-    """
-    for name, defaults in presets.items():
-        preset = _preset(config, name, defaults)
-        setattr(MODEL_REGISTRY[name], "__dataclass", preset)
-        MODEL_DATACLASS_REGISTRY[name] = preset
-        node = preset()
-        node._name = name
-        ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
-
-
-def _preset(config: type, name: str, defaults: Mapping[str, Any]) -> type:
-    """Make options with other defaults."""
-    own = {option.name: option for option in fields(config)}
-    changed = [
-        (option, own[option].type, copied(own[option], value)) for option, value in defaults.items()
-    ]
-    return make_dataclass(f"{config.__name__}_{name}", changed, bases=(config,))
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:

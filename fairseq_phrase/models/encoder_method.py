@@ -1,10 +1,20 @@
-"""The description of a registered encoder."""
+"""Registration of encoders: descriptions, without imports of anything that is made from them.
+
+    @register_encoder("my_encoder", options=MyOptions, parse_fields=["words", "heads"])
+    class MyEncoder(SyntaxEncoder): ...
+
+:mod:`fairseq_phrase.models.architectures` makes fairseq's architectures from the descriptions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+__all__ = ["ENCODERS", "EncoderMethod", "register_encoder", "translation_encoders"]
+
+Encoder = TypeVar("Encoder", bound=type)
 
 
 class EncoderOption(NamedTuple):
@@ -18,7 +28,7 @@ class EncoderOption(NamedTuple):
 
     name: str
     kind: Any
-    field: Field
+    field: Field[Any]
 
 
 def options_of(options: type | None) -> list[EncoderOption]:
@@ -37,31 +47,16 @@ def options_of(options: type | None) -> list[EncoderOption]:
 
 @dataclass(frozen=True)
 class EncoderMethod:
-    """A registered encoder.
-
-    Attributes:
-        name: ``--encoder NAME``, and ``--arch NAME`` of translation: ``phrase_transformer``.
-        encoder: the encoder's class.
-        options: the method's own options.
-        config: fairseq's options and the method's own options, flat.
-        parse_fields: a function of the nested options that returns the parse fields that the encoder
-            needs; it raises :class:`UserError` if the options contradict each other.
-        decoder: the translation model's own decoder, or None.
-        rows: settings to compare, by title: the options that differ from the defaults. The first is the
-            method as in its paper. The benchmarks and the tests of all encoders run them.
-        presets: by architecture, the defaults that differ from ``config``'s.
-        translation: whether the translation architectures exist.
-    """
+    """A registered encoder; see :func:`register_encoder` for the attributes."""
 
     name: str
     encoder: type
     options: Sequence[EncoderOption]
-    config: type
     parse_fields: Callable[[Any], Sequence[str]]
     decoder: type | None
-    rows: Mapping[str, Mapping[str, Any]]
     presets: Mapping[str, Mapping[str, Any]]
-    translation: bool = True
+    rows: Mapping[str, Mapping[str, Any]]
+    translation: bool
 
     def flags(self, row: str) -> list[str]:
         """Write a row as flags of fairseq-train, for translation."""
@@ -79,6 +74,71 @@ class EncoderMethod:
 
 #: All registered encoders, by name.
 ENCODERS: dict[str, EncoderMethod] = {}
+
+#: Called after each registration, once the architectures are built.
+LATE: list[Callable[[], None]] = []
+
+
+def register_encoder(
+    name: str,
+    *,
+    options: type | None = None,
+    parse_fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
+    decoder: type | None = None,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    rows: Mapping[str, Mapping[str, Any]] | None = None,
+    translation: bool = True,
+) -> Callable[[Encoder], Encoder]:
+    """Register an encoder.
+
+    An encoder is a :class:`~fairseq_phrase.models.syntax_encoder.SyntaxEncoder`, or any module that is
+    made and called as such, see :func:`~fairseq_phrase.models.named_encoder.build_named_encoder`.
+
+    Args:
+        name: ``--encoder NAME``, and ``--arch NAME`` of translation.
+        options: a dataclass of the method's own options, each with a default and a ``help`` in its
+            metadata; None if it has none. Encoders that share an option give it one type and default.
+        parse_fields: the parse fields that the encoder needs (names in
+            :data:`fairseq_phrase.store.fields.FIELDS`), or a function of fairseq's nested options that
+            returns them and raises :class:`~fairseq_phrase.errors.UserError` if the options contradict
+            each other.
+        decoder: the translation model's decoder; fairseq's by default.
+        presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
+            added to :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
+        rows: settings to compare, by title: the options that differ from the defaults. The first is the
+            method as in its paper. The benchmarks and the tests of all encoders run them. By default one
+            row with the defaults.
+        translation: whether the encoder has translation architectures. False for an encoder that is only
+            chosen by ``--encoder``.
+
+    Returns:
+        A class decorator.
+
+    Raises:
+        ValueError: the name is taken.
+
+    Example:
+        ``examples/encoder_plugin`` in this project's repository contains a complete encoder.
+    """
+
+    def register(encoder: Encoder) -> Encoder:
+        if name in ENCODERS:
+            raise ValueError(f"an encoder '{name}' is registered already: {ENCODERS[name].encoder}")
+        ENCODERS[name] = EncoderMethod(
+            name=name,
+            encoder=encoder,
+            options=options_of(options),
+            parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
+            decoder=decoder,
+            presets=presets or {},
+            rows=rows or {name.replace("_", " "): {}},
+            translation=translation,
+        )
+        for build in LATE:
+            build()
+        return encoder
+
+    return register
 
 
 def translation_encoders() -> dict[str, EncoderMethod]:

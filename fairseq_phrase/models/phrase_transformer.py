@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.models.config import size
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.phrase_options import PhraseOptions, check_phrases, phrase_layers
 from fairseq_phrase.models.position_options import needs_tree, relative_clips
 from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
-from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.parse_batch import ParseBatch

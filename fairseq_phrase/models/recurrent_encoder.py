@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer

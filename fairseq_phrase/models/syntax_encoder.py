@@ -3,7 +3,7 @@
 A method defines its *structure*, how nodes get their first states, and how a layer attends. The structure
 (phrases, positions or a tree) is made once per batch from the batch's parse, and all layers share it. The
 base classes define ``forward``, the dictionary that fairseq expects, attention maps, reordering for beams
-and the wrapping of layers. :func:`fairseq_phrase.models.registry.register_encoder` makes a method
+and the wrapping of layers. :func:`fairseq_phrase.models.encoder_method.register_encoder` makes a method
 available.
 """
 

@@ -46,8 +46,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
 class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
     """fairseq's Transformer with an encoder that reads parses.
 
-    :func:`fairseq_phrase.models.registry.register_encoder` makes a subclass for every encoder. An encoder
-    may bring a decoder of its own.
+    :mod:`fairseq_phrase.models.architectures` makes a subclass for every registered encoder.
 
     Attributes:
         method: the registered encoder.

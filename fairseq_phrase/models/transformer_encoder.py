@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 
-from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 

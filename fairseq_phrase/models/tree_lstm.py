@@ -11,8 +11,8 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.recurrent_encoder import RecurrentEncoder
-from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.batch_trees import (
     BatchTrees,

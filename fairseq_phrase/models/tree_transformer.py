@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor, nn
 
-from fairseq_phrase.models.registry import register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.models.tree_beams import regroup
 from fairseq_phrase.models.tree_decoder import TreeDecoder

@@ -12,7 +12,6 @@ from fairseq_cli import train as train_command
 from fairseq_phrase.attention.checkpoints import load_model
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import REPOSITORY
 from tests.support.warm_start import python
@@ -20,7 +19,6 @@ from tests.support.warm_start import python
 
 @pytest.fixture
 def structural(command, data_directory, tmp_path):
-    register_all()  # fairseq imports a user directory only where its package is not imported yet
     command(
         train_command, data_directory, "--user-dir", "fairseq_phrase", "--task",
         "syntax_translation", *TRAINING, *SIZES, "--arch", "structural_transformer_tiny",

@@ -14,7 +14,6 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq_phrase.attention.checkpoints import dataset_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.store.copied_words import CopiedWordsWriter
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import run
@@ -119,7 +118,6 @@ def test_every_way_to_translate_writes_the_words(corpus, data, checkpoint):
 
 
 def test_the_hub_interface_writes_the_words(data, checkpoint):
-    register_all()
     models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(data)}
     )

@@ -23,7 +23,6 @@ from fairseq_phrase.demo.server import Limits, make_app
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.translator import load
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -41,7 +40,6 @@ def text(synthetic_corpus):
 @pytest.fixture(scope="module")
 def models(data_directory, synthetic_corpus, tmp_path_factory):
     """An encoder that reads trees and fairseq's own, after a few updates."""
-    register_all()
     folder = tmp_path_factory.mktemp("models")
     with pytest.MonkeyPatch.context() as patch:
         gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))

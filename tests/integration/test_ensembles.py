@@ -8,11 +8,6 @@ import pytest
 from fairseq_cli import generate
 from fairseq_cli import train as fairseq_train
 
-from fairseq_phrase.models import (  # noqa: F401 - registers the models
-    phrase_transformer,
-    structural_transformer,
-    tree_transformer,
-)
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
 from tests.support.commands import SIZES, TRAINING
 

@@ -13,11 +13,9 @@ from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING, run
 from tests.support.repository import REPOSITORY
 
-register_all()
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
 #: The encoders of this package, each with its first row: its paper's form.
 FIRST_ROWS = {

@@ -15,7 +15,6 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.hypotheses import Hypothesis
-from fairseq_phrase.models.loading import register_all
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
@@ -34,7 +33,6 @@ PADDING = 1  # in every dictionary of fairseq
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint of each model, after a few updates; that of two, when translations begin to end."""
-    register_all()
     folder = tmp_path_factory.mktemp("models")
     for name, options in MODELS.items():
         arguments = [

@@ -11,7 +11,6 @@ import pytest
 from fairseq import checkpoint_utils
 
 from fairseq_phrase.cli import average as average_command
-from fairseq_phrase.models.loading import register_all
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run
 from tests.support.repository import REPOSITORY
@@ -60,7 +59,6 @@ def test_masked_lm_takes_sentences_with_numpy_2_and_its_loss_of_subwords(tmp_pat
     )  # fmt: skip
     assert sorted(losses(printed)) == [1, 2, 3]
 
-    register_all()
     checkpoint = tmp_path / "checkpoint_last.pt"
     overrides = {"data": str(tmp_path / "data")}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)

@@ -15,9 +15,7 @@ from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import load_labeller
 from fairseq_phrase.models.averaging import average_checkpoints
-from fairseq_phrase.models.loading import register_all
 
-register_all()
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_labelling"]
 TRAINING = [
     *USER, "--arch", "labeller", "--encoder-layers", "1", "--encoder-embed-dim", "8",

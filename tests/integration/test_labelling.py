@@ -20,13 +20,11 @@ from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run
 from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
 
-register_all()
 #: Each encoder of this package with its first row: its paper's form.
 FIRST_ROWS = {
     name: next(iter(method.rows))

@@ -11,7 +11,6 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import parent_scaled_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
 from tests.support.commands import SIZES, TRAINING
 

@@ -14,7 +14,6 @@ from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from tests.support.attaching import write_lines
 from tests.support.commands import run, run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
@@ -22,7 +21,6 @@ from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
 from tests.support.repository import REPOSITORY
 
-register_all()
 USER = ["--user-dir", "fairseq_phrase"]
 SIZES = [
     "--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64",

@@ -11,7 +11,6 @@ import pytest
 from fairseq_cli import train as fairseq_train
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import preprocess, probe
 from tests.support.commands import SIZES, TRAINING, run_script

@@ -17,7 +17,6 @@ from fairseq_cli import train as fairseq_train
 from fairseq_phrase import parsers
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import phrase_transformer  # noqa: F401 - registers the model
 from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence

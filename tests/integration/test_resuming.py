@@ -10,7 +10,6 @@ import torch
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import phrase_transformer, seq2seq, structural_transformer  # noqa: F401
 from fairseq_phrase.models.identity import model_entries
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401

@@ -16,7 +16,6 @@ from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
 
 # fairseq imports a user directory only where its package is not imported yet.
-import fairseq_phrase.models.phrase_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, losses, run
 from tests.support.repository import REPOSITORY

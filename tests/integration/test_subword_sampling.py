@@ -16,12 +16,10 @@ from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import make_task
 
-register_all()
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
 FLAGS = {
     name: method.flags(next(iter(method.rows))) for name, method in translation_encoders().items()

@@ -12,7 +12,6 @@ import yaml
 from fairseq import options
 
 from fairseq_phrase.cli import average, inspect_data, label, plot, preprocess, report, synthetic
-from fairseq_phrase.models.loading import register_all
 from tests.support.commands import run_script
 from tests.support.repository import REPOSITORY
 
@@ -31,7 +30,6 @@ def printed_commands(output: str) -> list[list[str]]:
 def parse(monkeypatch):
     """Let a command's own parser read its flags: an unknown one, or a bad value, ends the test."""
     monkeypatch.chdir(REPOSITORY)
-    register_all()
     stock = {
         "fairseq-train": options.get_training_parser,
         "fairseq-generate": options.get_generation_parser,

@@ -25,7 +25,6 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -49,7 +48,6 @@ GOLD = ["--source-parser", "gold"]
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint of each model, after a few updates."""
-    register_all()
     folder = tmp_path_factory.mktemp("models")
     for name, options in MODELS.items():
         arguments = [

@@ -11,8 +11,6 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.tree_transformer
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command

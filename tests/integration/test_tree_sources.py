@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from fairseq_phrase.batch.tree_sources import TREE_SOURCES, Trees, TreeSource, read_own_trees
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import structural_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree

@@ -8,10 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import SIZES, label_dictionary, make_dictionary
-
-register_all()
 
 
 def make_task(labelled, whole_words=False):

@@ -40,7 +40,7 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
     }
     methods = translation_encoders()
     if name in methods:
-        cfg: Any = methods[name].config(**{**sizes, "dropout": 0.0, **options})
+        cfg: Any = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
     return _built(name, cfg, dictionary)

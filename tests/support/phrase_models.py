@@ -6,15 +6,12 @@ from argparse import Namespace
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
-
-import fairseq_phrase.models.phrase_transformer  # noqa: F401 - registers the encoder
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 WORDS = 30
 
 
-PhraseTransformerConfig = ENCODERS["phrase_transformer"].config
+PhraseTransformerConfig = MODEL_DATACLASS_REGISTRY["phrase_transformer"]
 
 
 def build(dictionary: Dictionary, task=None, **options):

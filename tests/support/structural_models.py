@@ -7,11 +7,8 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from torch import Tensor
-
-import fairseq_phrase.models.structural_transformer  # noqa: F401 - registers the encoder
-from fairseq_phrase.models.encoder_method import ENCODERS
 
 #: The nine models of the paper's table 1, by their number.
 TABLE_1: dict[str, dict[str, Any]] = {
@@ -32,7 +29,9 @@ def config(**options):
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    return ENCODERS["structural_transformer"].config(**{**small, "dropout": 0.0, **options})
+    return MODEL_DATACLASS_REGISTRY["structural_transformer"](
+        **{**small, "dropout": 0.0, **options}
+    )
 
 
 def build(dictionary: Dictionary, task=None, **options):

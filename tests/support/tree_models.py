@@ -7,10 +7,8 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
-from fairseq_phrase.models.encoder_method import ENCODERS
 from tests.support.tree_strategies import Tree, chain, flat, grown, unary
 
 FOREST = [grown(6, 5, 4), Tree(1, [], [-1]), unary(3, 2), chain(3), flat(4)]
@@ -30,7 +28,7 @@ def build(dictionary: Dictionary, task=None, **options):
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    cfg = ENCODERS["tree_transformer"].config(**{**small, "dropout": 0.0, **options})
+    cfg = MODEL_DATACLASS_REGISTRY["tree_transformer"](**{**small, "dropout": 0.0, **options})
     task = task or Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,

@@ -6,8 +6,6 @@ import math
 
 import torch
 
-import fairseq_phrase.models.phrase_transformer  # noqa: F401 - registers the encoder
-
 
 def twin_layer_norm(norm, vector):
     centred = vector - sum(vector) / len(vector)

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-import fairseq_phrase.models.structural_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.modules.positions.depth_encoding import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.structural_models import HEADS, SUBWORDS

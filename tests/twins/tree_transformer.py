@@ -6,7 +6,6 @@ import math
 
 import torch
 
-import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from tests.support.tree_strategies import Tree
 from tests.twins.hierarchical_accumulation import twin
 from tests.twins.phrase_encoder import twin_layer_norm

@@ -14,7 +14,6 @@ from fairseq_phrase.attention.constituent_maps import nonterminal_shares
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from tests.support import labellers
 from tests.support.parsed_batches import (
     build_model,
@@ -23,8 +22,6 @@ from tests.support.parsed_batches import (
     make_batch,
     make_dictionary,
 )
-
-register_all()
 
 
 def make_sentence(dictionary, parsed=False):

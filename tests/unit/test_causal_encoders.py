@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.modules.causal_window import CausalWindow
 from tests.support.named_models import build_encoder
 from tests.support.parsed_batches import make_batch, make_dictionary
 
-register_all()
 DICTIONARY = make_dictionary()
 TUNED = {"phrase_init": "mean", "phrase_gate": "scalar"}
 #: Encoders with options that can be masked.

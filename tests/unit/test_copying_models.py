@@ -16,13 +16,11 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import source_words
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.store.indexed import IndexedWriter
 from tests.support.parsed_batches import build_model, build_recurrent, make_batch, random_sentence
 from tests.twins import copying as twin
 
-register_all()
 LENGTHS = [7, 1, 4, 5]
 ENCODERS = [*translation_encoders()]
 NAMES = ["seq2seq", *ENCODERS]

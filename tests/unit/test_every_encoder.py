@@ -14,14 +14,12 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq_phrase.attention.encoder_maps import attention_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import build_model, encode, make_batch, random_sentence
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
 
-register_all()
 ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 LENGTHS = [7, 1, 4, 5]

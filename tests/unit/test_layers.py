@@ -35,10 +35,18 @@ MODULES = {
 }
 
 
-def imported_modules(path: Path) -> set[str]:
-    """The project's modules that a file imports; a package only if it takes more than modules."""
+def imported_modules(path: Path, *, types_too: bool = True) -> set[str]:
+    """The project's modules that a file imports; a package only if it takes more than modules.
+
+    Args:
+        path: the file.
+        types_too: also imports under ``if TYPE_CHECKING``.
+    """
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not types_too:
+        tree.body = [n for n in tree.body if "TYPE_CHECKING" not in ast.dump(getattr(n, "test", n))]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -73,3 +81,16 @@ def test_no_rooms_import_one_another_in_a_circle():
 def test_no_modules_import_one_another_in_a_circle():
     imports = {name: imported_modules(path) - {name} for name, path in MODULES.items()}
     assert len(list(TopologicalSorter(imports).static_order())) == len(MODULES)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "files"),
+    [("structural_transformer", 28), ("relation_transformer", 28), ("phrase_transformer", 49)],
+)
+def test_an_encoder_is_read_in_few_files(encoder, files):
+    read, new = set(), {f"fairseq_phrase.models.{encoder}"}
+    while new:
+        read |= new
+        new = {m for name in new for m in imported_modules(MODULES[name], types_too=False)} - read
+    assert len(read) <= files, sorted(read)
+    assert "fairseq_phrase.models.architectures" not in read

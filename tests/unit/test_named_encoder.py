@@ -10,22 +10,21 @@ import pytest
 import torch
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerEncoderBase
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import named_encoder
-from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.models import architectures
+from fairseq_phrase.models.encoder_method import ENCODERS, register_encoder
 from fairseq_phrase.models.named_encoder import (
+    NAMED_MODELS,
     NamedEncoderModel,
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.models.registry import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from tests.support.parsed_batches import SIZES, label_dictionary, make_batch, make_dictionary
@@ -53,7 +52,6 @@ class ModelWithAnyEncoder(NamedEncoderModel):
         return cls(build_named_encoder(cfg, task, task.source_dictionary))
 
 
-register_all()
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 
@@ -70,12 +68,12 @@ def task():
 @pytest.fixture
 def registered():
     """Forget what the test registers."""
-    encoders, models = dict(ENCODERS), list(named_encoder._MODELS)
+    encoders = dict(ENCODERS)
     yield
     ENCODERS.clear()
     ENCODERS.update(encoders)
-    named_encoder._MODELS[:] = models
-    named_encoder.extend_named_models()
+    for model in NAMED_MODELS.values():
+        architectures.build_named(model)
 
 
 def config(**options):
@@ -172,6 +170,23 @@ def test_an_encoder_that_is_registered_later_extends_the_model(task, registered)
     parser = argparse.ArgumentParser()
     MODEL_REGISTRY[NAME].add_args(parser)
     assert parser.parse_args(["--later-depth", "4"]).later_depth == 4
+
+
+def test_a_late_encoder_is_translated_with_and_builds_no_other_architecture(registered):
+    before = dict(ARCH_MODEL_REGISTRY)
+
+    @register_encoder("late", options=LaterOptions, presets={"small": {"encoder_layers": 2}})
+    class LateEncoder(SyntaxEncoder):
+        """fairseq's encoder."""
+
+    assert ARCH_MODEL_REGISTRY["late"].method.encoder is LateEncoder
+    assert MODEL_DATACLASS_REGISTRY["late_small"]().encoder_layers == 2
+    assert MODEL_DATACLASS_REGISTRY["late"]().later_depth == 7
+    assert all(ARCH_MODEL_REGISTRY[name] is before[name] for name in translation_archs(before))
+
+
+def translation_archs(models):
+    return [name for name, model in models.items() if hasattr(model, "method")]
 
 
 @dataclass

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-import fairseq_phrase.models.parent_scaled_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.positions.parent_scaling import (

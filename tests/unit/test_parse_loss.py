@@ -14,11 +14,6 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
 )
 from fairseq.logging import metrics
 
-import fairseq_phrase.models.parent_scaled_transformer
-import fairseq_phrase.models.phrase_transformer
-import fairseq_phrase.models.relation_transformer
-import fairseq_phrase.models.structural_transformer
-import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.phrases.sources.chunk import chunk_members
 from fairseq_phrase.modules.phrases.sources.constituency import constituent_phrases
 from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
@@ -112,7 +112,7 @@ def test_the_encoder_with_constituents_is_the_equations(dictionary) -> None:
         ]
     )
     states = encode(model, inputs)
-    cfg = ENCODERS["phrase_transformer"].config(**options)
+    cfg = MODEL_DATACLASS_REGISTRY["phrase_transformer"](**options)
     for row, (length, phrases) in enumerate(
         [(6, [{0, 1, 2}, {0, 1, 2, 3}, {4, 5}, {0, 1, 2, 3, 4, 5}]), (3, [{0, 1, 2}])]
     ):

@@ -10,11 +10,9 @@ import torch
 from fairseq.models import MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from tests.support.named_models import make_task, options
 from tests.support.parsed_batches import make_dictionary
 
-register_all()
 ENCODERS = {
     "masked": ("structural_transformer", {"structural_relative": True}, {}),
     "causal": ("phrase_transformer", {"phrase_init": "attention"}, {"objective": "causal"}),

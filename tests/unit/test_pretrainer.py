@@ -8,11 +8,9 @@ from fairseq.models import MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from tests.support.named_models import make_task, options, randomized
 from tests.support.parsed_batches import make_batch, make_dictionary
 
-register_all()
 DICTIONARY = make_dictionary()
 ROWS = [
     (name, row)

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results, draw, short_names
 from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
@@ -22,7 +21,6 @@ from fairseq_phrase.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from tests.support.parsed_batches import build_model, make_dictionary, random_sentence
 
-register_all()
 FEW = ProbeOptions(hidden=(8,), l2=(1e-4,), epochs=60, patience=60)
 
 

@@ -7,16 +7,15 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from tests.support.parsed_batches import SIZES, label_dictionary, make_batch, make_dictionary
 
-register_all()
 NAMES = ("lstm", "tree_lstm", "han")
 ROWS = [(name, row) for name in NAMES for row in ENCODERS[name].rows]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
@@ -31,8 +30,9 @@ def dictionary():
 def build(dictionary: Dictionary, name: str, **options):
     torch.manual_seed(0)
     sizes = {f"encoder_{key}": value for key, value in SIZES.items()}
-    cfg = ENCODERS[name].config(**{**sizes, "dropout": 0.0, **options})
-    cfg.encoder = name
+    cfg = MODEL_DATACLASS_REGISTRY["labeller"](
+        **{"encoder": name, **sizes, "dropout": 0.0, **options}
+    )
     task = Namespace(
         source_dictionary=dictionary,
         label_dictionary=label_dictionary,

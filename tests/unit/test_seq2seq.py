@@ -12,10 +12,8 @@ from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from tests.support.parsed_batches import build_recurrent, make_batch, random_sentence
 
-register_all()
 LENGTHS = [7, 1, 4, 5]
 KINDS = {
     "none": {"attention": "none"},

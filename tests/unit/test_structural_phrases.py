@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from hypothesis import given, settings
 from torch import Tensor
 
@@ -83,7 +83,7 @@ def config(**options):
     small = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    return ENCODERS["phrase_transformer"].config(**{**small, "dropout": 0.0, **options})
+    return MODEL_DATACLASS_REGISTRY["phrase_transformer"](**{**small, "dropout": 0.0, **options})
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq_phrase.attention import alignment_picture
 from fairseq_phrase.attention.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.coverage import with_coverage
 from tests.support.parsed_batches import (
@@ -32,7 +31,6 @@ from tests.support.parsed_batches import (
 )
 from tests.twins import recurrent_attention as twin
 
-register_all()
 LENGTHS = [7, 1, 4, 5]
 #: Every row with the Transformer's decoder, and with the recurrent one.
 ROWS = [

@@ -9,7 +9,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-import fairseq_phrase.models.relation_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.masks import masked_keys

@@ -8,7 +8,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-import fairseq_phrase.models.tree_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from tests.support.tree_models import FOREST, batch, build, each_kind, of_sentence
@@ -19,7 +18,7 @@ from tests.twins.tree_transformer import twin_decoder, twin_encoder, with_eos
 @each_kind
 def test_encoder_and_decoder_are_the_equations_in_value_and_gradient(dictionary, options):
     model = build(dictionary, **options)
-    cfg = ENCODERS["tree_transformer"].config(**options)
+    cfg = MODEL_DATACLASS_REGISTRY["tree_transformer"](**options)
     for leaf_tree in (grown(4, 4, 11), unary(2, 1)):
         tree = with_eos(leaf_tree)
         inputs = batch(dictionary, [leaf_tree], extra=1)

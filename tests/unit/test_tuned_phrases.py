@@ -8,7 +8,6 @@ import pytest
 import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-import fairseq_phrase.models.phrase_transformer  # noqa: F401 - registers the encoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.phrases.first_states import EndsOfPhrases, PooledPhrases, with_phrases
 from fairseq_phrase.modules.phrases.phrase_attention import (

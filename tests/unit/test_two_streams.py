@@ -12,13 +12,11 @@ from fairseq_phrase.batch.objectives import Objective, Permuted, fraction
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.modules.causal_window import CausalWindow
 from tests.support.named_models import build_encoder, make_task, options, randomized
 from tests.support.parsed_batches import make_dictionary
 from tests.twins.two_streams import two_streams as definition
 
-register_all()
 DICTIONARY = make_dictionary()
 PAD, EOS, BOS = DICTIONARY.pad(), DICTIONARY.eos(), DICTIONARY.bos()
 TOKENS = 6

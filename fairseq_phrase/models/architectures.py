@@ -1,0 +1,193 @@
+"""fairseq's architectures, made from the registered encoders and models: presets, flags and YAML options.
+
+Importing this module registers all encoders, those of installed packages too, and builds the
+architectures once. fairseq imports it with ``--user-dir``. What a user's own ``--user-dir`` registers
+afterwards is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, make_dataclass
+from enum import Enum
+from importlib.metadata import entry_points
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model
+
+from fairseq_phrase.errors import UserError
+
+# Importing these registers them.
+from fairseq_phrase.models import (  # noqa: F401
+    hierarchical_attention,
+    labeller,
+    parent_scaled_transformer,
+    phrase_transformer,
+    pretrainer,
+    recurrent_encoder,
+    relation_transformer,
+    seq2seq,
+    structural_transformer,
+    transformer_encoder,
+    tree_lstm,
+    tree_transformer,
+    xl_transformer,
+)
+from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, copied
+from fairseq_phrase.models.copying import CopyOptions
+from fairseq_phrase.models.encoder_method import (
+    ENCODERS,
+    LATE,
+    EncoderMethod,
+    EncoderOption,
+    options_of,
+)
+from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
+from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+
+#: The group of entry points in which installed packages offer encoders.
+GROUP = "fairseq_phrase.encoders"
+_TRANSLATION = [*options_of(CopyOptions), *options_of(PretrainedTranslationOptions)]
+_FAIRSEQS = {
+    each.name: EncoderOption(each.name, each.type, each) for each in fields(FlatTransformerConfig)
+}
+_built: set[str] = set()
+
+
+def build() -> None:
+    """Build the architectures of encoders that have none yet, and the models that take any encoder.
+
+    Raises:
+        UserError: an option has no default; or fairseq, another encoder, or a model that takes any
+            encoder has an option of the same name with another type or default. The encoder is then not
+            registered.
+    """
+    new = [method for method in ENCODERS.values() if method.name not in _built]
+    for method in new:
+        try:
+            _check_encoder(method)
+        except UserError:
+            del ENCODERS[method.name]
+            raise
+        if method.translation:
+            _build_translation(method)
+        _built.add(method.name)
+    for named in NAMED_MODELS.values():
+        if new or named.name not in MODEL_REGISTRY:
+            build_named(named)
+
+
+def _build_translation(method: EncoderMethod) -> None:
+    """Register the translation architecture of an encoder's name, and its presets."""
+    model = type(
+        method.encoder.__name__.removesuffix("Encoder") + "TransformerModel",
+        (SyntaxTransformerModel,),
+        {"__doc__": method.encoder.__doc__, "method": method},
+    )
+    options = [*method.options, *_TRANSLATION]
+    _register(method.name, model, options, {**PRESETS, **method.presets})
+
+
+def build_named(named: NamedModel) -> None:
+    """Register a model with the options of all encoders."""
+    options = {option.name: option for option in named.options}
+    for method in ENCODERS.values():
+        of_encoder = f"the encoder '{method.name}'"
+        _refuse_clashes(f"--arch {named.name}", named.options, of_encoder, method.options)
+        options |= {option.name: option for option in method.options}
+    _register(named.name, named.model, options.values(), {"": {}, **named.presets})
+
+
+def _register(
+    name: str,
+    model: type,
+    options: Iterable[EncoderOption],
+    presets: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Register a model with fairseq, under a name for each preset.
+
+    fairseq's architecture functions run before hydra fills in defaults, so ``fairseq-hydra-train`` loses
+    presets that such a function sets. Here a preset is a dataclass; its defaults work in both commands.
+    """
+    known = {option.name: option for option in options}
+    for preset, defaults in presets.items():
+        arch = f"{name}_{preset}" if preset else name
+        changed = [_FAIRSEQS[option] for option in defaults if option not in known]
+        own = [
+            (each.name, each.kind, copied(each.field, defaults.get(each.name, each.field.default)))
+            for each in (*known.values(), *changed)
+        ]
+        config = make_dataclass(f"{name}_config", own, bases=(FlatTransformerConfig,))
+        # A model that takes any encoder is registered again when a late encoder adds options to it.
+        for registry in (MODEL_REGISTRY, ARCH_MODEL_REGISTRY):
+            registry.pop(arch, None)
+        # One class per name: fairseq keeps the dataclass on the class.
+        own_model = type(model.__name__, (model,), {"__doc__": model.__doc__})
+        register_model(arch, dataclass=config)(own_model)
+
+
+def _check_encoder(method: EncoderMethod) -> None:
+    """Check that the options of a new encoder do not contradict those that exist; see :func:`build`."""
+    mine = f"the encoder '{method.name}'"
+    for option in method.options:
+        # dataclasses would name an option that has a default: that of fairseq before it.
+        if option.field.default is MISSING:
+            raise UserError(
+                f"{mine} has an option {option.name} without a default value: give one as "
+                'field(default=…, metadata={"help": …}); of several values, as one text'
+            )
+    _refuse_clashes(mine, method.options, "fairseq's Transformer", _FAIRSEQS.values())
+    for name, other in ENCODERS.items():
+        _refuse_clashes(mine, method.options, f"the encoder '{name}'", other.options)
+    for name, model in NAMED_MODELS.items():
+        _refuse_clashes(mine, method.options, f"--arch {name}", model.options)
+
+
+def _refuse_clashes(
+    mine: str, options: Iterable[EncoderOption], other: str, others: Iterable[EncoderOption]
+) -> None:
+    known = {option.name: option for option in others}
+    for option in options:
+        there = known.get(option.name, option)
+        if _meaning(option) != _meaning(there):
+            raise UserError(
+                f"{mine} and {other} both have --{option.name.replace('_', '-')}, with the types and "
+                f"defaults {_described(option)} and {_described(there)}: models that take any encoder by "
+                "--encoder have the options of all, so rename one, or make both alike"
+            )
+
+
+def _meaning(option: EncoderOption) -> tuple[Any, Any]:
+    """Return type and default; enumerations with the same values are one type."""
+    kind = option.kind
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        kind = tuple(str(choice.value) for choice in kind)
+    return kind, option.field.default
+
+
+def _described(option: EncoderOption) -> str:
+    kind, default = _meaning(option)
+    name = "/".join(kind) if isinstance(kind, tuple) else getattr(kind, "__name__", str(kind))
+    return f"({name}, {default!r})"
+
+
+def load_installed_encoders() -> None:
+    """Import the encoders that other packages offer as entry points of :data:`GROUP`.
+
+    Raises:
+        UserError: an encoder cannot be imported.
+    """
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()
+        except Exception as error:
+            raise UserError(
+                f"the encoder '{entry.name}' ({entry.value}) of an installed package cannot be "
+                f"imported: {type(error).__name__}: {error}"
+            ) from error
+
+
+load_installed_encoders()
+build()
+LATE.append(build)
