@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.encoding import EncodedSentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.syntax.encoding import EncodedSentence
 
 #: The prefix of a field's name in a batch: ``src_heads``.
 PREFIX = "src_"
