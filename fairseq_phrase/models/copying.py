@@ -26,8 +26,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
 from fairseq_phrase.store.copied_words import number_of_places, place
 
-__all__ = ["CopyOptions", "CopyingDecoder", "copies", "copying_class", "source_words"]
-
 
 @dataclass
 class CopyOptions:
@@ -89,7 +87,7 @@ def source_words(source: Dictionary, target: Dictionary) -> Tensor:
 
     Returns:
         For each word of the source dictionary, its index in the target dictionary, where words that this
-        lacks are its unknown word. Shape: ``(source words,)``, int64.
+        lacks are its unknown word. Shape: (source words,), int64.
     """
     return torch.tensor([target.index(word) for word in source.symbols])
 
@@ -149,7 +147,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Any]],
         attention: Tensor | None,
     ) -> Tensor:
-        """Join the scores of words and positions. Shape: ``(rows, target tokens, words)``."""
+        """Join the scores of words and positions. Shape: (rows, target tokens, words)."""
         (tokens,) = encoder_out["src_tokens"]
         # The first nodes are the tokens. (nodes, sentences, width) -> (sentences, tokens, width)
         states = encoder_out["encoder_out"][0].transpose(0, 1)[:, : tokens.size(1)]

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-__all__ = ["ENCODERS", "EncoderMethod", "register_encoder", "translation_encoders"]
-
 Encoder = TypeVar("Encoder", bound=type)
 
 

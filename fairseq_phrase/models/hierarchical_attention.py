@@ -25,8 +25,6 @@ from fairseq_phrase.modules.recurrent.hierarchical_attention import (
 )
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 
-__all__ = ["SENTENCES", "HierarchicalEncoder"]
-
 #: What ``--han-sentences`` chooses: the parse fields that sentences are found with.
 SENTENCES = {
     "dependencies": ["words", "heads", "deprels"],
@@ -95,12 +93,12 @@ class HierarchicalEncoder(RecurrentEncoder):
         """Number the sentences of each line.
 
         Args:
-            src_tokens: source. Shape: ``(batch, tokens)``.
-            padding_mask: True at padding. Shape: ``(batch, tokens)``.
+            src_tokens: source. Shape: (batch, tokens).
+            padding_mask: True at padding. Shape: (batch, tokens).
             parse: the batch's parse.
 
         Returns:
-            The sentence of each token, from 0; -1 at padding. Shape: ``(batch, tokens)``, int64.
+            The sentence of each token, from 0; -1 at padding. Shape: (batch, tokens), int64.
 
         Raises:
             ValueError: the batch does not carry the parse.

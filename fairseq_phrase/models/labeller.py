@@ -30,8 +30,6 @@ from fairseq_phrase.modules.pooling import (
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
 from fairseq_phrase.modules.word_dropout import WordDropout
 
-__all__ = ["POOLINGS", "LabellerModel"]
-
 #: The values of ``--pooling``, by what is labelled. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}
 
@@ -177,12 +175,12 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         """Predict labels.
 
         Args:
-            src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
-            src_lengths: source lengths. Shape: ``(batch,)``.
+            src_tokens: source, padded on the right. Shape: (batch, tokens).
+            src_lengths: source lengths. Shape: (batch,).
             **parse: the batch's parse, ``src_words``, ``src_heads``, ….
 
         Returns:
-            Logits over the label dictionary. Shape: ``(batch, words, labels)`` for words, any values at
+            Logits over the label dictionary. Shape: (batch, words, labels) for words, any values at
             padding, and ``(batch, 1, labels)`` for sentences.
 
         Raises:
@@ -203,7 +201,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         return self.head(self._sentence_state(states, src_tokens, encoded, parse).unsqueeze(1))
 
     def _word_states(self, states: Tensor, src_tokens: Tensor, words: Tensor | None) -> Tensor:
-        """Shape: ``(batch, words, width)``."""
+        """Shape: (batch, words, width)."""
         if self.whole_words:
             # All tokens, without the end of sentence of the longest sentence.
             return states[:, : src_tokens.size(1) - 1]
@@ -214,7 +212,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
     def _sentence_state(
         self, states: Tensor, src_tokens: Tensor, encoded: dict[str, Any], parse: dict[str, Tensor]
     ) -> Tensor:
-        """Shape: ``(batch, width)``."""
+        """Shape: (batch, width)."""
         if self.pooling == "cls":
             return states[:, 0]
         if self.pooling == "root":
@@ -238,7 +236,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         return roots
 
     def get_targets(self, sample: dict[str, Any], net_output: Tensor) -> Tensor:
-        """Return the labels, as wide as the logits. Shape: ``(batch, words)`` or ``(batch, 1)``."""
+        """Return the labels, as wide as the logits. Shape: (batch, words) or (batch, 1)."""
         target = sample["target"]
         # Source and labels may be padded to multiples of another number.
         width = net_output.size(1) - target.size(1)

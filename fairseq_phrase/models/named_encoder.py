@@ -34,8 +34,6 @@ from fairseq_phrase.models.encoder_method import (
 )
 from fairseq_phrase.models.syntax_transformer import require_parses
 
-__all__ = ["NamedEncoderModel", "build_named_encoder", "named_method", "register_named_model"]
-
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 
 
@@ -128,8 +126,8 @@ def build_named_encoder(
     Returns:
         The encoder. It is called as ``encoder(src_tokens, src_lengths=…, return_all_hiddens=…,
         **parse)``, where ``parse`` is the rest of a batch's ``net_input``. It returns fairseq's
-        dictionary: ``encoder_out[0]`` (shape ``(nodes, batch, width)``, time-first; the first nodes are
-        the tokens), ``encoder_padding_mask[0]`` (shape ``(batch, nodes)``), and so on.
+        dictionary: ``encoder_out[0]`` (shape (nodes, batch, width), time-first; the first nodes are
+        the tokens), ``encoder_padding_mask[0]`` (shape (batch, nodes)), and so on.
 
     Raises:
         UserError: no encoder has this name, its options contradict one another, or the task or its data

@@ -95,8 +95,8 @@ class ParentDistances(SourceStructure):
     """How the distances to the tokens' parents change the scores.
 
     Attributes:
-        scales: Shape: ``(batch, tokens, tokens)``.
-        masked: True at keys that get no weight; None if every key gets some. Shape: ``(batch, tokens)``.
+        scales: Shape: (batch, tokens, tokens).
+        masked: True at keys that get no weight; None if every key gets some. Shape: (batch, tokens).
     """
 
     scales: Tensor
@@ -173,7 +173,7 @@ class ParentEncoder(SyntaxEncoder):
         """Find the distances of all tokens from each token's parent.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's words and heads.
 
         Raises:

@@ -13,8 +13,6 @@ from fairseq_phrase.modules.phrases.first_states import FIRST_STATES
 from fairseq_phrase.modules.phrases.phrase_attention import ACTIVATIONS, GATES, MASKS
 from fairseq_phrase.modules.phrases.sources import load_source
 
-__all__ = ["PhraseOptions", "check_phrases", "phrase_layers"]
-
 
 @dataclass
 class PhraseOptions(PositionOptions):

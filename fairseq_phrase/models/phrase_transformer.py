@@ -44,7 +44,7 @@ class NodeAttention(RelativeAttention):
         """Attend once, as :class:`PhraseAttention` does.
 
         Args:
-            states: node states. Shape: ``(batch, nodes, width)``.
+            states: node states. Shape: (batch, nodes, width).
             phrases: the nodes, with relative positions.
             need_weights: also return the weights.
         """
@@ -191,7 +191,7 @@ class PhraseEncoder(PositionedEncoder):
         """Find the phrases of a batch and, if the options ask for them, their positions.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's parse.
 
         Raises:
@@ -248,7 +248,7 @@ class PhraseEncoder(PositionedEncoder):
         return states, embedding
 
     def _add_phrases(self, states: Tensor, structure: PhraseBatch) -> Tensor:
-        """Append the phrases' first states to the tokens'. Shape: ``(batch, nodes, width)``."""
+        """Append the phrases' first states to the tokens'. Shape: (batch, nodes, width)."""
         num_tokens = structure.num_tokens
         nodes = with_phrases(states, structure, self.first_phrase_states or self.cfg.phrase_init)
         if (
@@ -297,7 +297,7 @@ class PhraseEncoder(PositionedEncoder):
         return None if self.cfg.phrase_to_decoder else structure.num_tokens
 
     def node_padding_mask(self, src_tokens: Tensor, structure: PhraseBatch) -> Tensor:
-        """Tell which of the decoder's nodes are padding. Shape: ``(batch, nodes)``."""
+        """Tell which of the decoder's nodes are padding. Shape: (batch, nodes)."""
         return structure.padding_mask if self.cfg.phrase_to_decoder else self.padding(src_tokens)
 
     def node_members(

@@ -56,7 +56,7 @@ class PositionedEncoder(SyntaxEncoder):
         """Find the tokens' positions in their trees, if the options ask for them.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's words and heads.
 
         Raises:
@@ -77,7 +77,7 @@ class PositionedEncoder(SyntaxEncoder):
             device: where to compute them.
 
         Returns:
-            By kind, not clipped. Shape of each: ``(batch or 1, tokens, tokens)``, int64.
+            By kind, not clipped. Shape of each: (batch or 1, tokens, tokens), int64.
         """
         relative = {}
         if self.cfg.sequential_relative:
@@ -95,13 +95,13 @@ class PositionedEncoder(SyntaxEncoder):
         """Embed tokens, and add their absolute positions (eq. 7).
 
         Args:
-            src_tokens: source. Shape: ``(batch, tokens)``.
+            src_tokens: source. Shape: (batch, tokens).
             token_embedding: embeddings to use instead of the table's.
             depths: of each token in its tree, if its encoding is to be added.
-                Shape: ``(batch, tokens)``.
+                Shape: (batch, tokens).
 
         Returns:
-            The first states and the scaled embeddings. Shape of each: ``(batch, tokens, width)``.
+            The first states and the scaled embeddings. Shape of each: (batch, tokens, width).
         """
         if self.depth_encoding is None or depths is None:
             return super().forward_embedding(src_tokens, token_embedding)
@@ -121,7 +121,7 @@ class PositionedEncoder(SyntaxEncoder):
         return states, embedded
 
     def _position_encodings(self, src_tokens: Tensor) -> Tensor:
-        """Return PE(seq) of all positions in the batch. Shape: ``(positions, width)``."""
+        """Return PE(seq) of all positions in the batch. Shape: (positions, width)."""
         positions: Any = self.embed_positions
         longest = min(src_tokens.size(1), positions.max_positions)
         is_learned = isinstance(positions, LearnedPositionalEmbedding)

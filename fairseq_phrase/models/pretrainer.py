@@ -23,8 +23,6 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.modules.causal_window import CausalWindow
 
-__all__ = ["PretrainerModel"]
-
 DIRECTIONS = ("forward", "backward")
 
 
@@ -151,19 +149,19 @@ class PretrainerModel(NamedEncoderModel):
         """Predict tokens.
 
         Args:
-            src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
-            src_lengths: source lengths. Shape: ``(batch,)``.
-            segments: 0 in the first segment and 1 in the second. Shape: ``(batch, tokens)``.
-            ranks: each token's place in the order of the permutation. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on the right. Shape: (batch, tokens).
+            src_lengths: source lengths. Shape: (batch,).
+            segments: 0 in the first segment and 1 in the second. Shape: (batch, tokens).
+            ranks: each token's place in the order of the permutation. Shape: (batch, tokens).
             memory_tokens: the tokens before each sample, padded on the left.
-                Shape: ``(batch, memory)``.
-            masked_tokens: True at tokens to predict; None for all. Shape: ``(batch, tokens)``.
+                Shape: (batch, memory).
+            masked_tokens: True at tokens to predict; None for all. Shape: (batch, tokens).
             features_only: return states instead of logits.
             **parse: the batch's parse, ``src_words``, ``src_heads``, ….
 
         Returns:
-            Logits over the dictionary, of shape ``(predicted, entries)`` with ``masked_tokens`` and
-            ``(batch, tokens, entries)`` without; and ``next_sentence``, the logits of pairs (shape
+            Logits over the dictionary, of shape (predicted, entries) with ``masked_tokens`` and
+            (batch, tokens, entries) without; and ``next_sentence``, the logits of pairs (shape
             ``(batch, 2)``), if the model has them.
         """
         if self.first_query is not None and ranks is not None:
@@ -226,7 +224,7 @@ class PretrainerModel(NamedEncoderModel):
         return logits.log_softmax(-1) if log_probs else logits.softmax(-1)
 
     def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
-        """Return the tokens to predict, padding elsewhere. Shape: ``(batch, tokens)``."""
+        """Return the tokens to predict, padding elsewhere. Shape: (batch, tokens)."""
         return sample["target"]
 
 

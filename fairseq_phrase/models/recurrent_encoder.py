@@ -18,8 +18,6 @@ from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 
-__all__ = ["LSTMEncoder", "RecurrentEncoder", "check_width"]
-
 
 class RecurrentEncoder(TimeFirstEncoder):
     """What recurrent encoders share: embeddings, and the dictionary that fairseq's encoders return.
@@ -52,14 +50,14 @@ class RecurrentEncoder(TimeFirstEncoder):
         """Compute the states of a batch.
 
         Args:
-            embedding: the tokens' scaled embeddings with dropout. Shape: ``(batch, tokens, width)``.
-            src_tokens: source. Shape: ``(batch, tokens)``.
-            padding_mask: True at padding. Shape: ``(batch, tokens)``.
+            embedding: the tokens' scaled embeddings with dropout. Shape: (batch, tokens, width).
+            src_tokens: source. Shape: (batch, tokens).
+            padding_mask: True at padding. Shape: (batch, tokens).
             parse: the batch's parse.
 
         Returns:
-            The nodes' states after each layer, tokens first (shape ``(batch, nodes, width)``), True at
-            padded nodes (shape ``(batch, nodes)``), and what else the output has, by name: batch-first
+            The nodes' states after each layer, tokens first (shape (batch, nodes, width)), True at
+            padded nodes (shape (batch, nodes)), and what else the output has, by name: batch-first
             tensors, which are reordered with the beams.
 
         Raises:
@@ -111,7 +109,7 @@ class RecurrentEncoder(TimeFirstEncoder):
             parse: the batch's parse.
 
         Returns:
-            Indices among the nodes of ``encoder_out``. Shape: ``(batch,)``, int64.
+            Indices among the nodes of ``encoder_out``. Shape: (batch,), int64.
         """
         return encoded["roots"][0] if "roots" in encoded else None
 

@@ -60,9 +60,9 @@ class PairRelations(SourceStructure):
     """The relations of a batch's pairs of tokens.
 
     Attributes:
-        tree: relations in the tree; None if not needed. Shape: ``(batch, tokens, tokens)``.
-        buckets: distances in the sentence; None if not needed. Shape: ``(1, tokens, tokens)``.
-        masked: True at keys that get no weight; None if every key gets some. Shape: ``(batch, tokens)``.
+        tree: relations in the tree; None if not needed. Shape: (batch, tokens, tokens).
+        buckets: distances in the sentence; None if not needed. Shape: (1, tokens, tokens).
+        masked: True at keys that get no weight; None if every key gets some. Shape: (batch, tokens).
     """
 
     tree: Tensor | None
@@ -137,7 +137,7 @@ class RelationEncoder(SyntaxEncoder):
         """Number the relations of all pairs of tokens.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's words, heads and labels, as far as the options ask for them.
 
         Raises:

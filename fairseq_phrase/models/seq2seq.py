@@ -95,9 +95,9 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
         """Encode, and decode the whole target.
 
         Args:
-            src_tokens: source, padded. Shape: ``(batch, tokens)``.
-            src_lengths: source lengths. Shape: ``(batch,)``.
-            prev_output_tokens: target, shifted right. Shape: ``(batch, target tokens)``.
+            src_tokens: source, padded. Shape: (batch, tokens).
+            src_lengths: source lengths. Shape: (batch,).
+            prev_output_tokens: target, shifted right. Shape: (batch, target tokens).
             features_only: leave the output layer out.
             return_all_hiddens: also return every encoder layer's states.
             **parses: ``src_words``, ``src_heads``, … for encoders that need them.

@@ -80,15 +80,15 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         """Decode, as fairseq's Transformer decoder does.
 
         Args:
-            prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
+            prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
             encoder_out: from an encoder.
             incremental_state: see fairseq.
             features_only: leave the output layer out.
             **kwargs: options of fairseq's Transformer decoder, not used.
 
         Returns:
-            The scores of words, of shape ``(rows, target tokens, words)``, and ``attn``, a list of the
-            attention weights, of shape ``(rows, target tokens, source tokens)``, or None without
+            The scores of words, of shape (rows, target tokens, words), and ``attn``, a list of the
+            attention weights, of shape (rows, target tokens, source tokens), or None without
             attention.
         """
         features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
@@ -117,7 +117,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         return features, {"attn": attention, "inner_states": []}
 
     def output_layer(self, features: Tensor, **kwargs: Any) -> Tensor:
-        """Score words. Shape: ``(rows, target tokens, words)``."""
+        """Score words. Shape: (rows, target tokens, words)."""
         if self.output_projection is None:
             return linear(features, self.embed_tokens.weight)
         return self.output_projection(features)
@@ -162,7 +162,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
         Args:
             incremental_state: see fairseq.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         kept = self.get_incremental_state(incremental_state, _KEPT)
         if kept is not None:

@@ -72,14 +72,14 @@ class Seq2SeqEncoder(TimeFirstEncoder):
         """Encode a batch.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             src_lengths: not used; the padding tells the lengths.
             return_all_hiddens: not used: recurrent layers return the last layer's states only.
             **parse: not used. Batches carry the parses that other models of an ensemble need.
 
         Returns:
             What fairseq's Transformer encoder returns, and ``last_hidden`` and ``last_cell``, the last
-            state of each layer, of shape ``(batch, layers, width)``.
+            state of each layer, of shape (batch, layers, width).
         """
         padding = src_tokens.eq(self.padding_idx)
         embedding = self.dropout_module(self.embed_tokens(src_tokens))

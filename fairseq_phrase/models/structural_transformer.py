@@ -30,7 +30,7 @@ class SentencePositions(SourceStructure):
     """The positions of a batch's tokens.
 
     Attributes:
-        depths: of each token in its tree; None without trees. Shape: ``(batch, tokens)``, int64.
+        depths: of each token in its tree; None without trees. Shape: (batch, tokens), int64.
         relative: of all pairs; None without relative positions.
     """
 
@@ -148,7 +148,7 @@ class StructuralEncoder(PositionedEncoder):
         """Find the positions that the options ask for.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's words and heads.
 
         Raises:

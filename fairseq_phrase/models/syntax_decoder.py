@@ -7,20 +7,18 @@ from typing import Any
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
-__all__ = ["SyntaxDecoder", "over_tokens"]
-
 
 def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
     """Keep the columns of attention to tokens: an encoder's other nodes follow them.
 
     Args:
-        weights: Shape: ``(..., nodes)``.
+        weights: Shape: (..., nodes).
         encoder_out: from an encoder. fairseq's own encoders leave ``src_tokens`` empty; their nodes are
             the tokens.
 
     Returns:
         The weights as they are, so they sum to less than 1 where other nodes have the rest.
-        Shape: ``(..., tokens)``.
+        Shape: (..., tokens).
     """
     tokens = encoder_out["src_tokens"]
     return weights[..., : tokens[0].size(1)] if tokens else weights
@@ -39,7 +37,7 @@ class SyntaxDecoder(TransformerDecoderBase):
         """Decode without the output projection.
 
         Args:
-            prev_output_tokens: target, shifted right. Shape: ``(rows, target tokens)``.
+            prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
             encoder_out: from an encoder.
             *args: see fairseq.
             **kwargs: see fairseq.
@@ -47,7 +45,7 @@ class SyntaxDecoder(TransformerDecoderBase):
         Returns:
             What fairseq returns. ``attn`` has one column for each source token, because its users expect
             that (alignments, unknown words, copying, coverage, ensembles); ``node_attn`` has one for
-            each node. Shapes: ``(rows, target tokens, tokens)`` and ``(rows, target tokens, nodes)``.
+            each node. Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
         """
         features, extra = super().extract_features(prev_output_tokens, encoder_out, *args, **kwargs)
         extra["node_attn"] = extra["attn"]

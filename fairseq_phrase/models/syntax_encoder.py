@@ -56,7 +56,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Make the structure of a batch, which its layers use to attend.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's parse.
 
         Raises:
@@ -70,13 +70,13 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Make the states that enter the first layer.
 
         Args:
-            src_tokens: source. Shape: ``(batch, tokens)``.
+            src_tokens: source. Shape: (batch, tokens).
             structure: from :meth:`structure`.
             token_embeddings: embeddings to use instead of the table's.
 
         Returns:
-            The nodes' states, tokens first, 0 at padding (shape ``(batch, nodes, width)``), and the
-            tokens' scaled embeddings (shape ``(batch, tokens, width)``).
+            The nodes' states, tokens first, 0 at padding (shape (batch, nodes, width)), and the
+            tokens' scaled embeddings (shape (batch, tokens, width)).
         """
         states, embedding = self.forward_embedding(src_tokens, token_embeddings)
         return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding
@@ -132,7 +132,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         return None
 
     def node_padding_mask(self, src_tokens: Tensor, structure: Any) -> Tensor:
-        """Tell which of the decoder's nodes are padding. Shape: ``(batch, nodes)``."""
+        """Tell which of the decoder's nodes are padding. Shape: (batch, nodes)."""
         return self.padding(src_tokens)
 
     def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
@@ -150,7 +150,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Returns:
             Indices among the nodes of ``encoder_out``; None if the encoder reads no tree.
-            Shape: ``(batch,)``, int64.
+            Shape: (batch,), int64.
         """
         if "heads" not in parse:
             return None
@@ -166,13 +166,13 @@ class SyntaxEncoder(TransformerEncoderBase):
     # The same for all encoders.
 
     def padding(self, src_tokens: Tensor) -> Tensor:
-        """Return True at padding. Shape: ``(batch, tokens)``."""
+        """Return True at padding. Shape: (batch, tokens)."""
         return padding_of(src_tokens, self.padding_idx)
 
     def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
         """Return True at padding, or None without padding, because attention is then faster.
 
-        Shape: ``(batch, tokens)``.
+        Shape: (batch, tokens).
         """
         padding_mask = self.padding(src_tokens)
         return padding_mask if bool(padding_mask.any()) else None
@@ -198,7 +198,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Encode a batch.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             src_lengths: not used, as in fairseq.
             return_all_hiddens: also return every layer's states.
             token_embeddings: embeddings to use instead of the table's.
@@ -210,7 +210,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Returns:
             What fairseq's encoder returns, for the nodes that the decoder attends to: ``encoder_out``
-            (shape ``(nodes, batch, width)``, time-first), ``encoder_padding_mask``
+            (shape (nodes, batch, width), time-first), ``encoder_padding_mask``
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
             (``(batch, tokens, width)``), ``src_tokens`` (which fairseq leaves out) and so on; and
             :meth:`further_outputs`.
@@ -240,7 +240,7 @@ class SyntaxEncoder(TransformerEncoderBase):
                 feed_forwards.append(feed_forward)
 
         def seen(layer_states: Tensor) -> Tensor:
-            """Shape: ``(nodes, batch, width)``, for the nodes that the decoder attends to."""
+            """Shape: (nodes, batch, width), for the nodes that the decoder attends to."""
             layer_states = layer_states if time_first else layer_states.transpose(0, 1)
             return layer_states if kept is None else layer_states[:kept]
 
@@ -296,7 +296,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         Returns:
             The structure (for an encoder without any option, the padding); and for each layer the
             weights of its attention blocks by name, before dropout.
-            Shape of each: ``(batch, heads, nodes, nodes)``.
+            Shape of each: (batch, heads, nodes, nodes).
         """
         if self.is_plain(self.cfg):
             return self._plain_attention_maps(src_tokens)
@@ -331,7 +331,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Args:
             encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         own = {**encoder_out, "encoder_states": [*encoder_out["encoder_states"]]}
         reordered = super().reorder_encoder_out(own, new_order)

@@ -14,15 +14,13 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-__all__ = ["SourceStructure", "SyntaxEncoderLayer", "TokenAttention", "wrap_layer"]
-
 
 @dataclass(frozen=True)
 class SourceStructure:
     """The minimal structure; a method's own structure may be any object.
 
     Attributes:
-        padding_mask: True at padding; None without padding. Shape: ``(batch, tokens)``.
+        padding_mask: True at padding; None without padding. Shape: (batch, tokens).
     """
 
     padding_mask: Tensor | None
@@ -40,12 +38,12 @@ class TokenAttention(MultiheadAttention):
         """Attend once.
 
         Args:
-            states: token states. Shape: ``(tokens, batch, width)``.
+            states: token states. Shape: (tokens, batch, width).
             structure: has the padding mask.
             need_weights: also return the weights, which is slower.
 
         Returns:
-            The attended states and the weights, of shape ``(batch, heads, tokens, tokens)``, or None.
+            The attended states and the weights, of shape (batch, heads, tokens, tokens), or None.
         """
         attended, weights = super().forward(
             states,
@@ -68,14 +66,14 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
 
     A method overrides :meth:`build_self_attention`. If it attends more than once, it also overrides
     :meth:`attention_blocks`. An attention is called as ``attention(states, structure, need_weights)``.
-    It returns the attended states, and the weights (shape ``(batch, heads, queries, keys)``) or None.
+    It returns the attended states, and the weights (shape (batch, heads, queries, keys)) or None.
 
     Args:
         cfg: fairseq's options with those of the method.
         return_fc: also return the output of the feed-forward block, as fairseq's layer can.
 
     Attributes:
-        time_first: whether the states have the shape ``(nodes, batch, width)``, as in fairseq, or
+        time_first: whether the states have the shape (nodes, batch, width), as in fairseq, or
             ``(batch, nodes, width)``.
     """
 
@@ -114,7 +112,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         """Update all nodes' states.
 
         Args:
-            states: node states. Shape: ``(nodes, batch, width)`` or ``(batch, nodes, width)``, see
+            states: node states. Shape: (nodes, batch, width) or (batch, nodes, width), see
                 ``time_first``.
             structure: the batch's structure, made by the encoder.
             need_weights: also return the attention weights.
@@ -123,7 +121,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
 
         Returns:
             The new states; the output of the feed-forward block, or None; and the weights of each
-            attention block by name, each of shape ``(batch, heads, nodes, nodes)``, or None.
+            attention block by name, each of shape (batch, heads, nodes, nodes), or None.
         """
         maps: dict[str, Tensor] = {}
         for name, attention, layer_norm in self.attention_blocks():

@@ -106,9 +106,9 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
         """Encode with the parses, and decode as fairseq's Transformer does.
 
         Args:
-            src_tokens: source, padded. Shape: ``(batch, tokens)``.
-            src_lengths: source lengths. Shape: ``(batch,)``.
-            prev_output_tokens: target, shifted right. Shape: ``(batch, target tokens)``.
+            src_tokens: source, padded. Shape: (batch, tokens).
+            src_lengths: source lengths. Shape: (batch,).
+            prev_output_tokens: target, shifted right. Shape: (batch, target tokens).
             return_all_hiddens: also return every layer's states.
             features_only: leave the output projection out.
             alignment_layer: decoder layer whose cross-attention is returned.

@@ -20,7 +20,7 @@ class TimeFirstEncoder(FairseqEncoder):
 
         Args:
             encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         return {
             name: [each.index_select(int(name in _TIME_FIRST), new_order) for each in values]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["regroup"]
-
 
 def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
     """Compute how sentences move when beam search moves their rows.
@@ -19,8 +17,7 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     step.
 
     Args:
-        new_order: for each new row, the index of the old row.
-            Shape: (new rows,), int64
+        new_order: for each new row, the index of the old row. Shape: (new rows,), int64
         sentences: number of sentences.
         beams: number of adjacent rows of each sentence.
 

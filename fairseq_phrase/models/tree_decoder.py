@@ -56,8 +56,7 @@ class TreeCrossAttention(MultiheadAttention):
             query: target states; the rows of a sentence are adjacent.
                 Shape: (target tokens, sentences * beams, width)
             key: node states of the source, leaves first; ignored if the incremental state already holds
-                the keys and values computed from them.
-                Shape: (nodes, sentences, encoder width)
+                the keys and values computed from them. Shape: (nodes, sentences, encoder width)
             value: not used, as in fairseq: the same as ``key``.
             key_padding_mask: the trees, which fairseq passes under this name.
             incremental_state: see fairseq.
@@ -130,7 +129,7 @@ class TreeCrossAttention(MultiheadAttention):
 
         Args:
             incremental_state: see fairseq.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:

@@ -21,8 +21,6 @@ from fairseq_phrase.modules.recurrent.batch_trees import (
 )
 from fairseq_phrase.modules.recurrent.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 
-__all__ = ["KINDS", "TreeLSTMEncoder"]
-
 #: What ``--tree-lstm-kind`` chooses: the parse fields that its trees are made from.
 KINDS = {
     "child_sum": ["words", "heads"],

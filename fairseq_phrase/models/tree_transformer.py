@@ -70,7 +70,7 @@ class TreeEncoder(SyntaxEncoder):
         """Make the trees of a batch.
 
         Args:
-            src_tokens: source, padded on either side. Shape: ``(batch, tokens)``.
+            src_tokens: source, padded on either side. Shape: (batch, tokens).
             parse: the batch's words and constituents, children before parents.
 
         Raises:
@@ -133,7 +133,7 @@ class TreeEncoder(SyntaxEncoder):
 
         Args:
             encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: ``(new rows,)``, int64.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
         chosen, beams = regroup(new_order, tree.batch_size, beams)

@@ -19,8 +19,6 @@ from fairseq_phrase.modules.positions.xl_attention import (
     distance_encodings,
 )
 
-__all__ = ["XLEncoder"]
-
 
 @dataclass
 class XLOptions:
@@ -50,12 +48,12 @@ class XLEncoderLayer(SyntaxEncoderLayer):
         """Update a stream.
 
         Args:
-            states: the stream. Shape: ``(queries, batch, width)``.
-            contents: the states that it reads. Shape: ``(keys, batch, width)``.
+            states: the stream. Shape: (queries, batch, width).
+            contents: the states that it reads. Shape: (keys, batch, width).
             structure: what queries know of keys.
 
         Returns:
-            Shape: ``(queries, batch, width)``.
+            Shape: (queries, batch, width).
         """
         norm = self.self_attn_layer_norm
         before = norm if self.normalize_before else nn.Identity()
@@ -123,17 +121,17 @@ class XLEncoder(SyntaxEncoder):
         instead of kept from the batch before, so that they depend on the text alone.
 
         Args:
-            src_tokens: source, padded on the right. Shape: ``(batch, tokens)``.
-            ranks: each token's place in the order. Shape: ``(batch, tokens)``, int64.
+            src_tokens: source, padded on the right. Shape: (batch, tokens).
+            ranks: each token's place in the order. Shape: (batch, tokens), int64.
             predicted: the positions of the query stream, any position where there are fewer.
-                Shape: ``(batch, queries)``, int64.
-            first_query: the first state of all queries. Shape: ``(width,)``.
-            memory_tokens: the tokens before, padded on the left. Shape: ``(batch, memory)``.
-            segments: 0 or 1. Shape: ``(batch, tokens)``.
+                Shape: (batch, queries), int64.
+            first_query: the first state of all queries. Shape: (width,).
+            memory_tokens: the tokens before, padded on the left. Shape: (batch, memory).
+            segments: 0 or 1. Shape: (batch, tokens).
 
         Returns:
-            The states of the query stream (shape ``(batch, queries, width)``) and of the content stream
-            (shape ``(batch, tokens, width)``).
+            The states of the query stream (shape (batch, queries, width)) and of the content stream
+            (shape (batch, tokens, width)).
         """
         num_tokens, device = src_tokens.size(1), src_tokens.device
         length = 0 if memory_tokens is None else memory_tokens.size(1)
@@ -176,7 +174,7 @@ class XLEncoder(SyntaxEncoder):
         return query.transpose(0, 1), content.transpose(0, 1)
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        """Shape: ``(tokens, batch, width)``."""
+        """Shape: (tokens, batch, width)."""
         states, _ = self.forward_embedding(tokens)
         return states.masked_fill(self.padding(tokens).unsqueeze(-1), 0.0).transpose(0, 1)
 
@@ -190,8 +188,8 @@ class XLEncoder(SyntaxEncoder):
         """Describe all pairs of two sets of positions.
 
         Args:
-            queries: positions. Shape: ``(batch or 1, queries)``, int64.
-            keys: positions, in order and from 0 or below. Shape: ``(keys,)``, int64.
+            queries: positions. Shape: (batch or 1, queries), int64.
+            keys: positions, in order and from 0 or below. Shape: (keys,), int64.
             visible: see :class:`PairStructure`.
             same_segment: see :class:`PairStructure`.
         """
@@ -203,7 +201,7 @@ class XLEncoder(SyntaxEncoder):
 
 
 def _same_segment(of_queries: Tensor | None, of_keys: Tensor | None, length: int) -> Tensor | None:
-    """Compare segments. Shape: ``(batch, queries, keys)``."""
+    """Compare segments. Shape: (batch, queries, keys)."""
     if of_queries is None or of_keys is None:
         return None
     assert not length, "pairs of segments have no memory"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["CausalWindow", "PerLayer"]
-
 
 class PerLayer(tuple):
     """A structure for each layer of an encoder, where layers attend within different windows."""

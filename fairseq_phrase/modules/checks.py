@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["check_mask", "check_tensor"]
-
 
 def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | str) -> None:
     """Check a tensor's type and shape.

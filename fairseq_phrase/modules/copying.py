@@ -29,16 +29,6 @@ from torch.nn.functional import logsigmoid
 
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = [
-    "COPIES",
-    "CopyScores",
-    "CopySource",
-    "GateCopy",
-    "JointCopy",
-    "PointerCopy",
-    "join_scores",
-]
-
 #: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
 #: losses finite: e^-100 is less than the smallest normal number of single precision.
 OUTSIDE = -100.0

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["FILE", "crossover", "for_device"]
-
 FILE = Path(__file__).with_name("crossovers.json")
 Setting = TypeVar("Setting")
 

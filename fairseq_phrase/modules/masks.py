@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["additive", "masked_keys", "padding_of"]
-
 # Holds what is made of a tensor only as long as the tensor itself.
 _made = WeakTensorKeyDictionary()
 

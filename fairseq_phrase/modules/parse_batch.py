@@ -9,8 +9,6 @@ from torch import Tensor
 
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 
-__all__ = ["ParseBatch"]
-
 
 class ParseBatch:
     """The parses of a batch's sentences, a tensor for each field.
@@ -20,7 +18,7 @@ class ParseBatch:
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
-            Shape: ``(batch, tokens)``, ``(batch, words)`` or ``(batch, constituents, columns)``, as
+            Shape: (batch, tokens), (batch, words) or (batch, constituents, columns), as
             the field counts.
 
     Raises:

@@ -7,15 +7,12 @@ from torch import Tensor
 
 from fairseq_phrase.modules.checks import check_tensor
 
-__all__ = ["first_of_words", "mean_of_tokens", "mean_of_words", "with_first_token"]
-
 
 def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
     """Take the state of each word's first token.
 
     Args:
-        states: of the tokens, and perhaps of further nodes after them.
-            Shape: (batch, nodes, width)
+        states: of the tokens, and perhaps of further nodes after them. Shape: (batch, nodes, width)
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
             Shape: (batch, tokens), int64
         num_words: number of words to return for each sentence; sentences with fewer words get the state
@@ -53,8 +50,7 @@ def mean_of_tokens(states: Tensor, is_unit: Tensor) -> Tensor:
 
     Args:
         states: Shape: (batch, tokens, width)
-        is_unit: True at tokens that count.
-            Shape: (batch, tokens), bool
+        is_unit: True at tokens that count. Shape: (batch, tokens), bool
 
     Returns:
         Shape: (batch, width)
@@ -72,10 +68,8 @@ def with_first_token(src_tokens: Tensor, words: Tensor | None, token: int) -> tu
     """Put a token before each sentence; it belongs to no word.
 
     Args:
-        src_tokens: source, padded on the right.
-            Shape: (batch, tokens), int64
-        words: the word of each token, or None.
-            Shape: (batch, tokens), int64
+        src_tokens: source, padded on the right. Shape: (batch, tokens), int64
+        words: the word of each token, or None. Shape: (batch, tokens), int64
         token: the index of the new token.
 
     Returns:

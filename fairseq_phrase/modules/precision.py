@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["upcast"]
-
 
 def upcast(values: Tensor) -> Tensor:
     """Convert half to single precision, in which sums are computed; keep double precision."""

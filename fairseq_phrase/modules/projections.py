@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-__all__ = ["initialize_projections", "project", "project_heads", "split_heads"]
-
 
 def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor]:
     """Apply several projections to the same states as one product.
@@ -23,8 +21,7 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
         projections: for example, those of queries, keys and values.
 
     Returns:
-        Each projection's output, views of one tensor.
-        Shape of each: (..., output width)
+        Each projection's output, views of one tensor. Shape of each: (..., output width)
     """
     return _joined_product(states, projections).split(
         [projection.out_features for projection in projections], -1
@@ -61,8 +58,7 @@ def project_heads(
         num_heads: number of heads h.
 
     Returns:
-        For each projection its heads.
-        Shape of each: (..., heads, head width)
+        For each projection its heads. Shape of each: (..., heads, head width)
 
     Examples:
         >>> import torch
@@ -86,8 +82,7 @@ def split_heads(
         num_heads: number of heads h.
 
     Returns:
-        For each projection its heads.
-        Shape of each: (batch, heads, tokens, head width), contiguous
+        For each projection its heads. Shape of each: (batch, heads, tokens, head width), contiguous
     """
     projected = _joined_product(states, projections)
     # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)

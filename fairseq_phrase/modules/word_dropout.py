@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["WordDropout"]
-
 
 class WordDropout(nn.Module):
     """In training, replaces a word that occurs c times by the unknown word with probability α / (α + c).
@@ -19,7 +17,7 @@ class WordDropout(nn.Module):
 
     Args:
         counts: occurrences of each word in the training text. Words with a negative count are never
-            replaced, such as the end of sentence and the padding. Shape: ``(vocabulary,)``.
+            replaced, such as the end of sentence and the padding. Shape: (vocabulary,).
         alpha: α, 0 or more; 0.25 in the paper. 0 replaces nothing.
         unknown: index of the unknown word.
 

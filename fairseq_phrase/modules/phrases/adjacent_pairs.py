@@ -9,16 +9,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-__all__ = [
-    "AdjacentPairs",
-    "ListedPairs",
-    "NgramLevel",
-    "NgramPairs",
-    "PhraseEdges",
-    "count",
-    "select_edges",
-]
-
 
 class PhraseEdges(NamedTuple):
     """The pairs of adjacent nodes of a batch (eq. 4), sorted by query.
@@ -27,10 +17,8 @@ class PhraseEdges(NamedTuple):
     directions of each pair, and the pair of each node with itself, also for padded nodes.
 
     Attributes:
-        query: flat index of the node that attends.
-            Shape: (edges,)
-        key: flat index of the node attended to.
-            Shape: (edges,)
+        query: flat index of the node that attends. Shape: (edges,)
+        key: flat index of the node attended to. Shape: (edges,)
     """
 
     query: Tensor

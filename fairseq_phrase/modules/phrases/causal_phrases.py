@@ -18,8 +18,6 @@ from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 
-__all__ = ["CausalPhrases"]
-
 
 @dataclass(frozen=True)
 class _VisiblePairs:

@@ -16,8 +16,6 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.phrases.adjacent_pairs import PhraseEdges, select_edges
 
-__all__ = ["dependency_chains", "word_chains"]
-
 
 def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[Tensor, PhraseEdges]:
     """Make the nodes of word n-grams; for the arguments see :func:`~.sources.ngram.word_ngrams`.
@@ -95,8 +93,7 @@ def _chain_nodes(
             Shape: (batch, W)
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
-        words: index of each token's word or -1.
-            Shape: (batch, tokens)
+        words: index of each token's word or -1. Shape: (batch, tokens)
         padding_mask: Shape: (batch, tokens)
         max_length: most words in a chain, k.
         single_words: whether a word of several subwords is a phrase of its own.
@@ -159,8 +156,7 @@ def _follow(successor: Tensor, max_length: int) -> list[Tensor]:
     """Walk up to k-1 steps from every word; W means the chain has ended.
 
     Returns:
-        For i = 0, 1, ... the word i steps after each.
-        Shape of each: (batch, W)
+        For i = 0, 1, ... the word i steps after each. Shape of each: (batch, W)
     """
     batch, num_words = successor.shape
     ended = successor.new_full((batch, 1), num_words)
@@ -180,8 +176,7 @@ def _chain_pieces(
         path: the word i steps after each, from :func:`_follow`.
         exists: for each size whether the chain that begins at a word is a phrase.
             Shape of each: (batch, W)
-        node: flat index of that phrase's node.
-            Shape: (batch, sizes, W)
+        node: flat index of that phrase's node. Shape: (batch, sizes, W)
 
     Returns:
         Candidate pairs (query, key, exists).
@@ -204,14 +199,11 @@ def _chain_tokens(
     """List the tokens of every word of every chain.
 
     Args:
-        words: index of each token's word or -1.
-            Shape: (batch, tokens)
+        words: index of each token's word or -1. Shape: (batch, tokens)
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
-        chain_words: the words of all chains.
-            Shape: (batch, chain words, W)
-        member_counts: how many tokens each of them contributes.
-            Shape: (batch, chain words, W)
+        chain_words: the words of all chains. Shape: (batch, chain words, W)
+        member_counts: how many tokens each of them contributes. Shape: (batch, chain words, W)
         num_members: their sum.
 
     Returns:

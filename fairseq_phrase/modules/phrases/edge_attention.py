@@ -13,8 +13,6 @@ from fairseq_phrase.modules.phrases.leaked_weight import outside_phrases, shift_
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["EDGES_AT_ONCE", "edge_attention"]
-
 # Pairs whose rows are gathered at a time. On the CPU 512 to 2048 were equally fast and a single
 # gather of all 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
 EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
@@ -39,8 +37,7 @@ def edge_attention(
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
-        bias: added to the scores of the pairs.
-            Shape: (edges, heads)
+        bias: added to the scores of the pairs. Shape: (edges, heads)
 
     Returns:
         Shape: (batch, heads, nodes, head width)

@@ -12,8 +12,6 @@ from fairseq_phrase.modules.phrases.adjacent_pairs import count
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["FIRST_STATES", "EndsOfPhrases", "PooledPhrases", "with_phrases"]
-
 FIRST_STATES = ("zero", "mean", "attention", "ends")
 
 
@@ -21,8 +19,7 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
     """Append the phrases' first states to the tokens'.
 
     Args:
-        states: token states.
-            Shape: (batch, tokens, width)
+        states: token states. Shape: (batch, tokens, width)
         phrases: the nodes.
         init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
             that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`. They are 0 at slots

@@ -8,8 +8,6 @@ from torch import Tensor
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["outside_phrases", "shift_scores"]
-
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return what a hadamard row needs to know about the nodes outside its phrases.

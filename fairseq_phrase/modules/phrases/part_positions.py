@@ -11,8 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["num_part_positions", "number_parts"]
-
 
 def num_part_positions(clip: int) -> int:
     """Return how many different numbers :func:`number_parts` can return."""

@@ -23,18 +23,6 @@ from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections, project_heads
 
-__all__ = [
-    "ACTIVATIONS",
-    "GATES",
-    "MASKS",
-    "PhraseAttention",
-    "all_attention",
-    "attention_weights",
-    "choose_path",
-    "hadamard_attention",
-    "subset_attention",
-]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda states: states,
@@ -168,8 +156,7 @@ def attention_weights(
         key: Shape: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
-        bias: as for :func:`subset_attention`.
-            Shape: (heads, positions)
+        bias: as for :func:`subset_attention`. Shape: (heads, positions)
 
     Returns:
         Weights in float32 (float64 for float64 input), before dropout.
@@ -277,8 +264,7 @@ class PhraseAttention(nn.Module):
         """Attend once.
 
         Args:
-            states: node states.
-                Shape: (batch, nodes, width)
+            states: node states. Shape: (batch, nodes, width)
             phrases: the nodes and which of them are adjacent.
             need_weights: also return the weights, which is slower.
 

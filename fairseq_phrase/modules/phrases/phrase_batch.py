@@ -17,8 +17,6 @@ from fairseq_phrase.modules.phrases.adjacent_pairs import (
 )
 from fairseq_phrase.modules.phrases.part_positions import number_parts
 
-__all__ = ["PhraseBatch"]
-
 
 class PhraseBatch:
     """The N nodes of a padded batch: its n token positions, then slots for phrases.

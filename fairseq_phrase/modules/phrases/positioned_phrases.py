@@ -17,8 +17,6 @@ from torch import Tensor
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 
-__all__ = ["PositionedPhrases"]
-
 
 class PositionedPhrases(PhraseBatch):
     """The nodes of a batch with their depths and relative positions.
@@ -26,15 +24,13 @@ class PositionedPhrases(PhraseBatch):
     Args:
         phrases: the nodes.
         depths: depth of each token in its tree; 0 for all tokens without a tree, and then a phrase
-            has the position of its first token.
-            Shape: (batch, tokens), int64
+            has the position of its first token. Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.
             Shape of each: (batch or 1, tokens, tokens), int64
         clips: by kind, as for :meth:`RelativePositions.of`.
 
     Attributes:
-        depths: depth of each node; 0 at padding.
-            Shape: (batch, nodes), int64
+        depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64
         relative: the nodes' relative positions; None if no kind of them is given.
     """
 

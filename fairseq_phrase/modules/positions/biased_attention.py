@@ -12,8 +12,6 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections, split_heads
 
-__all__ = ["HeadsAttention", "biased_attention", "pair_bias"]
-
 
 class _PairBias(torch.autograd.Function):
     """Look up numbers for every pair; the gradients are summed without a vector for each pair."""

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-__all__ = ["FUSIONS", "DepthEncoding", "sinusoids"]
-
 FUSIONS = ("tanh", "add")
 
 
@@ -76,13 +74,11 @@ class DepthEncoding(nn.Module):
         and then looked up for each token.
 
         Args:
-            depths: tree depth of each token.
-                Shape: (batch, tokens), int64
+            depths: tree depth of each token. Shape: (batch, tokens), int64
             max_depth: an upper bound of the depths, for example the number of tokens.
             places: the token's place in its sentence, an index of ``place_encodings``.
                 Shape: (batch, tokens), int64
-            place_encodings: PE(seq), of each place.
-                Shape: (places, width)
+            place_encodings: PE(seq), of each place. Shape: (places, width)
 
         Returns:
             Shape: (batch, tokens, width)

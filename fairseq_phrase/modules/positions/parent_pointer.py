@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["ParentPointer", "Pointed", "first_subwords"]
-
 
 class Pointed(NamedTuple):
     """How well a batch's words pointed at their parents.
@@ -70,8 +68,7 @@ class ParentPointer(nn.Module):
             query: of every token. Shape: (batch, tokens, width)
             key: of every token. Shape: (batch, tokens, width)
             words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
-                padding. A word may point at any token of a word.
-                Shape: (batch, tokens)
+                padding. A word may point at any token of a word. Shape: (batch, tokens)
             heads: 0-based index of each word's head; a root is its own head; -1 is padding.
                 Shape: (batch, words)
         """

@@ -18,14 +18,6 @@ from fairseq_phrase.modules.positions.biased_attention import HeadsAttention, bi
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = [
-    "SCALINGS",
-    "ParentScaledAttention",
-    "parent_middles",
-    "parent_scaled_attention",
-    "parent_scales",
-]
-
 SCALINGS = ("multiply", "prior")
 
 
@@ -99,8 +91,7 @@ def parent_scaled_attention(
         masked: True at keys that get no weight. Shape: (batch, tokens)
         scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.
         scaled_heads: how many heads are scaled, all by default.
-        ignored: True at queries whose scores stay as they are.
-            Shape: (batch, scaled heads, tokens)
+        ignored: True at queries whose scores stay as they are. Shape: (batch, scaled heads, tokens)
         dropout_p: probability with which a weight is dropped.
         need_weights: also return the weights.
 

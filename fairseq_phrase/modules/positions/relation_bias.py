@@ -15,8 +15,6 @@ from fairseq_phrase.modules.positions.biased_attention import (
 )
 from fairseq_phrase.modules.positions.tree_relations import NUM_BUCKETS, TREE_RELATIONS
 
-__all__ = ["BIASES", "RelationAttention"]
-
 #: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")

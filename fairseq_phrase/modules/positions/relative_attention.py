@@ -28,8 +28,6 @@ from fairseq_phrase.modules.positions.relative_positions import (
 )
 from fairseq_phrase.modules.projections import initialize_projections, split_heads
 
-__all__ = ["RelativeAttention", "relative_attention"]
-
 
 def relative_attention(
     query: Tensor,
@@ -51,11 +49,9 @@ def relative_attention(
         key: Shape: (batch, heads, tokens, head width)
         value: Shape: (batch, heads, tokens, head width)
         positions: the pairs' table rows, and which keys are padding.
-        keys: the tables a^K, below one another.
-            Shape: (R, head width)
+        keys: the tables a^K, below one another. Shape: (R, head width)
         values: the tables a^V; without them the positions are only an additive bias, and
-            ``scaled_dot_product_attention`` computes the rest.
-            Shape: (R, head width)
+            ``scaled_dot_product_attention`` computes the rest. Shape: (R, head width)
         dropout_p: probability with which a weight is dropped, for values and tables alike.
         need_weights: also return the weights.
 
@@ -145,8 +141,7 @@ class RelativeAttention(nn.Module):
         """Attend once.
 
         Args:
-            states: token states.
-                Shape: (tokens, batch, width)
+            states: token states. Shape: (tokens, batch, width)
             positions: the pairs' table rows, made with this module's ``clips``.
             need_weights: also return the weights.
 

@@ -20,15 +20,6 @@ from torch.autograd.function import once_differentiable
 from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = [
-    "RelativePositions",
-    "collect",
-    "relative_scores",
-    "relative_values",
-    "sequential_positions",
-    "spread",
-]
-
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
     """Compute the relative positions of tokens in the sentence: i - j (eq. 4).
@@ -58,8 +49,7 @@ class RelativePositions:
             Shape: (batch, keys)
         clips: the largest position of each kind, in the order of ``rows``.
         masked_pairs: True at pairs that get no weight, instead of ``masked_keys``; None if the mask does
-            not depend on the query.
-            Shape: (batch or 1, queries, keys)
+            not depend on the query. Shape: (batch or 1, queries, keys)
     """
 
     rows: tuple[Tensor, ...]
@@ -83,8 +73,7 @@ class RelativePositions:
             clips: by kind, the largest size c of a relative position: the table has 2c + 1 rows, the
                 first for -c. Its order is that of the tables.
             padding_mask: True at padded tokens; None without padding. A sentence that is all padding
-                attends to itself, so that no NaN reaches the gradients.
-                Shape: (batch, tokens)
+                attends to itself, so that no NaN reaches the gradients. Shape: (batch, tokens)
 
         Raises:
             ValueError: if there is no kind, if ``relative`` and ``clips`` have different kinds, or if a
@@ -134,8 +123,7 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
     """Sum, for every pair, the values of its table rows. No gradient is recorded.
 
     Args:
-        per_row: a value for each query and table row.
-            Shape: (batch, heads, queries, R)
+        per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
         positions: the pairs' rows.
         masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
 

@@ -14,8 +14,6 @@ from torch import Tensor
 from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.syntax.dependency import check_relation
 
-__all__ = ["TreePositions"]
-
 
 class TreePositions:
     """The structural positions of a batch's tokens: absolute (eq. 5), and relative computed from them.
@@ -25,26 +23,19 @@ class TreePositions:
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
-            padding; words come in order.
-            Shape: (batch, tokens)
+            padding; words come in order. Shape: (batch, tokens)
         heads: 0-based index of each word's head; a root is its own head; -1 is padding. Of several
-            roots, the later ones become dependents of the first.
-            Shape: (batch, words)
-        padding_mask: True at padded tokens, on either side.
-            Shape: (batch, tokens)
+            roots, the later ones become dependents of the first. Shape: (batch, words)
+        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens)
 
     Attributes:
         depths: number of edges from each token's word up to the root; 0 at padding.
             Shape: (batch, tokens), int64
         words: as given.
-        heads: as given, but with one root; padding is its own head.
-            Shape: (batch, words), int64
-        word: the word of each token, 0 at tokens of no word.
-            Shape: (batch, tokens), int64
-        is_word: whether each token belongs to a word.
-            Shape: (batch, tokens)
-        word_depths: number of edges from each word up to the root.
-            Shape: (batch, words), int64
+        heads: as given, but with one root; padding is its own head. Shape: (batch, words), int64
+        word: the word of each token, 0 at tokens of no word. Shape: (batch, tokens), int64
+        is_word: whether each token belongs to a word. Shape: (batch, tokens)
+        word_depths: number of edges from each word up to the root. Shape: (batch, words), int64
         padding_mask: as given.
 
     Raises:

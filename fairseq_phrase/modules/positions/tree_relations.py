@@ -14,8 +14,6 @@ from torch import Tensor
 
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 
-__all__ = ["NUM_BUCKETS", "TREE_RELATIONS", "sentence_buckets", "tree_relations"]
-
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings if neither is
 #: above the other, so distances begin with 3.
 TREE_RELATIONS = (
@@ -50,8 +48,7 @@ def tree_relations(
         tree: the tokens' trees.
         labels: number of the relation of each word to its head. If given, pairs of parent and child are
             numbered by the dependent's label, after the numbers of :data:`TREE_RELATIONS`: L numbers
-            for the parents, then L for the children.
-            Shape: (batch, words), int64
+            for the parents, then L for the children. Shape: (batch, words), int64
         num_labels: number of labels L.
 
     Returns:

@@ -19,8 +19,6 @@ from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.projections import initialize_projections
 
-__all__ = ["PairStructure", "XLAttention", "distance_encodings"]
-
 
 def distance_encodings(nearest: int, furthest: int, width: int) -> Tensor:
     """Compute the sinusoids of the distances nearest..furthest.

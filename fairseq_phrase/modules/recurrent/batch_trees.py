@@ -13,8 +13,6 @@ from fairseq_phrase.modules.recurrent.tree_levels import TreeLevels
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.syntax.tree_arrays import binarized, constituent_parents, sibling_numbers
 
-__all__ = ["BatchTrees", "constituency_trees", "dependency_trees"]
-
 
 @dataclass(frozen=True)
 class BatchTrees:
@@ -43,10 +41,8 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
             Shape: (batch, tokens), int64
         heads: 0-based index of each word's head; a root is its own head; -1 at padding. Of several roots,
-            the later ones become dependents of the first.
-            Shape: (batch, words), int64
-        padding_mask: True at padded tokens, on either side.
-            Shape: (batch, tokens), bool
+            the later ones become dependents of the first. Shape: (batch, words), int64
+        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
 
     Raises:
         ValueError: a tensor has another type or shape, or the heads are not trees over the tokens' words.
@@ -101,10 +97,8 @@ def constituency_trees(
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
             Shape: (batch, tokens), int64
         spans: first word and one past the last of each constituent, and further columns; children before
-            parents; -1 at padding.
-            Shape: (batch, constituents, 2 or more), int64
-        padding_mask: True at padded tokens, on either side.
-            Shape: (batch, tokens), bool
+            parents; -1 at padding. Shape: (batch, constituents, 2 or more), int64
+        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
         binary: binarize to the right (:func:`fairseq_phrase.syntax.tree_arrays.binarized`). The new nodes
             are only in the schedule.
 

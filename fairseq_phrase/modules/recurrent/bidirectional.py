@@ -10,8 +10,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from fairseq_phrase.modules.checks import check_mask
 
-__all__ = ["BidirectionalLayer"]
-
 
 class BidirectionalLayer(nn.Module):
     """One layer of PyTorch's LSTM or GRU, forward and backward. Batch-first.

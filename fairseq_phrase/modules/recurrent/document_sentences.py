@@ -12,8 +12,6 @@ from fairseq_phrase.syntax.sentence_boundaries import (
     sentences_of_dependencies,
 )
 
-__all__ = ["by_constituents", "by_dependencies", "by_final_tokens"]
-
 
 def by_dependencies(
     words: Tensor, heads: Tensor, relations: Tensor, padding_mask: Tensor

@@ -16,8 +16,6 @@ from fairseq_phrase.modules.checks import check_tensor
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 
-__all__ = ["AttentionSum", "HierarchicalAttention", "SentenceBatch"]
-
 
 @dataclass(frozen=True)
 class SentenceBatch:
@@ -52,8 +50,7 @@ class SentenceBatch:
 
         Args:
             sentences: the number of each token's sentence in its document, from 0 and in order; -1 at
-                padding.
-                Shape: (batch, tokens), int64
+                padding. Shape: (batch, tokens), int64
         """
         check_tensor("sentences", sentences, torch.int64, "batch", "tokens")
         padding = sentences < 0

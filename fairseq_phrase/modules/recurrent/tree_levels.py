@@ -17,8 +17,6 @@ from torch import Tensor
 
 from fairseq_phrase.syntax.tree_arrays import node_heights, sibling_numbers
 
-__all__ = ["Step", "TreeLevels"]
-
 
 @dataclass(frozen=True)
 class Step:
@@ -31,8 +29,7 @@ class Step:
     Attributes:
         size: number of nodes of this height.
         chosen: places in the pool: first the children of these nodes, then what stays in the pool. Roots
-            do not stay.
-            Shape: (children + staying,), int64
+            do not stay. Shape: (children + staying,), int64
         num_children: number of children.
         parents: for each child the place of its parent among the nodes of this height.
             Shape: (children,), int64
@@ -53,8 +50,7 @@ class TreeLevels:
 
     Attributes:
         nodes: all nodes, by height. Nodes behind those of the batch were added by binarization and have
-            neither an input nor an output.
-            Shape: (scheduled nodes,), int64
+            neither an input nor an output. Shape: (scheduled nodes,), int64
         steps: the steps, from the leaves (height 0) to the highest root.
 
     Examples:
@@ -81,8 +77,7 @@ class TreeLevels:
             parents: the parent of each node of all sentences, -1 at roots.
                 Shape: (nodes,), indices into this array
             scheduled: False at nodes that are not computed (padding), which neither have nor are
-                parents; by default all nodes are.
-                Shape: (nodes,), bool
+                parents; by default all nodes are. Shape: (nodes,), bool
             sides: the number of each node among its siblings, from 0; by default by their indices.
                 Shape: (nodes,)
             device: the device of the index tensors.

@@ -12,8 +12,6 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.recurrent.tree_levels import Step, TreeLevels
 
-__all__ = ["BinaryTreeLSTM", "ChildSumTreeLSTM", "TreeLSTM"]
-
 
 class TreeLSTM(nn.Module):
     """What both kinds share: gates of the inputs, and the steps over heights.
@@ -38,8 +36,7 @@ class TreeLSTM(nn.Module):
             levels: the batch's schedule, over ``batch * nodes`` nodes.
 
         Returns:
-            The states h; 0 at nodes that are not scheduled.
-            Shape: (batch, nodes, hidden width)
+            The states h; 0 at nodes that are not scheduled. Shape: (batch, nodes, hidden width)
         """
         flat = inputs.flatten(0, 1)
         # Nodes that binarization added read the row of zeros at the end.

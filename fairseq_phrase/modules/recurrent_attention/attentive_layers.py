@@ -22,8 +22,6 @@ from fairseq_phrase.modules.recurrent_attention.cells import CellState, Recurren
 from fairseq_phrase.modules.recurrent_attention.source_attention import SourceAttention
 from fairseq_phrase.modules.recurrent_attention.sources import Source
 
-__all__ = ["AttentiveLayers", "DecoderState", "Readout"]
-
 
 @dataclass(frozen=True)
 class DecoderState:

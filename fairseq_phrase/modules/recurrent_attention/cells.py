@@ -8,15 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-__all__ = [
-    "CELLS",
-    "CellState",
-    "InitialState",
-    "RecurrentLayers",
-    "both_directions",
-    "initialize",
-]
-
 #: PyTorch's layers by the name of their cell.
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 

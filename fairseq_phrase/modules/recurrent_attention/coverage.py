@@ -6,8 +6,6 @@ from torch import Tensor
 
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["coverage_loss"]
-
 
 def coverage_loss(weights: Tensor, target_padding: Tensor) -> Tensor:
     """Sum min(α_ij, Σ_{i'<i} α_i'j) over source positions j and unpadded target positions i.

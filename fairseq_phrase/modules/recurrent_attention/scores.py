@@ -15,8 +15,6 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-__all__ = ["SCORES", "AdditiveScore", "BilinearScore", "ConcatScore", "DotScore", "Score"]
-
 _RANGE = 0.1  # fairseq's recurrent models start from parameters in this range
 
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from fairseq_phrase.modules.precision import upcast
 
-__all__ = ["BilinearSelfAttention", "PlainSelfAttention"]
-
 
 class PlainSelfAttention(nn.Module):
     """x'_i = Σ_j α_ij x_j with α_ij = softmax(x_iᵀ x_j); without parameters.

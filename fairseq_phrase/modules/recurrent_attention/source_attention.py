@@ -11,8 +11,6 @@ from fairseq_phrase.modules.recurrent_attention.scores import SCORES
 from fairseq_phrase.modules.recurrent_attention.sources import Source
 from fairseq_phrase.modules.recurrent_attention.windows import WINDOWS
 
-__all__ = ["SourceAttention"]
-
 
 class SourceAttention(nn.Module):
     """α_ij = softmax of e_ij over the unpadded j of the window; c_i = Σ_j α_ij h_j.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from fairseq_phrase.modules.checks import check_mask
 
-__all__ = ["Source"]
-
 
 @dataclass(frozen=True)
 class Source:

@@ -13,8 +13,6 @@ from torch.nn.functional import linear
 from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.recurrent_attention.sources import Source
 
-__all__ = ["WINDOWS", "AllPositions", "MonotonicWindow", "PredictedWindow"]
-
 
 class AllPositions(nn.Module):
     """Attention to all of the source."""

@@ -29,8 +29,6 @@ from fairseq_phrase.modules.crossovers import crossover, for_device
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["DepthCoefficients", "Indices", "PathCoefficients", "branches", "coefficients_of"]
-
 # Triples are listed up to this number for each leaf of the padded batch. A triple takes about 300 bytes
 # while the list is made: 0.3 MiB a token, compared with the 1 MiB that a training step of base size
 # takes. Trees of natural language have far fewer (right-branching trees have 110 at 50 words and 590 at

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-__all__ = ["ConstantSparseMatrix"]
-
 
 class _Rows:
     """The entries by row: for each row a bag of weighted columns."""
@@ -33,12 +31,10 @@ class ConstantSparseMatrix:
     times slower on a CPU and needs atomic additions on a GPU.
 
     Args:
-        rows: each entry's row, from 0.
-            Shape: (entries,), int64
+        rows: each entry's row, from 0. Shape: (entries,), int64
         columns: each entry's column, from 0, in ascending order. Entries at one place add up.
             Shape: (entries,), int64
-        values: the entries, of the dense matrix' type.
-            Shape: (entries,)
+        values: the entries, of the dense matrix' type. Shape: (entries,)
         shape: numbers of rows and columns.
     """
 

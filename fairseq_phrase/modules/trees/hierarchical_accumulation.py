@@ -18,8 +18,6 @@ from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["CONVENTIONS", "HierarchicalAccumulation"]
-
 CONVENTIONS = ("paper", "released")
 
 
@@ -117,16 +115,14 @@ class HierarchicalAccumulation(nn.Module):
         """Replace the nonterminals' values by the accumulated values.
 
         Args:
-            values: the nodes' values, leaves first.
-                Shape: (batch, nodes, heads, head width)
+            values: the nodes' values, leaves first. Shape: (batch, nodes, heads, head width)
             leaf_states: X, the leaves' states from which the values were projected.
                 Shape: (batch, leaves, leaf width)
             tree: the trees.
 
         Returns:
             The same values at the leaves, accumulated ones at the nonterminals, 0 at padded
-            nonterminals.
-            Shape: (batch, nodes, heads, head width)
+            nonterminals. Shape: (batch, nodes, heads, head width)
 
         Raises:
             ValueError: the values do not fit the batch's nodes, or the states do not fit its leaves.

@@ -10,8 +10,6 @@ from fairseq_phrase.modules.projections import initialize_projections, project
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["TreeSelfAttention"]
-
 
 class TreeSelfAttention(nn.Module):
     """Multi-head attention among the nodes of trees. Batch-first.
@@ -64,8 +62,7 @@ class TreeSelfAttention(nn.Module):
         """Attend once.
 
         Args:
-            states: node states, leaves first.
-                Shape: (batch, nodes, width)
+            states: node states, leaves first. Shape: (batch, nodes, width)
             tree: the trees.
             need_weights: also return the weights, which is slower.
 

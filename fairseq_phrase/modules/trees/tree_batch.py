@@ -13,8 +13,6 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.checks import check_mask, check_tensor
 
-__all__ = ["Paths", "TreeBatch"]
-
 Cached = TypeVar("Cached")
 
 
@@ -22,7 +20,7 @@ class Paths(NamedTuple):
     """Every path from a nonterminal down to a leaf, node by node, sorted by sentence and leaf.
 
     A triple (i, t, j) says that nonterminal t is on the path from nonterminal i down to leaf j; t may be
-    i. A leaf under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape ``(triples,)``.
+    i. A leaf under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape (triples,).
 
     Attributes:
         sentence: index in the batch.
@@ -47,10 +45,8 @@ class TreeBatch:
     Args:
         leaf_spans: the leaves under each nonterminal, half-open ``[start, end)``, leaf indices from 0.
             Children come before parents: of two spans with the same leaves, the later is the parent. -1
-            in both columns at padding.
-            Shape: (batch, nonterminals, 2), int64
-        padding_mask: True at padded leaves.
-            Shape: (batch, leaves), bool
+            in both columns at padding. Shape: (batch, nonterminals, 2), int64
+        padding_mask: True at padded leaves. Shape: (batch, leaves), bool
         labels: index of each nonterminal's label, any number at padding; None without labels.
             Shape: (batch, nonterminals), int64
 
@@ -83,8 +79,7 @@ class TreeBatch:
             spans: first word and one past the last of each constituent, children before parents, and
                 its label in a third column if there is one; -1 at padding.
                 Shape: (batch, constituents, 2 or more), int64
-            padding_mask: True at padding.
-                Shape: (batch, tokens), bool
+            padding_mask: True at padding. Shape: (batch, tokens), bool
 
         Raises:
             ValueError: a tensor has another type or shape; or words are out of order, or a constituent
@@ -146,8 +141,7 @@ class TreeBatch:
         """Choose sentences, as ``Tensor.index_select`` does along the batch.
 
         Args:
-            order: indices of sentences.
-                Shape: (new batch,), int64
+            order: indices of sentences. Shape: (new batch,), int64
         """
         return TreeBatch(
             leaf_spans=self.leaf_spans.index_select(0, order),

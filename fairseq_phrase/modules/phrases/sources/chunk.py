@@ -11,8 +11,6 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     phrase_source,
 )
 
-__all__ = ["chunk", "chunk_members"]
-
 
 @phrase_source("chunk", fields=["words", "spans"])
 def chunk(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Tensor:
@@ -33,8 +31,7 @@ def chunk_members(words: Tensor, spans: Tensor) -> Tensor:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word.
             Shape: (batch, tokens)
         spans: first word and one past the last of each constituent; -1 at padding. Further columns are
-            ignored.
-            Shape: (batch, constituents, 2 or more)
+            ignored. Shape: (batch, constituents, 2 or more)
 
     Returns:
         True where a chunk contains a token; rows of other constituents contain none.

@@ -16,8 +16,6 @@ from fairseq_phrase.modules.phrases.sources.registry import (
 )
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
-__all__ = ["constituency", "constituent_phrases"]
-
 
 @phrase_source("constituency", fields=["words", "spans"])
 def constituency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
@@ -40,8 +38,7 @@ def constituent_phrases(
         spans: first word and one past the last of each constituent, children before parents, words
             of several subwords included; -1 at padding. Further columns are ignored.
             Shape: (batch, constituents, 2 or more)
-        padding_mask: True at padded tokens.
-            Shape: (batch, tokens)
+        padding_mask: True at padded tokens. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
 
     Raises:

@@ -17,8 +17,6 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     phrase_source,
 )
 
-__all__ = ["chain_phrases", "dependency"]
-
 
 @phrase_source("dependency", fields=["words", "heads"])
 def dependency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
@@ -35,12 +33,10 @@ def chain_phrases(
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word. Each word
-            must have a token.
-            Shape: (batch, tokens)
+            must have a token. Shape: (batch, tokens)
         heads: 0-based index of each word's head; a root is its own head; -1 is padding.
             Shape: (batch, words)
-        padding_mask: True at padding.
-            Shape: (batch, tokens)
+        padding_mask: True at padding. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
 
     Raises:

@@ -9,8 +9,6 @@ from fairseq_phrase.modules.checks import check_mask
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
-__all__ = ["phrases_of_members"]
-
 
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     """Make phrases of arbitrary sets of tokens.
@@ -20,8 +18,7 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     Args:
         members: True where a phrase contains a token; a row without any is padding.
             Shape: (batch, phrases, tokens), bool
-        padding_mask: True at padded tokens.
-            Shape: (batch, tokens)
+        padding_mask: True at padded tokens. Shape: (batch, tokens)
 
     Raises:
         ValueError: if a phrase has one token or contains padding, or a shape does not fit.

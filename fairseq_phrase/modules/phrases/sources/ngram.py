@@ -17,8 +17,6 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     phrase_source,
 )
 
-__all__ = ["ngram", "no_phrases", "token_ngrams", "without_phrases", "word_ngrams"]
-
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
 def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
@@ -44,8 +42,7 @@ def without_phrases(padding_mask: Tensor) -> PhraseBatch:
     """Make a batch of tokens alone.
 
     Args:
-        padding_mask: True at padding.
-            Shape: (batch, tokens)
+        padding_mask: True at padding. Shape: (batch, tokens)
     """
     num_tokens = padding_mask.size(1)
     pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
@@ -101,8 +98,7 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
         words: 0-based index of the word each token belongs to, -1 at tokens of no word (begin and
             end of sentence, padding). Each word up to the last must have a token.
             Shape: (batch, tokens)
-        padding_mask: True at padding.
-            Shape: (batch, tokens)
+        padding_mask: True at padding. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
 
     Raises:

@@ -11,16 +11,6 @@ from torch import Tensor
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
-__all__ = [
-    "GROUP",
-    "PhraseOptions",
-    "PhraseSource",
-    "SourceTokens",
-    "check_max_length",
-    "phrase_source",
-    "registered_sources",
-]
-
 #: The group of entry points in which installed packages offer sources of phrases.
 GROUP = "fairseq_phrase.phrase_sources"
 
@@ -30,9 +20,9 @@ class SourceTokens:
     """The source tokens of a padded batch.
 
     Attributes:
-        padding_mask: True at padding. Shape: ``(batch, tokens)``.
+        padding_mask: True at padding. Shape: (batch, tokens).
         is_unit: True at subwords, False at padding and at the tokens that mark a sentence's start
-            and end. Shape: ``(batch, tokens)``.
+            and end. Shape: (batch, tokens).
     """
 
     padding_mask: Tensor
@@ -53,7 +43,7 @@ class PhraseSource:
     Attributes:
         name: its name for ``--phrase-source``.
         find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
-            members, of shape ``(batch, phrases, tokens)``.
+            members, of shape (batch, phrases, tokens).
         fields: a function that returns the parse fields that it needs, given the options.
     """
 
