@@ -3,12 +3,12 @@
 The embedding of the dependency label is added to the token's embedding; the layers are fairseq's.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor
 
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
 
 
@@ -16,7 +16,7 @@ from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
 class LabelOptions:
     """Options of dependency labels."""
 
-    label_scale: float = field(default=1.0, metadata={"help": "factor of the label's embedding"})
+    label_scale: float = option(1.0, "factor of the label's embedding")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ take a softmax of these scores, as of any other decoder's.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
 from fairseq_phrase.store.copied_words import number_of_places, place
 
@@ -31,13 +32,12 @@ from fairseq_phrase.store.copied_words import number_of_places, place
 class CopyOptions:
     """The option that chooses how source words are copied."""
 
-    copy: ChoiceEnum(["none", *COPIES]) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "copy source words: one softmax over words and source positions (joint), a gate "
-            "between the words' probabilities and the attention (gate, pointer-generator), or source "
-            "positions only (pointer); see --copy-words of fairseq-phrase-preprocess for unknown words"
-        },
+    copy: ChoiceEnum(["none", *COPIES]) = option(  # type: ignore[valid-type]
+        "none",
+        "copy source words: one softmax over words and source positions (joint), a gate between "
+        "the words' probabilities and the attention (gate, pointer-generator), or source "
+        "positions only (pointer); see --copy-words of fairseq-phrase-preprocess for unknown "
+        "words",
     )
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 Encoder = TypeVar("Encoder", bound=type)
@@ -27,6 +27,18 @@ class EncoderOption(NamedTuple):
     name: str
     kind: Any
     field: Field[Any]
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """Define an option, in a dataclass of options.
+
+    Args:
+        default: its default.
+        help: what it does, for ``--help``.
+        **metadata: further properties, such as ``identity="free"`` for one that a trained model does not
+            depend on (:func:`fairseq_phrase.models.identity.option_entries`).
+    """
+    return field(default=default, metadata={"help": help, **metadata})
 
 
 def options_of(options: type | None) -> list[EncoderOption]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import RecurrentEncoder, check_width
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.document_sentences import (
@@ -38,13 +38,11 @@ _FINAL = frozenset(".!?…。！？")
 class HierarchicalOptions:
     """Options of hierarchical attention."""
 
-    han_sentences: ChoiceEnum(list(SENTENCES)) = field(  # type: ignore[valid-type]
-        default="dependencies",
-        metadata={
-            "help": "where a line's sentences come from: dependencies (every root that the parser found "
-            "begins one), constituents (the trees under the extra root of a line), or, without a parse, "
-            "punctuation (tokens like . ! ? end one)"
-        },
+    han_sentences: ChoiceEnum(list(SENTENCES)) = option(  # type: ignore[valid-type]
+        "dependencies",
+        "where a line's sentences come from: dependencies (every root that the parser found "
+        "begins one), constituents (the trees under the extra root of a line), or, without a "
+        "parse, punctuation (tokens like . ! ? end one)",
     )
 
 

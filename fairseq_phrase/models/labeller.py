@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -38,26 +39,19 @@ POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", 
 class LabellerOptions(PretrainedOptions):
     """Options of labelling."""
 
-    pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = field(  # type: ignore[valid-type]
-        default="default",
-        metadata={
-            "help": "state from which a label is predicted. Words: their first subword (first, the "
-            "default) or the mean of their subwords. Sentences: the mean of their tokens (the default), "
-            "a first token of its own as in BERT (cls), a sum weighted by attention (attention), or the "
-            "tree's root (root)"
-        },
+    pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = option(  # type: ignore[valid-type]
+        "default",
+        "state from which a label is predicted. Words: their first subword (first, the default) "
+        "or the mean of their subwords. Sentences: the mean of their tokens (the default), a "
+        "first token of its own as in BERT (cls), a sum weighted by attention (attention), or the"
+        " tree's root (root)",
     )
-    head_layers: int = field(
-        default=1,
-        metadata={"help": "linear layers from state to label; 2: with a tanh layer between"},
-    )
-    word_dropout: float = field(
-        default=0.0,
-        metadata={
-            "help": "in training, a token that occurs c times in the training text is unknown with "
-            "probability W / (W + c): 0.25 suits words that are whole. 0: none",
-            "identity": "free",
-        },
+    head_layers: int = option(1, "linear layers from state to label; 2: with a tanh layer between")
+    word_dropout: float = option(
+        0.0,
+        "in training, a token that occurs c times in the training text is unknown with "
+        "probability W / (W + c): 0.25 suits words that are whole. 0: none",
+        identity="free",
     )
 
 

@@ -15,7 +15,7 @@ good prefix for its own options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -30,6 +30,7 @@ from fairseq_phrase.models.encoder_method import (
     LATE,
     EncoderMethod,
     EncoderOption,
+    option,
     options_of,
 )
 from fairseq_phrase.models.syntax_transformer import require_parses
@@ -41,12 +42,10 @@ Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 class EncoderChoice:
     """The option that chooses the encoder."""
 
-    encoder: str = field(
-        default="transformer",
-        metadata={
-            "help": "the encoder: any registered one (transformer, phrase_transformer, "
-            "tree_transformer, …, or one of an installed package), with its own options"
-        },
+    encoder: str = option(
+        "transformer",
+        "the encoder: any registered one (transformer, phrase_transformer, tree_transformer, …, "
+        "or one of an installed package), with its own options",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -28,29 +28,19 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 class ParentOptions:
     """Options of parent-scaled attention."""
 
-    parent_heads: str = field(
-        default="all",
-        metadata={
-            "help": "number of scaled heads of each encoder layer, from the first layer, such as 2,0,0; "
-            "each is a number or 'all'. Layers that are not listed have no scaled heads"
-        },
+    parent_heads: str = option(
+        "all",
+        "number of scaled heads of each encoder layer, from the first layer, such as 2,0,0; each "
+        "is a number or 'all'. Layers that are not listed have no scaled heads",
     )
-    parent_scaling: ChoiceEnum(list(SCALINGS)) = field(  # type: ignore[valid-type]
-        default="multiply",
-        metadata={
-            "help": "multiply: softmax(S ⊙ D), as in the paper: far from the parent the score goes to 0; "
-            "prior: softmax(S + log D): far from the parent the weight goes to 0"
-        },
+    parent_scaling: ChoiceEnum(list(SCALINGS)) = option(  # type: ignore[valid-type]
+        "multiply",
+        "multiply: softmax(S ⊙ D), as in the paper: far from the parent the score goes to 0; "
+        "prior: softmax(S + log D): far from the parent the weight goes to 0",
     )
-    parent_std: float = field(
-        default=1.0, metadata={"help": "standard deviation of D, in subwords"}
-    )
-    parent_ignoring: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability with which a token's scores are not scaled in training",
-            "identity": "free",
-        },
+    parent_std: float = option(1.0, "standard deviation of D, in subwords")
+    parent_ignoring: float = option(
+        0.0, "probability with which a token's scores are not scaled in training", identity="free"
     )
 
 

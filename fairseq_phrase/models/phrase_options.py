@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.position_options import PositionOptions, check_positions, needs_tree
 from fairseq_phrase.modules.phrases.first_states import FIRST_STATES
 from fairseq_phrase.modules.phrases.phrase_attention import ACTIVATIONS, GATES, MASKS
@@ -18,70 +19,52 @@ from fairseq_phrase.modules.phrases.sources import load_source
 class PhraseOptions(PositionOptions):
     """Options of phrases, and of positions."""
 
-    phrase_source: str = field(
-        default="ngram",
-        metadata={
-            "help": "source of phrases: spans of adjacent units (ngram); the edges and chains of the "
-            "dependency tree (dependency); the constituents of the constituency tree (constituency), "
-            "or only those that contain no others, which are what a chunker finds (chunk); no "
-            "phrases, as a control (none); or a source of an installed package"
-        },
+    phrase_source: str = option(
+        "ngram",
+        "source of phrases: spans of adjacent units (ngram); the edges and chains of the "
+        "dependency tree (dependency); the constituents of the constituency tree (constituency), "
+        "or only those that contain no others, which are what a chunker finds (chunk); no "
+        "phrases, as a control (none); or a source of an installed package",
     )
-    phrase_max_length: int = field(
-        default=2,
-        metadata={"help": "largest number of units (words, for trees) in a phrase: the paper's k"},
+    phrase_max_length: int = option(
+        2, "largest number of units (words, for trees) in a phrase: the paper's k"
     )
-    phrase_unit: ChoiceEnum(["token", "word"]) = field(  # type: ignore[valid-type]
-        default="token",
-        metadata={"help": "unit of n-grams: subwords, or whole words with all their subwords"},
+    phrase_unit: ChoiceEnum(["token", "word"]) = option(  # type: ignore[valid-type]
+        "token", "unit of n-grams: subwords, or whole words with all their subwords"
     )
-    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="sigmoid",
-        metadata={
-            "help": "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
-            "PhraseTransformer"
-        },
+    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
+        "sigmoid",
+        "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
+        "PhraseTransformer",
     )
-    phrase_mask: ChoiceEnum(list(MASKS)) = field(  # type: ignore[valid-type]
-        default="subset",
-        metadata={
-            "help": "mask of attention within phrases: other nodes are excluded, as the paper's text "
-            "says (subset); eq. 5 literally, where other nodes get some weight (hadamard); or A = 1, "
-            "as a control (all)"
-        },
+    phrase_mask: ChoiceEnum(list(MASKS)) = option(  # type: ignore[valid-type]
+        "subset",
+        "mask of attention within phrases: other nodes are excluded, as the paper's text says "
+        "(subset); eq. 5 literally, where other nodes get some weight (hadamard); or A = 1, as a "
+        "control (all)",
     )
-    phrase_init: ChoiceEnum(list(FIRST_STATES)) = field(  # type: ignore[valid-type]
-        default="zero",
-        metadata={
-            "help": "first states of phrases: zero (algorithm 1); the mean of their tokens (mean); a "
-            "learned weighted mean of their tokens (attention); a learned projection of the first and "
-            "the last token (ends)"
-        },
+    phrase_init: ChoiceEnum(list(FIRST_STATES)) = option(  # type: ignore[valid-type]
+        "zero",
+        "first states of phrases: zero (algorithm 1); the mean of their tokens (mean); a learned "
+        "weighted mean of their tokens (attention); a learned projection of the first and the "
+        "last token (ends)",
     )
-    phrase_gate: ChoiceEnum(list(GATES)) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "how attention within phrases starts: as in the paper (none); with an output "
-            "projection of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)"
-        },
+    phrase_gate: ChoiceEnum(list(GATES)) = option(  # type: ignore[valid-type]
+        "none",
+        "how attention within phrases starts: as in the paper (none); with an output projection "
+        "of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)",
     )
-    phrase_relative_clip: int = field(
-        default=0,
-        metadata={
-            "help": "largest relative position of a part in its phrase; larger ones are clipped. Each "
-            "position has a learned bias in each head of the attention within phrases; 0: no biases"
-        },
+    phrase_relative_clip: int = option(
+        0,
+        "largest relative position of a part in its phrase; larger ones are clipped. Each "
+        "position has a learned bias in each head of the attention within phrases; 0: no biases",
     )
-    phrase_layers: str = field(
-        default="all",
-        metadata={
-            "help": "the encoder layers with phrases, from 1: 'all', 2-4, or 2 for the first two; "
-            "the other layers have tokens only"
-        },
+    phrase_layers: str = option(
+        "all",
+        "the encoder layers with phrases, from 1: 'all', 2-4, or 2 for the first two; the other "
+        "layers have tokens only",
     )
-    phrase_to_decoder: bool = field(
-        default=False, metadata={"help": "the decoder attends to phrases as it does to tokens"}
-    )
+    phrase_to_decoder: bool = option(False, "the decoder attends to phrases as it does to tokens")
 
 
 def phrase_layers(cfg: Any) -> range:

@@ -3,12 +3,13 @@
 Source: *Self-Attention with Structural Position Representations*, section 3.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.depth_encoding import FUSIONS
 from fairseq_phrase.syntax.dependency import RELATIONS
 
@@ -21,52 +22,39 @@ class PositionOptions:
     one on.
     """
 
-    no_sequential_absolute: bool = field(
-        default=False,
-        metadata={
-            "help": "leave the absolute positions in the sentence out of the encoder (the decoder "
-            "keeps its own)"
-        },
+    no_sequential_absolute: bool = option(
+        False,
+        "leave the absolute positions in the sentence out of the encoder (the decoder keeps its "
+        "own)",
     )
-    sequential_relative: bool = field(
-        default=False,
-        metadata={"help": "relative positions in the sentence in the encoder (Shaw et al. 2018)"},
+    sequential_relative: bool = option(
+        False, "relative positions in the sentence in the encoder (Shaw et al. 2018)"
     )
-    structural_absolute: bool = field(
-        default=False, metadata={"help": "depths in the dependency tree in the encoder (eq. 5)"}
+    structural_absolute: bool = option(
+        False, "depths in the dependency tree in the encoder (eq. 5)"
     )
-    structural_relative: bool = field(
-        default=False,
-        metadata={"help": "relative positions in the dependency tree in the encoder (eq. 6)"},
+    structural_relative: bool = option(
+        False, "relative positions in the dependency tree in the encoder (eq. 6)"
     )
-    structural_fusion: ChoiceEnum(list(FUSIONS)) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={
-            "help": "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) "
-            "(eq. 7), or their sum"
-        },
+    structural_fusion: ChoiceEnum(list(FUSIONS)) = option(  # type: ignore[valid-type]
+        "tanh",
+        "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) (eq. 7), "
+        "or their sum",
     )
-    structural_relation: ChoiceEnum(list(RELATIONS)) = field(  # type: ignore[valid-type]
-        default="edge",
-        metadata={
-            "help": "relative position of two words in the tree: eq. 6 literally, where only the words "
-            "of an edge have their difference of depths (edge); the difference of depths for all words "
-            "above one another (path); or the length of the path between them, with the sign of their "
-            "order (distance)"
-        },
+    structural_relation: ChoiceEnum(list(RELATIONS)) = option(  # type: ignore[valid-type]
+        "edge",
+        "relative position of two words in the tree: eq. 6 literally, where only the words of an "
+        "edge have their difference of depths (edge); the difference of depths for all words "
+        "above one another (path); or the length of the path between them, with the sign of their"
+        " order (distance)",
     )
-    relative_clip: int = field(
-        default=16,
-        metadata={"help": "largest relative position in the sentence; larger ones are clipped"},
+    relative_clip: int = option(
+        16, "largest relative position in the sentence; larger ones are clipped"
     )
-    structural_clip: int = field(
-        default=16,
-        metadata={"help": "largest relative position in the tree; larger ones are clipped"},
+    structural_clip: int = option(
+        16, "largest relative position in the tree; larger ones are clipped"
     )
-    relative_keys_only: bool = field(
-        default=False,
-        metadata={"help": "add relative positions to keys only, not to values"},
-    )
+    relative_keys_only: bool = option(False, "add relative positions to keys only, not to values")
 
 
 def needs_tree(cfg: Any) -> bool:

@@ -6,7 +6,7 @@ The checkpoint is one of translation, labelling or pre-training.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.identity import identity_of, plain
 from fairseq_phrase.store.identity import free_options
 
@@ -28,18 +29,13 @@ _NAMED = 6
 class PretrainedOptions:
     """Options of models whose encoder may start from a checkpoint."""
 
-    pretrained: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={
-            "help": "start from the encoder of this checkpoint (translation, labelling, pre-training)"
-        },
+    pretrained: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "start from the encoder of this checkpoint (translation, labelling, pre-training)"
     )
-    freeze_encoder: bool = field(
-        default=False,
-        metadata={
-            "help": "train all but the encoder, which is used without dropout; embeddings that the "
-            "decoder shares with it are not trained, either"
-        },
+    freeze_encoder: bool = option(
+        False,
+        "train all but the encoder, which is used without dropout; embeddings that the decoder "
+        "shares with it are not trained, either",
     )
 
 
@@ -48,12 +44,10 @@ class PretrainedOptions:
 class PretrainedTranslationOptions(PretrainedOptions):
     """The same for a model with a decoder."""
 
-    pretrained_decoder_embeddings: bool = field(
-        default=False,
-        metadata={
-            "help": "the decoder's embeddings start from the checkpoint's, too; for one dictionary of "
-            "both languages (with --share-all-embeddings they do so anyway)"
-        },
+    pretrained_decoder_embeddings: bool = option(
+        False,
+        "the decoder's embeddings start from the checkpoint's, too; for one dictionary of both "
+        "languages (with --share-all-embeddings they do so anyway)",
     )
 
 

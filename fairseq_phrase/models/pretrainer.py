@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 from fairseq_phrase.batch.objectives import OBJECTIVES, Objective, fraction
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -30,36 +31,24 @@ DIRECTIONS = ("forward", "backward")
 class PretrainerOptions:
     """Options of pre-training."""
 
-    objective: ChoiceEnum(list(OBJECTIVES)) = field(  # type: ignore[valid-type]
-        default="masked",
-        metadata={
-            "help": "predict masked tokens from all others (masked, as BERT), each token from those "
-            "before it (causal, as GPT), or tokens in a random order (permutation, as XLNet)"
-        },
+    objective: ChoiceEnum(list(OBJECTIVES)) = option(  # type: ignore[valid-type]
+        "masked",
+        "predict masked tokens from all others (masked, as BERT), each token from those before it"
+        " (causal, as GPT), or tokens in a random order (permutation, as XLNet)",
     )
-    next_sentence: bool = field(
-        default=False,
-        metadata={
-            "help": "a sample is two segments, and whether the second follows the first is predicted "
-            "from the first state; for text with blank lines between documents; with --criterion "
-            "next_sentence"
-        },
+    next_sentence: bool = option(
+        False,
+        "a sample is two segments, and whether the second follows the first is predicted from the"
+        " first state; for text with blank lines between documents; with --criterion "
+        "next_sentence",
     )
-    context: int = field(
-        default=0,
-        metadata={"help": "causal: number of tokens that a prediction depends on; 0 for all"},
+    context: int = option(0, "causal: number of tokens that a prediction depends on; 0 for all")
+    direction: ChoiceEnum(list(DIRECTIONS)) = option(  # type: ignore[valid-type]
+        "forward", "causal: predict the next token, or the previous one"
     )
-    direction: ChoiceEnum(list(DIRECTIONS)) = field(  # type: ignore[valid-type]
-        default="forward", metadata={"help": "causal: predict the next token, or the previous one"}
-    )
-    predict_fraction: str = field(
-        default="1/6", metadata={"help": "permutation: predict the last part 1/K of the order"}
-    )
-    memory: int = field(
-        default=0,
-        metadata={
-            "help": "permutation: number of tokens before a sample that it also sees, without gradient"
-        },
+    predict_fraction: str = option("1/6", "permutation: predict the last part 1/K of the order")
+    memory: int = option(
+        0, "permutation: number of tokens before a sample that it also sees, without gradient"
     )
 
 
@@ -238,12 +227,12 @@ def causal_window(cfg: Any) -> CausalWindow | None:
         raise UserError(f"--context {cfg.context}: expected 0 (all tokens) or more")
     if cfg.objective == "causal":
         return CausalWindow(cfg.direction == "backward", cfg.context)
-    for option, given in (
+    for name, given in (
         ("context", cfg.context),
         ("direction backward", cfg.direction != "forward"),
     ):
         if given:
-            raise UserError(f"--{option}: only --objective causal has it, not {cfg.objective}")
+            raise UserError(f"--{name}: only --objective causal has it, not {cfg.objective}")
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -24,16 +24,13 @@ from fairseq_phrase.modules.positions.tree_relations import sentence_buckets, tr
 class RelationOptions:
     """Options of relation biases."""
 
-    relation_bias: ChoiceEnum(list(BIASES)) = field(  # type: ignore[valid-type]
-        default="tree",
-        metadata={
-            "help": "which relations of two words have a learned bias in each head: those in the "
-            "dependency tree (tree), distances in the sentence as in T5 (sequence), both, or none"
-        },
+    relation_bias: ChoiceEnum(list(BIASES)) = option(  # type: ignore[valid-type]
+        "tree",
+        "which relations of two words have a learned bias in each head: those in the dependency "
+        "tree (tree), distances in the sentence as in T5 (sequence), both, or none",
     )
-    relation_labels: bool = field(
-        default=False,
-        metadata={"help": "add a bias for the dependency label of pairs of parent and child"},
+    relation_labels: bool = option(
+        False, "add a bias for the dependency label of pairs of parent and child"
     )
 
 

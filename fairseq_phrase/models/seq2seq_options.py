@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import CopyOptions
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
 from fairseq_phrase.modules.recurrent_attention.cells import CELLS
 from fairseq_phrase.modules.recurrent_attention.scores import SCORES
@@ -22,68 +23,48 @@ RECURRENT = "recurrent"
 class Seq2SeqOptions(CopyOptions, PretrainedTranslationOptions):
     """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
 
-    encoder: str = field(
-        default=RECURRENT,
-        metadata={
-            "help": "the encoder: recurrent, or any registered one (transformer, phrase_transformer, …) "
-            "with its own options and --encoder-layers 1 unless it is given"
-        },
+    encoder: str = option(
+        RECURRENT,
+        "the encoder: recurrent, or any registered one (transformer, phrase_transformer, …) with "
+        "its own options and --encoder-layers 1 unless it is given",
     )
-    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
-        default="lstm", metadata={"help": "the recurrent cell of encoder and decoder"}
+    cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
+        "lstm", "the recurrent cell of encoder and decoder"
     )
-    encoder_layers: int = field(default=1, metadata={"help": "num encoder layers"})
-    decoder_layers: int = field(default=1, metadata={"help": "num decoder layers"})
-    encoder_hidden_size: int = field(
-        default=512,
-        metadata={"help": "width of the recurrent encoder's states, of each direction"},
+    encoder_layers: int = option(1, "num encoder layers")
+    decoder_layers: int = option(1, "num decoder layers")
+    encoder_hidden_size: int = option(
+        512, "width of the recurrent encoder's states, of each direction"
     )
-    decoder_hidden_size: int = field(
-        default=512, metadata={"help": "width of the decoder's states"}
+    decoder_hidden_size: int = option(512, "width of the decoder's states")
+    encoder_bidirectional: bool = option(False, "run the recurrent encoder in both directions")
+    self_attention: ChoiceEnum(["none", "plain", "bilinear"]) = option(  # type: ignore[valid-type]
+        "none",
+        "self-attention over the recurrent encoder's states: without parameters (plain), or with "
+        "a full matrix for each of --encoder-attention-heads (bilinear); with --encoder-layers 0,"
+        " over the embeddings",
     )
-    encoder_bidirectional: bool = field(
-        default=False, metadata={"help": "run the recurrent encoder in both directions"}
+    attention: ChoiceEnum(["none", *SCORES]) = option(  # type: ignore[valid-type]
+        "bilinear", "the score of a source state for a decoder state; none: no attention"
     )
-    self_attention: ChoiceEnum(["none", "plain", "bilinear"]) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "self-attention over the recurrent encoder's states: without parameters (plain), or "
-            "with a full matrix for each of --encoder-attention-heads (bilinear); with --encoder-layers "
-            "0, over the embeddings"
-        },
+    attention_time: ChoiceEnum(["after", "before"]) = option(  # type: ignore[valid-type]
+        "after",
+        "attend from the state after the cell (Luong), or from the state before it, with the "
+        "context as the cell's input (Bahdanau)",
     )
-    attention: ChoiceEnum(["none", *SCORES]) = field(  # type: ignore[valid-type]
-        default="bilinear",
-        metadata={"help": "the score of a source state for a decoder state; none: no attention"},
+    input_feeding: bool = option(
+        False, "feed the attentional state to the next step's cell (Luong)"
     )
-    attention_time: ChoiceEnum(["after", "before"]) = field(  # type: ignore[valid-type]
-        default="after",
-        metadata={
-            "help": "attend from the state after the cell (Luong), or from the state before it, with the "
-            "context as the cell's input (Bahdanau)"
-        },
+    attention_window: ChoiceEnum(list(WINDOWS)) = option(  # type: ignore[valid-type]
+        "all",
+        "attend to all of the source, or near the target's own position (local-m), or near a "
+        "predicted position (local-p)",
     )
-    input_feeding: bool = field(
-        default=False,
-        metadata={"help": "feed the attentional state to the next step's cell (Luong)"},
-    )
-    attention_window: ChoiceEnum(list(WINDOWS)) = field(  # type: ignore[valid-type]
-        default="all",
-        metadata={
-            "help": "attend to all of the source, or near the target's own position (local-m), or near a "
-            "predicted position (local-p)"
-        },
-    )
-    window_size: int = field(
-        default=10,
-        metadata={"help": "D: positions that a window reaches to each side of its centre"},
-    )
-    attention_output: ChoiceEnum(["tanh", "linear"]) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={
-            "help": "the output layer reads tanh(W [context; state]), of the width of the decoder's "
-            "embeddings (tanh, Luong), or [context; state] (linear)"
-        },
+    window_size: int = option(10, "D: positions that a window reaches to each side of its centre")
+    attention_output: ChoiceEnum(["tanh", "linear"]) = option(  # type: ignore[valid-type]
+        "tanh",
+        "the output layer reads tanh(W [context; state]), of the width of the decoder's "
+        "embeddings (tanh, Luong), or [context; state] (linear)",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import RecurrentEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.batch_trees import (
@@ -33,13 +33,11 @@ KINDS = {
 class TreeLSTMOptions:
     """Options of Tree-LSTMs."""
 
-    tree_lstm_kind: ChoiceEnum(list(KINDS)) = field(  # type: ignore[valid-type]
-        default="child_sum",
-        metadata={
-            "help": "child_sum: sums over dependents; binary: left and right children of constituents, "
-            "which are binarized to the right; child_sum_constituents: sums over the children of "
-            "constituents as they are"
-        },
+    tree_lstm_kind: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
+        "child_sum",
+        "child_sum: sums over dependents; binary: left and right children of constituents, which "
+        "are binarized to the right; child_sum_constituents: sums over the children of "
+        "constituents as they are",
     )
 
 

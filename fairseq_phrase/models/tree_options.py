@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.trees.hierarchical_accumulation import (
     CONVENTIONS,
     HierarchicalAccumulation,
@@ -20,38 +21,23 @@ from fairseq_phrase.modules.trees.hierarchical_accumulation import (
 class TreeOptions:
     """Options of trees."""
 
-    tree_convention: ChoiceEnum(list(CONVENTIONS)) = field(  # type: ignore[valid-type]
-        default="paper",
-        metadata={
-            "help": "accumulate as in the paper, or as in the authors' code (released): the leaf is not "
-            "counted in the average, vertical indices count from the root, leaf weights have a bias"
-        },
+    tree_convention: ChoiceEnum(list(CONVENTIONS)) = option(  # type: ignore[valid-type]
+        "paper",
+        "accumulate as in the paper, or as in the authors' code (released): the leaf is not "
+        "counted in the average, vertical indices count from the root, leaf weights have a bias",
     )
-    tree_max_vertical: int = field(
-        default=50, metadata={"help": "largest index of the vertical embeddings, in nonterminals"}
+    tree_max_vertical: int = option(50, "largest index of the vertical embeddings, in nonterminals")
+    tree_max_horizontal: int = option(100, "largest index of the horizontal embeddings, in tokens")
+    no_hierarchical_embeddings: bool = option(False, "accumulate without hierarchical embeddings")
+    no_subtree_masking: bool = option(
+        False, "let every node of the encoder attend to all nodes, not only to its subtree"
     )
-    tree_max_horizontal: int = field(
-        default=100, metadata={"help": "largest index of the horizontal embeddings, in tokens"}
+    tree_encoder_only: bool = option(
+        False,
+        "accumulate only in the encoder: the decoder attends to all nodes, and uses their values "
+        "unchanged",
     )
-    no_hierarchical_embeddings: bool = field(
-        default=False, metadata={"help": "accumulate without hierarchical embeddings"}
-    )
-    no_subtree_masking: bool = field(
-        default=False,
-        metadata={
-            "help": "let every node of the encoder attend to all nodes, not only to its subtree"
-        },
-    )
-    tree_encoder_only: bool = field(
-        default=False,
-        metadata={
-            "help": "accumulate only in the encoder: the decoder attends to all nodes, and uses their "
-            "values unchanged"
-        },
-    )
-    tree_one_label: bool = field(
-        default=False, metadata={"help": "use one embedding for all constituents, for every label"}
-    )
+    tree_one_label: bool = option(False, "use one embedding for all constituents, for every label")
 
 
 def build_accumulation(
@@ -85,10 +71,9 @@ def check_trees(cfg: Any) -> Sequence[str]:
                 f"--{side}-embed-dim {width} is not divisible into {heads} heads of an even width, "
                 "half for vertical and half for horizontal embeddings"
             )
-    for option in ("tree_max_vertical", "tree_max_horizontal"):
-        if getattr(cfg, option) < 1:
-            flag = option.replace("_", "-")
-            raise UserError(f"--{flag} {getattr(cfg, option)}: the smallest index is 1")
+    for name in ("vertical", "horizontal"):
+        if (largest := getattr(cfg, f"tree_max_{name}")) < 1:
+            raise UserError(f"--tree-max-{name} {largest}: the smallest index is 1")
     if cfg.cross_self_attention:
         raise UserError("--cross-self-attention: trees have cross-attention of their own")
     return ["words", "spans"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -24,9 +24,8 @@ from fairseq_phrase.modules.positions.xl_attention import (
 class XLOptions:
     """Options of Transformer-XL's encoder."""
 
-    relative_segments: bool = field(
-        default=False,
-        metadata={"help": "XLNet's relative segment encodings, for pairs of segments"},
+    relative_segments: bool = option(
+        False, "XLNet's relative segment encodings, for pairs of segments"
     )
 
 
