@@ -28,7 +28,6 @@ from fairseq_phrase.models import (  # noqa: F401
     relation_transformer,
     seq2seq,
     structural_transformer,
-    transformer_encoder,
     tree_lstm,
     tree_transformer,
     xl_transformer,

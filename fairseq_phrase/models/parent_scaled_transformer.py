@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
-from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
@@ -22,6 +21,7 @@ from fairseq_phrase.modules.positions.parent_scaling import (
     parent_scales,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.tensors import masked_keys
 
 
 @dataclass

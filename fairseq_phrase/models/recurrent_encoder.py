@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
@@ -14,9 +15,28 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import register_encoder
-from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
+
+_TIME_FIRST = ("encoder_out", "encoder_states")
+
+
+class TimeFirstEncoder(FairseqEncoder):
+    """An encoder whose states are time-first, as fairseq's are. All else in its output is batch-first."""
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder the output of :meth:`forward` for beam search.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
+        """
+        return {
+            name: [each.index_select(int(name in _TIME_FIRST), new_order) for each in values]
+            for name, values in encoder_out.items()
+        }
 
 
 class RecurrentEncoder(TimeFirstEncoder):

@@ -10,8 +10,7 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fairseq_phrase.models.seq2seq_encoder import mean_state
-from fairseq_phrase.models.seq2seq_options import encoder_width
+from fairseq_phrase.models.seq2seq_encoder import encoder_width, mean_state
 from fairseq_phrase.models.syntax_decoder import over_tokens
 from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     AttentiveLayers,
@@ -19,8 +18,7 @@ from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     Readout,
 )
 from fairseq_phrase.modules.recurrent_attention.cells import CellState, InitialState, initialize
-from fairseq_phrase.modules.recurrent_attention.source_attention import SourceAttention
-from fairseq_phrase.modules.recurrent_attention.sources import Source
+from fairseq_phrase.modules.recurrent_attention.source_attention import Source, SourceAttention
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 _KEPT = "recurrent_state"
@@ -31,7 +29,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
     Args:
         cfg: fairseq's nested options with
-            :class:`~fairseq_phrase.models.seq2seq_options.Seq2SeqOptions`.
+            :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
         dictionary: the target dictionary.
         embed_tokens: the target embeddings.
     """

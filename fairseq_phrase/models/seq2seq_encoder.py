@@ -10,8 +10,7 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from fairseq_phrase.models.seq2seq_options import encoder_width
-from fairseq_phrase.models.time_first_encoder import TimeFirstEncoder
+from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.modules.recurrent_attention.cells import (
     CELLS,
     CellState,
@@ -26,12 +25,23 @@ from fairseq_phrase.modules.recurrent_attention.self_attention import (
 _SELF_ATTENTION = {"plain": PlainSelfAttention, "bilinear": BilinearSelfAttention}
 
 
+#: The value of ``--encoder`` for this encoder, the only one that is not registered.
+RECURRENT = "recurrent"
+
+
+def encoder_width(cfg: Any) -> int:
+    """Return the width of the encoder's states."""
+    if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
+        return cfg.encoder.embed_dim
+    return cfg.encoder_hidden_size * (2 if cfg.encoder_bidirectional else 1)
+
+
 class Seq2SeqEncoder(TimeFirstEncoder):
     """Recurrent layers, and self-attention over their states if the options ask for it.
 
     Args:
         cfg: fairseq's nested options with
-            :class:`~fairseq_phrase.models.seq2seq_options.Seq2SeqOptions`.
+            :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
     """

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.config import size
 from fairseq_phrase.models.encoder_method import register_encoder
-from fairseq_phrase.models.position_options import (
+from fairseq_phrase.models.positioned_encoder import (
+    PositionedEncoder,
     PositionOptions,
+    build_relative_attention,
     check_positions,
     needs_tree,
     relative_clips,
 )
-from fairseq_phrase.models.positioned_encoder import PositionedEncoder, build_relative_attention
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch

@@ -12,15 +12,77 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_encoder import wrap_layer
-from fairseq_phrase.models.tree_beams import regroup
-from fairseq_phrase.models.tree_options import build_accumulation
-from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import project
+from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
+
+def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
+    """Compute how sentences move when beam search moves their rows.
+
+    fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
+    rows. They are kept only once, as long as the rows of the sentence are adjacent.
+
+    The host must read the order, and so waits for the device. The encoder's output and every
+    layer's cache are reordered by one tensor: the answer is kept with it, and the host waits once a
+    step.
+
+    Args:
+        new_order: for each new row, the index of the old row. Shape: (new rows,), int64
+        sentences: number of sentences.
+        beams: number of adjacent rows of each sentence.
+
+    Returns:
+        For each new sentence, the index of the old sentence (shape (new sentences,), int64; None if
+        nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
+        row becomes a sentence of its own.
+    """
+    if new_order.is_inference():  # changes in place are not counted
+        return _regroup(new_order, sentences, beams)
+    answers = vars(new_order).setdefault("_regrouped", {})
+    question = (new_order._version, sentences, beams)
+    if question not in answers:
+        answers[question] = _regroup(new_order, sentences, beams)
+    return answers[question]
+
+
+def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
+    source = new_order if beams == 1 else new_order // beams
+    rows = len(source)
+    together = rows // sentences if beams == 1 and rows % sentences == 0 else beams
+    if together < 1 or rows % together:
+        return source, 1
+    groups = source.view(-1, together)
+    chosen = groups[:, 0]
+    # Whether the rows of each sentence are adjacent, and whether no sentence moves.
+    answers = [(groups == groups[:, :1]).all()]
+    if len(chosen) == sentences:
+        answers.append((chosen == torch.arange(sentences, device=chosen.device)).all())
+    stand_together, *stays = torch.stack(answers).tolist()
+    if not stand_together:
+        return source, 1
+    return None if any(stays) else chosen, together
+
+
 IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+def build_accumulation(
+    cfg: TransformerConfig, embed_dim: int, num_heads: int
+) -> HierarchicalAccumulation:
+    """Build a layer's accumulation as the options say."""
+    return HierarchicalAccumulation(
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        # The decoder's leaves are those of the encoder.
+        leaf_dim=cfg.encoder.embed_dim,
+        embeddings=not cfg.no_hierarchical_embeddings,
+        max_vertical=cfg.tree_max_vertical,
+        max_horizontal=cfg.tree_max_horizontal,
+        convention=cfg.tree_convention,
+    )
 
 
 class TreeCrossAttention(MultiheadAttention):

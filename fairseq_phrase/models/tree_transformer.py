@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
-from fairseq_phrase.models.tree_beams import regroup
-from fairseq_phrase.models.tree_decoder import TreeDecoder
-from fairseq_phrase.models.tree_options import TreeOptions, build_accumulation, check_trees
+from fairseq_phrase.models.tree_decoder import TreeDecoder, build_accumulation, regroup
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.trees.hierarchical_accumulation import CONVENTIONS
 from fairseq_phrase.modules.trees.tree_attention import TreeSelfAttention
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+
+@dataclass
+class TreeOptions:
+    """Options of trees."""
+
+    tree_convention: ChoiceEnum(list(CONVENTIONS)) = option(  # type: ignore[valid-type]
+        "paper",
+        "accumulate as in the paper, or as in the authors' code (released): the leaf is not "
+        "counted in the average, vertical indices count from the root, leaf weights have a bias",
+    )
+    tree_max_vertical: int = option(50, "largest index of the vertical embeddings, in nonterminals")
+    tree_max_horizontal: int = option(100, "largest index of the horizontal embeddings, in tokens")
+    no_hierarchical_embeddings: bool = option(False, "accumulate without hierarchical embeddings")
+    no_subtree_masking: bool = option(
+        False, "let every node of the encoder attend to all nodes, not only to its subtree"
+    )
+    tree_encoder_only: bool = option(
+        False,
+        "accumulate only in the encoder: the decoder attends to all nodes, and uses their values "
+        "unchanged",
+    )
+    tree_one_label: bool = option(False, "use one embedding for all constituents, for every label")
+
+
+def check_trees(cfg: Any) -> Sequence[str]:
+    """Check the options of trees, and return the parse fields that trees are made from.
+
+    Raises:
+        UserError: the options cannot be used with trees.
+    """
+    for side in ("encoder", "decoder"):
+        width, heads = (
+            getattr(getattr(cfg, side), name) for name in ("embed_dim", "attention_heads")
+        )
+        if width % (2 * heads):
+            raise UserError(
+                f"--{side}-embed-dim {width} is not divisible into {heads} heads of an even width, "
+                "half for vertical and half for horizontal embeddings"
+            )
+    for name in ("vertical", "horizontal"):
+        if (largest := getattr(cfg, f"tree_max_{name}")) < 1:
+            raise UserError(f"--tree-max-{name} {largest}: the smallest index is 1")
+    if cfg.cross_self_attention:
+        raise UserError("--cross-self-attention: trees have cross-attention of their own")
+    return ["words", "spans"]
 
 
 class TreeEncoderLayer(SyntaxEncoderLayer):

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 
 #: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
 #: losses finite: e^-100 is less than the smallest normal number of single precision.

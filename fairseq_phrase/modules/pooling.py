@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_tensor
+from fairseq_phrase.modules.tensors import check_tensor
 
 
 def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:

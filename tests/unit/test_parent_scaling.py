@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
     ParentScaledAttention,
@@ -17,6 +16,7 @@ from fairseq_phrase.modules.positions.parent_scaling import (
     parent_scales,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.tensors import masked_keys
 from tests.support.parsed_batches import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.phrases.sources.chunk import chunk_members
-from fairseq_phrase.modules.phrases.sources.constituency import constituent_phrases
+from fairseq_phrase.modules.phrases.sources.constituency import chunk_members, constituent_phrases
 from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from tests.support.padded_sentences import pad, phrases_of
 from tests.support.phrase_models import batch, build, encode

@@ -24,9 +24,11 @@ from fairseq_phrase.modules.recurrent_attention.self_attention import (
     BilinearSelfAttention,
     PlainSelfAttention,
 )
-from fairseq_phrase.modules.recurrent_attention.source_attention import SourceAttention
-from fairseq_phrase.modules.recurrent_attention.sources import Source
-from fairseq_phrase.modules.recurrent_attention.windows import WINDOWS
+from fairseq_phrase.modules.recurrent_attention.source_attention import (
+    WINDOWS,
+    Source,
+    SourceAttention,
+)
 from tests.support.tolerance import assert_same
 from tests.twins import recurrent_attention as twin
 

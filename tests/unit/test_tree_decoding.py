@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_phrase.models import tree_beams, tree_decoder, tree_transformer
-from fairseq_phrase.models.tree_beams import regroup
+from fairseq_phrase.models import tree_decoder, tree_transformer
+from fairseq_phrase.models.tree_decoder import regroup
 from tests.support.tree_models import FOREST, batch, build, each_kind, of_sentence
 
 # fairseq's own cached self-attention takes its softmax in single precision.
@@ -98,9 +98,9 @@ def test_an_order_that_changed_in_place_is_read_again():
 def test_an_order_is_read_once_a_step_however_many_layers_there_are(dictionary, monkeypatch):
     model = build(dictionary)
     read, steps = [], []
-    compute, decode = tree_beams._regroup, model.decoder.forward
+    compute, decode = tree_decoder._regroup, model.decoder.forward
     monkeypatch.setattr(
-        tree_beams, "_regroup", lambda *asked: read.append(asked) or compute(*asked)
+        tree_decoder, "_regroup", lambda *asked: read.append(asked) or compute(*asked)
     )
     monkeypatch.setattr(
         model.decoder, "forward", lambda *given, **more: steps.append(1) or decode(*given, **more)

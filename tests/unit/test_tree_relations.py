@@ -11,7 +11,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.modules.masks import masked_keys
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import RelationAttention
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
@@ -21,6 +20,7 @@ from fairseq_phrase.modules.positions.tree_relations import (
     sentence_buckets,
     tree_relations,
 )
+from fairseq_phrase.modules.tensors import masked_keys
 from tests.support.parsed_batches import LABELS, build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 

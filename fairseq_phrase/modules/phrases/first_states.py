@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.phrases.adjacent_pairs import count
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")
 

@@ -15,13 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.crossovers import crossover, for_device
-from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
-from fairseq_phrase.modules.phrases.part_positions import num_part_positions
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
-from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections, project_heads
+from fairseq_phrase.modules.tensors import additive, upcast
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -70,7 +68,7 @@ def subset_attention(
         dropout_p: probability with which an attention weight is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
         bias: a number for each head and relative position of a part in its phrase
-            (:func:`~fairseq_phrase.modules.phrases.part_positions.part_positions`), added to scores.
+            (:func:`~fairseq_phrase.modules.phrases.phrase_batch.part_positions`), added to scores.
             Shape: (heads, positions)
 
     Returns:

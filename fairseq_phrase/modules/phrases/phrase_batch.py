@@ -7,7 +7,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_mask
 from fairseq_phrase.modules.phrases.adjacent_pairs import (
     AdjacentPairs,
     NgramLevel,
@@ -15,7 +14,35 @@ from fairseq_phrase.modules.phrases.adjacent_pairs import (
     PhraseEdges,
     count,
 )
-from fairseq_phrase.modules.phrases.part_positions import number_parts
+from fairseq_phrase.modules.tensors import check_mask
+
+
+def num_part_positions(clip: int) -> int:
+    """Return how many different numbers :func:`number_parts` can return."""
+    return 1 + 2 * (clip + 1)
+
+
+def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip: int) -> Tensor:
+    """Number the relative positions of adjacent nodes.
+
+    A node has the number 0 to itself. A part that begins o tokens after the query has 1 + o. A whole
+    that begins o tokens before the query has 2 + clip + o.
+
+    Args:
+        query: the first token of each attending node, and how many it has.
+            Shape of each: any, int64
+        key: the same for the nodes attended to. The shapes broadcast.
+        clip: largest o; larger ones count as this one.
+
+    Returns:
+        The numbers; undefined where nodes are not adjacent. Shape: the broadcast shape, int64
+    """
+    (query_start, query_size), (key_start, key_size) = query, key
+    offset = key_start - query_start
+    is_part = 1 + offset.clamp(0, clip)
+    is_whole = 2 + clip + (-offset).clamp(0, clip)
+    positions = torch.where(key_size < query_size, is_part, is_whole)
+    return positions.where(key_size != query_size, 0)
 
 
 class PhraseBatch:
@@ -152,7 +179,7 @@ class PhraseBatch:
         """Number the relative positions of adjacent nodes; undefined where they are not adjacent.
 
         Args:
-            clip: as for :func:`~fairseq_phrase.modules.phrases.part_positions.number_parts`.
+            clip: as for :func:`~fairseq_phrase.modules.phrases.phrase_batch.number_parts`.
 
         Returns:
             Shape: (batch, nodes, nodes), int64

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.projections import initialize_projections, split_heads
+from fairseq_phrase.modules.tensors import upcast
 
 
 class _PairBias(torch.autograd.Function):

@@ -16,7 +16,7 @@ from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.positions.biased_attention import HeadsAttention, biased_attention
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 
 SCALINGS = ("multiply", "prior")
 

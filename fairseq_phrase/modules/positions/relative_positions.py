@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_phrase.modules.masks import masked_keys
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import masked_keys, upcast
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_mask, check_tensor
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
 from fairseq_phrase.syntax.dependency import check_relation
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.modules.recurrent.tree_levels import TreeLevels
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.syntax.tree_arrays import binarized, constituent_parents, sibling_numbers
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from fairseq_phrase.modules.checks import check_mask
+from fairseq_phrase.modules.tensors import check_mask
 
 
 class BidirectionalLayer(nn.Module):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_tensor
+from fairseq_phrase.modules.tensors import check_tensor
 from fairseq_phrase.syntax.sentence_boundaries import (
     sentences_of_constituents,
     sentences_of_dependencies,

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.checks import check_tensor
-from fairseq_phrase.modules.precision import upcast
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
+from fairseq_phrase.modules.tensors import check_tensor, upcast
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.recurrent_attention.cells import CellState, RecurrentLayers, initialize
-from fairseq_phrase.modules.recurrent_attention.source_attention import SourceAttention
-from fairseq_phrase.modules.recurrent_attention.sources import Source
+from fairseq_phrase.modules.recurrent_attention.source_attention import Source, SourceAttention
 
 
 @dataclass(frozen=True)

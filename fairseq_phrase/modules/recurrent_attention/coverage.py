@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 
 
 def coverage_loss(weights: Tensor, target_padding: Tensor) -> Tensor:

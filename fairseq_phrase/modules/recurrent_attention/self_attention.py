@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 
 
 class PlainSelfAttention(nn.Module):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.precision import upcast
+from fairseq_phrase.modules.tensors import upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 

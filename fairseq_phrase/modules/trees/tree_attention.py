@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.masks import additive
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import initialize_projections, project
+from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 

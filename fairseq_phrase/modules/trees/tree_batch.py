@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.checks import check_mask, check_tensor
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
 
 Cached = TypeVar("Cached")
 

@@ -15,24 +15,18 @@ from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources import chunk, constituency, dependency, ngram
+
+# Importing these registers them.
+from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram  # noqa: F401
 from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from fairseq_phrase.modules.phrases.sources.registry import (
     GROUP,
     PhraseSource,
-    SourceTokens,
     registered_sources,
 )
-
-__all__ = [
-    "SourceTokens",
-    "chunk",
-    "constituency",
-    "dependency",
-    "find_phrases",
-    "load_source",
-    "ngram",
-]
+from fairseq_phrase.modules.phrases.sources.registry import (
+    SourceTokens as SourceTokens,
+)
 
 
 def load_source(name: str) -> PhraseSource:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_mask
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.tensors import check_mask
 
 
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:

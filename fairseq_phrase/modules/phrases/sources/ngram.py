@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.checks import check_mask, check_tensor
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, NgramLevel, NgramPairs
 from fairseq_phrase.modules.phrases.chains import word_chains
@@ -16,6 +15,7 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     check_max_length,
     phrase_source,
 )
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
 
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])

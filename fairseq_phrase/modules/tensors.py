@@ -1,4 +1,4 @@
-"""Masks in the form that attention adds to its scores."""
+"""Checks of tensors, masks in the form that attention adds, and the precision of sums."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ from typing import overload
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+
+def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | str) -> None:
+    """Check a tensor's type and shape.
+
+    Args:
+        name: what messages call it.
+        tensor: the tensor.
+        dtype: its type.
+        shape: its dimensions: a size, or a name where any size will do; ``batch, length`` by default.
+
+    Raises:
+        ValueError: it has another type, another number of dimensions, or another size.
+    """
+    expected = shape or ("batch", "length")
+    fits = tensor.dim() == len(expected) and all(
+        isinstance(size, str) or size == found
+        for size, found in zip(expected, tensor.shape, strict=True)
+    )
+    if tensor.dtype != dtype or not fits:
+        raise ValueError(
+            f"{name} must be a {dtype} tensor of shape ({', '.join(map(str, expected))}), "
+            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+
+
+def check_mask(name: str, tensor: Tensor, *shape: int | str) -> None:
+    """Check that a tensor is a boolean mask of a batch (:func:`check_tensor`)."""
+    check_tensor(name, tensor, torch.bool, *shape)
+
 
 # Holds what is made of a tensor only as long as the tensor itself.
 _made = WeakTensorKeyDictionary()
@@ -69,3 +99,8 @@ def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
         padding_mask: True at padding; None without padding. Shape: (batch, tokens)
     """
     return None if padding_mask is None else padding_mask & ~padding_mask.all(1, keepdim=True)
+
+
+def upcast(values: Tensor) -> Tensor:
+    """Convert half to single precision, in which sums are computed; keep double precision."""
+    return values if values.dtype == torch.float64 else values.float()
