@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -178,6 +180,47 @@ def keep_last_batches() -> None:
         return original(**given)
 
     FairseqTask.get_batch_iterator = get_batch_iterator
+
+
+def resume_the_same_training() -> None:
+    """Give a resumed training the batches, and their order, that it would have had without a stop.
+
+    fairseq makes batches for the epoch in which a training starts or is resumed, and most tasks keep them
+    for all later epochs, together with the data loader, its workers and whether it shuffles
+    (``--curriculum``). A training that is not interrupted has all these from its first epoch. So what a
+    task keeps is made for the first epoch also when a training is resumed in a later one. What a task
+    makes for each epoch (``--update-epoch-batch-itr``, several data directories) stays as it is.
+    """
+    original = Trainer.get_train_iterator
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def get_train_iterator(
+        self: Trainer, epoch: int, combine: bool = True, load_dataset: bool = True, **options: Any
+    ) -> Any:
+        # Only the first call of a training loads data that are not split into several directories.
+        if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
+            return original(self, epoch, combine, load_dataset, **options)
+        iterator = original(self, 1, combine, **options)
+        is_kept = any(iterator is kept for kept in self.task.dataset_to_epoch_iter.values())
+        if not is_kept or not isinstance(iterator, EpochBatchIterator):
+            return original(self, epoch, combine, load_dataset=False, **options)
+        if iterator.reuse_dataloader:
+            iterator._get_iterator_for_epoch(
+                1,
+                shuffle=self.cfg.dataset.curriculum < 1,
+                fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,
+            )
+            if iterator.dataloader.persistent_workers:
+                iter(iterator.dataloader)  # its workers keep the epoch in which they start
+        if callable(iterator.batch_sampler):  # makes batches for each epoch
+            iterator._frozen_batches = None
+        iterator.epoch = epoch
+        iterator.dataset.set_epoch(epoch)
+        return iterator
+
+    Trainer.get_train_iterator = get_train_iterator
 
 
 def restore_integers_of_numpy() -> None:

@@ -6,10 +6,12 @@ from fairseq_phrase.compat import (
     print_user_errors_plainly,
     quieten,
     restore_integers_of_numpy,
+    resume_the_same_training,
 )
 
 make_checkpoints_loadable()
 keep_last_batches()
 print_user_errors_plainly()
 restore_integers_of_numpy()
+resume_the_same_training()
 quieten()

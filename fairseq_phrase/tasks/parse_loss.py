@@ -91,7 +91,8 @@ class ParseLossCriterion(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple:
         """Compute the criterion's loss, plus λ times the parse loss averaged over words.
 
-        The average is multiplied by the sample size, because fairseq divides losses by it.
+        The average is multiplied by the sample size, because fairseq divides losses by it. R-Drop repeats
+        the batch and sums the losses of both copies, but its sample size is that of one.
         """
         trees = sample.get("trees")
         layer = pointing_layer(model, self.layer)
@@ -99,9 +100,11 @@ class ParseLossCriterion(FairseqCriterion):
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
         # A layer that was dropped (--encoder-layerdrop) has no input states.
         if trees is not None and states and reduce:
-            pointed = self._point(layer, states[0], trees)
+            entered = states[0].transpose(0, 1) if getattr(layer, "time_first", True) else states[0]
+            copies = len(entered) // len(trees["words"])
+            pointed = self._point(layer, entered, trees, copies)
             average = pointed.loss / pointed.words.clamp(min=1)
-            loss = loss + self.parse_loss * sample_size * average
+            loss = loss + self.parse_loss * copies * sample_size * average
             logging_output |= {
                 "parse_loss": pointed.loss.data,
                 "parse_correct": pointed.correct.data,
@@ -109,15 +112,11 @@ class ParseLossCriterion(FairseqCriterion):
             }
         return loss, sample_size, logging_output
 
-    def _point(self, layer: Any, states: Tensor, trees: dict[str, Tensor]) -> Pointed:
-        words, heads = trees["words"], trees["heads"]
-        if getattr(layer, "time_first", True):
-            states = states.transpose(0, 1)
+    def _point(self, layer: Any, states: Tensor, trees: dict[str, Tensor], copies: int) -> Pointed:
         if layer.normalize_before:
             states = layer.self_attn_layer_norm(states)
-        # R-Drop repeats the batch. Tokens come before other nodes.
-        times = len(states) // len(words)
-        words, heads = words.repeat(times, 1), heads.repeat(times, 1)
+        words, heads = (trees[name].repeat(copies, 1) for name in ("words", "heads"))
+        # Tokens come before other nodes.
         states = states[:, : words.size(1)]
         width = len(self.pointer.weight)
         query, key = (

@@ -13,7 +13,7 @@ from fairseq_cli import generate as generate_command
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
-from tests.support.commands import SIZES, TRAINING, run
+from tests.support.commands import SIZES, TRAINING, run, train_with_stops
 from tests.support.repository import REPOSITORY
 
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
@@ -39,30 +39,18 @@ def flags_of(name):
     return ["--arch", name, *named]
 
 
-def train(command, data, save, name, updates, *arguments):
-    flags = flags_of(name)
-    return command(
-        train_command, data, *USER, *TRAINING, *SIZES, *flags, "--save-dir", save,
-        "--max-update", str(updates), "--max-tokens", "400", "--disable-validation", *arguments,
-    )  # fmt: skip
-
-
 @every_model
-def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
+def test_a_training_that_is_resumed_six_times_ends_where_an_uninterrupted_one_does(
     data_directory, tmp_path, command, name
 ):
-    train(command, data_directory, tmp_path / "once", name, 4)
-    train(command, data_directory, tmp_path / "twice", name, 2)
-    log = train(command, data_directory, tmp_path / "twice", name, 4)
-    assert "Loaded checkpoint" in log
-    # torch.load refuses all but plain data: nothing in a checkpoint runs code.
-    once, twice = (
-        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)["model"]
-        for folder in ("once", "twice")
-    )
-    assert once.keys() == twice.keys()
-    for parameter, value in once.items():
-        torch.testing.assert_close(twice[parameter], value, rtol=1e-5, atol=1e-7, msg=parameter)
+    options = [*USER, *TRAINING, *SIZES, *flags_of(name), "--max-tokens", "300"]
+    train_with_stops(
+        lambda *others: command(
+            train_command, data_directory, *options, "--train-subset", "valid",
+            "--disable-validation", *others,
+        ),
+        tmp_path,
+    )  # fmt: skip
     printed = command(
         generate_command, data_directory, *USER, "--path", tmp_path / "once" / "checkpoint_last.pt",
         "--beam", "2", "--max-len-b", "6", "--batch-size", "50", "--cpu",

@@ -13,7 +13,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.identity import model_entries
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, train_with_stops
 
 
 @pytest.fixture
@@ -28,6 +28,29 @@ def resume(data_directory, command, tmp_path):
         )  # fmt: skip
 
     return trained
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--update-ordered-indices-seed",),
+        ("--update-ordered-indices-seed", "--update-epoch-batch-itr", "1"),
+        ("--curriculum", "1"),
+    ],
+    ids=lambda options: " ".join(options) or "stock",
+)
+def test_a_resumed_training_of_fairseqs_own_has_the_batches_of_an_uninterrupted_one(
+    data_directory, command, tmp_path, options
+):
+    train_with_stops(
+        lambda *others: command(
+            fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "translation",
+            *TRAINING, *SIZES, "--arch", "transformer", "--max-tokens", "300", "--train-subset",
+            "valid", "--disable-validation", *options, *others,
+        ),
+        tmp_path,
+    )  # fmt: skip
 
 
 PHRASE = ("--arch", "phrase_transformer_tiny")

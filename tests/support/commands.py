@@ -7,7 +7,10 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 from tests.support.repository import REPOSITORY
 from tests.support.warm_start import REAL, commands, python
@@ -98,6 +101,28 @@ def losses(log: str) -> dict[int, float]:
     """The training loss after each update."""
     found = re.findall(r"train_inner.* loss=([\d.]+).*num_updates=(\d+)", log)
     return {int(update): float(loss) for loss, update in found}
+
+
+def train_with_stops(train: Callable[..., object], folder: Path) -> None:
+    """Compare a training of three epochs with one that stops in the middle and at the end of each.
+
+    Args:
+        train: trains with the options that it is given.
+        folder: for both.
+    """
+    train("--max-epoch", 3, "--save-dir", folder / "once")
+    once = torch.load(folder / "once" / "checkpoint_last.pt", weights_only=True)
+    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], 3)
+    assert not rest
+    assert updates > 2
+    save = ("--save-dir", folder / "stopped")
+    for epoch in (1, 2, 3):
+        train("--max-update", epoch * updates - updates // 2, *save)
+        train("--max-epoch", epoch, *save)
+    stopped = torch.load(folder / "stopped" / "checkpoint_last.pt", weights_only=True)
+    assert stopped["optimizer_history"][-1]["num_updates"] == 3 * updates
+    for part in ("model", "last_optimizer_state"):
+        torch.testing.assert_close(stopped[part], once[part], rtol=0, atol=0)
 
 
 def run_script(

@@ -140,6 +140,23 @@ def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
     assert wrapped.pointer.weight.grad.isfinite().all()
 
 
+def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictionary):
+    model = build_model("transformer", dictionary)
+    width = head_width(model, 1)
+    inputs = make_batch(dictionary, LENGTHS)
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
+    added = []
+    for criterion in (plain, rdrop):
+        with_trees = with_parse_loss(criterion, 0.5, 1, width).double()
+        loss, size, _ = with_trees(model, make_sample(dictionary, inputs))
+        without, _, _ = criterion(model, make_sample(dictionary, inputs))
+        # R-Drop divides the losses of two copies by the tokens of one.
+        added.append((loss - without) / size / (without / size))
+    twice, once = added[1], added[0]
+    assert_same(twice, once)
+
+
 def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictionary):
     model = build_model("transformer", dictionary)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
