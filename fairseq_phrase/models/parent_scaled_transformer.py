@@ -136,11 +136,6 @@ class ParentEncoder(SyntaxEncoder):
     Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware
     Self-Attention* (ACL 2020); ``--arch parent_scaled_transformer`` and its presets. It has the
     parameters of fairseq's Transformer. With ``--parent-heads 0`` it is fairseq's Transformer.
-
-    Args:
-        cfg: fairseq's options and those of parents.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = ParentEncoderLayer
@@ -160,15 +155,7 @@ class ParentEncoder(SyntaxEncoder):
         return layer
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> ParentDistances:
-        """Find the distances of all tokens from each token's parent.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's words and heads.
-
-        Raises:
-            ValueError: the batch carries no heads, or the heads do not form trees.
-        """
+        """Find the distances of all tokens from each token's parent."""
         tree = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
         scales = parent_scales(parent_middles(tree), self.cfg.parent_std, self.cfg.parent_scaling)
         padding_mask = self.padding_or_none(src_tokens)

@@ -168,13 +168,7 @@ class NodeAttention(RelativeAttention):
         phrases: PositionedPhrases | CausalPhrases,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend once, as :class:`PhraseAttention` does.
-
-        Args:
-            states: node states. Shape: (batch, nodes, width).
-            phrases: the nodes, with relative positions.
-            need_weights: also return the weights.
-        """
+        """Attend once, as :class:`PhraseAttention` does."""
         assert phrases.relative is not None
         attended, weights = super().forward(states.transpose(0, 1), phrases.relative, need_weights)
         return attended.transpose(0, 1), weights
@@ -208,10 +202,6 @@ class PhraseEncoderLayer(NodeEncoderLayer):
     *Decision*: residual connections and layer norms are around all three blocks. Algorithm 1 shows none,
     but six layers do not train without them. *Decision*: the two attentions have separate output
     projections, although eq. 3 and eq. 7 both write W^O.
-
-    Args:
-        cfg: fairseq's options and those of phrases.
-        return_fc: see :class:`SyntaxEncoderLayer`.
     """
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
@@ -288,11 +278,6 @@ class PhraseEncoder(PositionedEncoder):
     :mod:`fairseq_phrase.modules.phrases.positioned_phrases`). The encoding of its depth is added to its
     first state. It has no absolute position in the sentence. Relative positions are used in the attention
     over all nodes (phase 1) and not in the attention within phrases.
-
-    Args:
-        cfg: fairseq's options and those of phrases and of positions.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = PhraseEncoderLayer
@@ -315,15 +300,7 @@ class PhraseEncoder(PositionedEncoder):
         return kind(cfg, return_fc=self.return_fc)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
-        """Find the phrases of a batch and, if the options ask for them, their positions.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's parse.
-
-        Raises:
-            ValueError: phrases or positions need a parse that the batch does not carry.
-        """
+        """Find the phrases of a batch and, if the options ask for them, their positions."""
         padding_mask = self.padding(src_tokens)
         is_unit = ~padding_mask
         for special in (self.dictionary.eos(), self.dictionary.bos()):

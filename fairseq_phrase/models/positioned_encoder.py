@@ -110,13 +110,7 @@ def build_relative_attention(
 
 
 class PositionedEncoder(SyntaxEncoder):
-    """An encoder that knows its tokens' positions in their dependency trees.
-
-    Args:
-        cfg: fairseq's options and those of positions.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
-    """
+    """An encoder that knows its tokens' positions in their dependency trees."""
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
         super().__init__(cfg, dictionary, embed_tokens)

@@ -111,12 +111,6 @@ class RelationEncoder(SyntaxEncoder):
     Source: ``docs/models/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
     relation_transformer`` and its presets. All biases start at 0, so training starts from fairseq's
     Transformer. With ``--relation-bias none`` it is fairseq's Transformer.
-
-    Args:
-        cfg: fairseq's options, those of relations, and ``count_labels``, a function that returns the
-            number of labels of a parse field.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = RelationEncoderLayer
@@ -131,15 +125,7 @@ class RelationEncoder(SyntaxEncoder):
         return cfg.relation_bias == "none"
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
-        """Number the relations of all pairs of tokens.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's words, heads and labels, as far as the options ask for them.
-
-        Raises:
-            ValueError: the batch does not carry them, or the heads do not form trees.
-        """
+        """Number the relations of all pairs of tokens."""
         tree = buckets = None
         if reads_trees(self.cfg):
             positions = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))

@@ -121,11 +121,6 @@ class StructuralEncoder(PositionedEncoder):
     Source: *Self-Attention with Structural Position Representations*; ``--arch
     structural_transformer`` and its presets. Without any option of positions it is fairseq's
     Transformer and loads fairseq's checkpoints.
-
-    Args:
-        cfg: fairseq's options and those of positions.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = StructuralEncoderLayer
@@ -146,15 +141,7 @@ class StructuralEncoder(PositionedEncoder):
         return causal_positions(structure, structure.relative, window, len(self.layers))
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
-        """Find the positions that the options ask for.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's words and heads.
-
-        Raises:
-            ValueError: trees are needed, but the batch does not carry them.
-        """
+        """Find the positions that the options ask for."""
         tree = self.find_tree(src_tokens, parse)
         padding_mask, relative = self.padding_or_none(src_tokens), None
         clips = relative_clips(self.cfg)

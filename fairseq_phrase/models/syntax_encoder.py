@@ -485,13 +485,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 # fairseq has the translation architecture of this name.
 @register_encoder("transformer", translation=False)
 class TransformerEncoder(SyntaxEncoder):
-    """fairseq's Transformer encoder: its layers and its ``forward``; parses are ignored.
-
-    Args:
-        cfg: fairseq's options.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
-    """
+    """fairseq's Transformer encoder: its layers and its ``forward``; parses are ignored."""
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:

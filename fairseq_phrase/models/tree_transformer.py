@@ -100,12 +100,6 @@ class TreeEncoder(SyntaxEncoder):
 
     Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020);
     ``--arch tree_transformer`` and its presets.
-
-    Args:
-        cfg: fairseq's options, those of trees, and ``count_labels``, a function that returns the number
-            of labels of a parse field.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = TreeEncoderLayer
@@ -116,15 +110,7 @@ class TreeEncoder(SyntaxEncoder):
         self.embed_labels = Embedding(num_labels, embed_tokens.embedding_dim, None)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
-        """Make the trees of a batch.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's words and constituents, children before parents.
-
-        Raises:
-            ValueError: the batch carries no constituents, or they do not form trees.
-        """
+        """Make the trees of a batch."""
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens))
 
     def first_states(
@@ -179,10 +165,6 @@ class TreeEncoder(SyntaxEncoder):
 
         A sentence is kept once for all its rows, so that the decoder accumulates it once. ``beams`` is
         the number of rows.
-
-        Args:
-            encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
         chosen, beams = regroup(new_order, tree.batch_size, beams)

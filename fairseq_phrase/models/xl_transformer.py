@@ -66,11 +66,6 @@ class XLEncoder(SyntaxEncoder):
 
     It has no absolute positions. :meth:`two_streams` is what ``--objective permutation`` trains; in
     other work the content stream is the encoder.
-
-    Args:
-        cfg: fairseq's options and ``relative_segments``.
-        dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     layer_class = XLEncoderLayer
