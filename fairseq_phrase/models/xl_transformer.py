@@ -44,15 +44,12 @@ class XLEncoderLayer(SyntaxEncoderLayer):
         )
 
     def update(self, states: Tensor, contents: Tensor, structure: PairStructure) -> Tensor:
-        """Update a stream.
+        """Update a stream. Shape: (queries, batch, width).
 
         Args:
             states: the stream. Shape: (queries, batch, width).
             contents: the states that it reads. Shape: (keys, batch, width).
             structure: what queries know of keys.
-
-        Returns:
-            Shape: (queries, batch, width).
         """
         norm = self.self_attn_layer_norm
         before = norm if self.normalize_before else nn.Identity()

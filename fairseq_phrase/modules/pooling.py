@@ -9,7 +9,7 @@ from fairseq_phrase.modules.tensors import check_tensor
 
 
 def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
-    """Take the state of each word's first token.
+    """Take the state of each word's first token. Shape: (batch, num_words, width).
 
     Args:
         states: of the tokens, and perhaps of further nodes after them. Shape: (batch, nodes, width)
@@ -17,9 +17,6 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
             Shape: (batch, tokens), int64
         num_words: number of words to return for each sentence; sentences with fewer words get the state
             of a padded token, or of any other.
-
-    Returns:
-        Shape: (batch, num_words, width)
 
     Examples:
         >>> states = torch.arange(3.0).view(1, 3, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -90,15 +91,65 @@ def split_heads(
     return heads.contiguous().unbind()
 
 
-def initialize_projections(inputs: Iterable[nn.Linear], output: nn.Linear) -> None:
-    """Initialize projections as fairseq does for queries, keys and values of one width.
+class HeadsAttention(nn.Module):
+    """The projections of multi-head self-attention: a base class for attentions.
+
+    Projections are named and initialized as in fairseq's ``MultiheadAttention``. A subclass calls
+    :meth:`reset_parameters` when its own parameters are there.
 
     Args:
-        inputs: those of queries, keys and values, in the order in which random numbers are drawn.
-        output: the one that joins the heads.
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d.
+        dropout: probability with which an attention weight is dropped in training.
+
+    Raises:
+        ValueError: d is not a multiple of h.
     """
-    for projection in inputs:
-        nn.init.xavier_uniform_(projection.weight, gain=1 / math.sqrt(2))
-    nn.init.xavier_uniform_(output.weight)
-    if output.bias is not None:
-        nn.init.zeros_(output.bias)
+
+    #: The order in which random numbers are drawn for the projections.
+    order: ClassVar[Sequence[str]] = ("k_proj", "v_proj", "q_proj")
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    q_proj: nn.Linear
+
+    def __init__(self, *, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        for name in self.order:
+            setattr(self, name, nn.Linear(embed_dim, embed_dim))
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def reset_parameters(self) -> None:
+        """Initialize as fairseq does for queries, keys and values of one width."""
+        for name in self.order:
+            nn.init.xavier_uniform_(getattr(self, name).weight, gain=1 / math.sqrt(2))
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    @property
+    def dropout_p(self) -> float:
+        """The probability with which a weight is dropped now; 0 outside training."""
+        return self.dropout if self.training else 0.0
+
+    def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project time-first states to queries, keys and values of the heads.
+
+        Args:
+            states: Shape: (tokens, batch, width)
+
+        Returns:
+            Shape of each: (batch, heads, tokens, head width)
+        """
+        projections = self.q_proj, self.k_proj, self.v_proj
+        query, key, value = split_heads(states, projections, self.num_heads)
+        return query, key, value
+
+    def join(self, heads: Tensor) -> Tensor:
+        """Project the heads' attended values to time-first states. Shape: (tokens, batch, width).
+
+        Args:
+            heads: Shape: (batch, heads, tokens, head width)
+        """
+        return self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))

@@ -405,8 +405,6 @@ def test_parameters_are_named_and_initialized_as_in_fairseq() -> None:
     assert 0.99 * bound < attention.out_proj.weight.abs().max().item() <= bound
     assert (attention.out_proj.bias == 0).all()
     assert attention.q_proj.bias.abs().max() > 0
-    no_bias = PhraseAttention(embed_dim=4, num_heads=2, bias=False)
-    assert all(name.endswith("weight") for name in no_bias.state_dict())
 
 
 def test_unknown_options_and_misshapen_states_are_refused() -> None:

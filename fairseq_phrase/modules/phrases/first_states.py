@@ -16,7 +16,7 @@ FIRST_STATES = ("zero", "mean", "attention", "ends")
 
 
 def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "zero") -> Tensor:
-    """Append the phrases' first states to the tokens'.
+    """Append the phrases' first states to the tokens'. Shape: (batch, nodes, width).
 
     Args:
         states: token states. Shape: (batch, tokens, width)
@@ -24,9 +24,6 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
         init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
             that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`. They are 0 at slots
             without a phrase.
-
-    Returns:
-        Shape: (batch, nodes, width)
 
     Raises:
         ValueError: if ``init`` is unknown or the shape does not fit.

@@ -18,7 +18,7 @@ from fairseq_phrase.modules.crossovers import crossover, for_device
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
-from fairseq_phrase.modules.projections import initialize_projections, project_heads
+from fairseq_phrase.modules.projections import HeadsAttention, project_heads
 from fairseq_phrase.modules.tensors import additive, upcast
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -128,7 +128,7 @@ def hadamard_attention(
 def all_attention(
     query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float = 0.0
 ) -> Tensor:
-    """Attend from each node to all unpadded nodes (eq. 2).
+    """Attend from each node to all unpadded nodes (eq. 2). Shape: (batch, heads, nodes, head width).
 
     Args:
         query: Shape: (batch, heads, nodes, head width)
@@ -136,9 +136,6 @@ def all_attention(
         value: Shape: (batch, heads, nodes, head width)
         phrases: the nodes.
         dropout_p: probability with which an attention weight is dropped.
-
-    Returns:
-        Shape: (batch, heads, nodes, head width)
     """
     mask = additive(phrases.key_mask, query.dtype)
     return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
@@ -174,12 +171,11 @@ def attention_weights(
     return scores.softmax(-1)
 
 
-class PhraseAttention(nn.Module):
+class PhraseAttention(HeadsAttention):
     """Multi-head attention over the nodes of a batch, tokens and phrases. Batch-first.
 
     With ``mask="all"`` and ``activation="identity"`` it is the attention over all node pairs
-    (phase 1, eq. 2-3); otherwise the attention within phrases (phase 2, eq. 4-7). Parameters are
-    named and initialized as in fairseq's ``MultiheadAttention`` for self-attention.
+    (phase 1, eq. 2-3); otherwise the attention within phrases (phase 2, eq. 4-7).
 
     Args:
         embed_dim: model width d.
@@ -189,7 +185,6 @@ class PhraseAttention(nn.Module):
             ``sigmoid``, ``identity`` ("Linear PhraseTransformer"), ``tanh``, ``relu`` or ``gelu``.
         mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
             other nodes keep the score 0; ``all`` attends to all nodes.
-        bias: whether the four projections have biases.
         gate: ``none``; ``zero`` starts with an output projection of zeros; ``scalar`` multiplies the
             output by a learned number that starts at 0.
         relative_clip: with ``subset``, the largest relative position of a part in its phrase. Each
@@ -201,6 +196,8 @@ class PhraseAttention(nn.Module):
             with a mask other than ``subset``.
     """
 
+    order = ("q_proj", "k_proj", "v_proj")
+
     def __init__(
         self,
         *,
@@ -209,13 +206,10 @@ class PhraseAttention(nn.Module):
         dropout: float = 0.0,
         activation: str = "sigmoid",
         mask: str = "subset",
-        bias: bool = True,
         gate: str = "none",
         relative_clip: int = 0,
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         if activation not in ACTIVATIONS:
             raise ValueError(
                 f"unknown activation {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
@@ -226,17 +220,10 @@ class PhraseAttention(nn.Module):
             raise ValueError(f"unknown gate {gate!r}, expected one of {', '.join(GATES)}")
         if relative_clip and mask != "subset":
             raise ValueError(f"mask {mask!r} has no relative positions of parts in phrases")
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.dropout = dropout
         self.gate = gate
         self.relative_clip = relative_clip
         self.activation = activation
         self.mask = mask
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.factor: nn.Parameter | None = None
         if gate == "scalar":
             self.factor = nn.Parameter(torch.zeros(1))
@@ -247,8 +234,8 @@ class PhraseAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize as fairseq does for queries, keys and values of one width."""
-        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
+        """Initialize projections; with ``gate="zero"``, that of the output with zeros."""
+        super().reset_parameters()
         if self.gate == "zero":
             nn.init.zeros_(self.out_proj.weight)
 
@@ -285,7 +272,7 @@ class PhraseAttention(nn.Module):
                 states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
             )
         )
-        dropout_p = self.dropout if self.training else 0.0
+        dropout_p = self.dropout_p
         weights = None
         if need_weights:
             weights = attention_weights(query, key, phrases, self.mask, self.part_bias)

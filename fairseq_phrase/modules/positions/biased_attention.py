@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.projections import initialize_projections, split_heads
 from fairseq_phrase.modules.tensors import upcast
 
 
@@ -97,66 +96,3 @@ def biased_attention(
     weights = (scores + bias).softmax(-1)
     attended = dropout(weights, dropout_p).to(value.dtype) @ value
     return attended, weights if need_weights else None
-
-
-class HeadsAttention(nn.Module):
-    """The projections of multi-head self-attention: a base class for attentions. Time-first.
-
-    The projections are named, ordered and initialized as in fairseq's ``MultiheadAttention``.
-
-    Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
-        dropout: probability with which an attention weight is dropped in training.
-        bias: whether the four projections have biases.
-
-    Raises:
-        ValueError: d is not a multiple of h.
-    """
-
-    def __init__(
-        self, *, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize as fairseq does for queries, keys and values of one width."""
-        initialize_projections((self.k_proj, self.v_proj, self.q_proj), self.out_proj)
-
-    @property
-    def dropout_p(self) -> float:
-        """The probability with which a weight is dropped now; 0 outside training."""
-        return self.dropout if self.training else 0.0
-
-    def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project states to queries, keys and values of the heads.
-
-        Args:
-            states: Shape: (tokens, batch, width)
-
-        Returns:
-            Shape of each: (batch, heads, tokens, head width)
-        """
-        projections = self.q_proj, self.k_proj, self.v_proj
-        query, key, value = split_heads(states, projections, self.num_heads)
-        return query, key, value
-
-    def join(self, heads: Tensor) -> Tensor:
-        """Project the heads' attended values to states.
-
-        Args:
-            heads: Shape: (batch, heads, tokens, head width)
-
-        Returns:
-            Shape: (tokens, batch, width)
-        """
-        return self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))

@@ -68,7 +68,7 @@ class DepthEncoding(nn.Module):
         places: Tensor | None = None,
         place_encodings: Tensor | None = None,
     ) -> Tensor:
-        """Encode depths, and places in the sentence if given.
+        """Encode depths, and places in the sentence if given. Shape: (batch, tokens, width).
 
         A batch has far fewer depths and places than tokens. So depths and places are projected first,
         and then looked up for each token.
@@ -79,9 +79,6 @@ class DepthEncoding(nn.Module):
             places: the token's place in its sentence, an index of ``place_encodings``.
                 Shape: (batch, tokens), int64
             place_encodings: PE(seq), of each place. Shape: (places, width)
-
-        Returns:
-            Shape: (batch, tokens, width)
         """
         encodings = self._depth_encodings(max_depth + 1)
         if self.structural is not None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.positions.biased_attention import HeadsAttention, biased_attention
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import upcast
 
 SCALINGS = ("multiply", "prior")
@@ -158,6 +159,7 @@ class ParentScaledAttention(HeadsAttention):
         self.scaled_heads = scaled_heads
         self.scaling = scaling
         self.ignoring = ignoring
+        self.reset_parameters()
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""

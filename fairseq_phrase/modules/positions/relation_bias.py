@@ -8,12 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.positions.biased_attention import (
-    HeadsAttention,
-    biased_attention,
-    pair_bias,
-)
+from fairseq_phrase.modules.positions.biased_attention import biased_attention, pair_bias
 from fairseq_phrase.modules.positions.tree_relations import NUM_BUCKETS, TREE_RELATIONS
+from fairseq_phrase.modules.projections import HeadsAttention
 
 #: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
@@ -64,6 +61,7 @@ class RelationAttention(HeadsAttention):
         self.tree_bias = numbers(len(TREE_RELATIONS), kind != "sequence")
         self.label_bias = numbers(2 * num_labels, kind != "sequence" and num_labels > 0)
         self.sequence_bias = numbers(NUM_BUCKETS, kind != "tree")
+        self.reset_parameters()
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -72,15 +70,12 @@ class RelationAttention(HeadsAttention):
     def bias(
         self, tree: Tensor | None, buckets: Tensor | None, masked: Tensor | None = None
     ) -> Tensor:
-        """Look up the biases of all pairs.
+        """Look up the biases of all pairs. Shape: (batch or 1, heads, tokens, tokens).
 
         Args:
             tree: relations in the tree. Shape: (batch, tokens, tokens), int64
             buckets: distances in the sentence. Shape: (1, tokens, tokens), int64
             masked: True at keys that get no weight, and -inf as their bias. Shape: (batch, tokens)
-
-        Returns:
-            Shape: (batch or 1, heads, tokens, tokens)
         """
         lookups = []
         if self.tree_bias is not None:

@@ -26,7 +26,7 @@ from fairseq_phrase.modules.positions.relative_positions import (
     relative_scores,
     relative_values,
 )
-from fairseq_phrase.modules.projections import initialize_projections, split_heads
+from fairseq_phrase.modules.projections import HeadsAttention
 
 
 def relative_attention(
@@ -74,10 +74,8 @@ def relative_attention(
     return attended, weights if need_weights else None
 
 
-class RelativeAttention(nn.Module):
+class RelativeAttention(HeadsAttention):
     """Multi-head self-attention with relative positions. Time-first.
-
-    The four projections are named and initialized as in fairseq's ``MultiheadAttention``.
 
     Args:
         embed_dim: model width d.
@@ -85,7 +83,6 @@ class RelativeAttention(nn.Module):
         clips: for each kind of relative position its clip c; its table has 2c + 1 rows.
         dropout: probability with which an attention weight is dropped in training.
         use_values: whether the positions have a value side (a^V), or only keys (a^K).
-        bias: whether the four projections have biases.
 
     Raises:
         ValueError: if d is not a multiple of h, ``clips`` is empty, or a clip is less than 1.
@@ -99,21 +96,11 @@ class RelativeAttention(nn.Module):
         clips: Mapping[str, int],
         dropout: float = 0.0,
         use_values: bool = True,
-        bias: bool = True,
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         if not clips or min(clips.values()) < 1:
             raise ValueError(f"expected kinds of positions with clips of 1 or more, got {clips}")
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
         self.clips = dict(clips)
-        self.dropout = dropout
-        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.relative_keys = self._tables()
         self.relative_values = self._tables() if use_values else None
         self.reset_parameters()
@@ -125,8 +112,8 @@ class RelativeAttention(nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Initialize the projections as fairseq does for queries, keys and values of one width."""
-        initialize_projections((self.k_proj, self.v_proj, self.q_proj), self.out_proj)
+        """Initialize projections and tables."""
+        super().reset_parameters()
         for tables in (self.relative_keys, self.relative_values):
             for table in tables.values() if tables is not None else ():
                 nn.init.xavier_uniform_(table)
@@ -159,14 +146,10 @@ class RelativeAttention(nn.Module):
                 f"positions of {positions.num_rows} table rows do not fit tables of {len(keys)}, "
                 f"for clips {self.clips}"
             )
-        query, key, value = split_heads(
-            states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
-        )
-        dropout_p = self.dropout if self.training else 0.0
         attended, weights = relative_attention(
-            query, key, value, positions, keys, values, dropout_p, need_weights
+            *self.split(states), positions, keys, values, self.dropout_p, need_weights
         )
-        return self.out_proj(attended.permute(2, 0, 1, 3).flatten(2)), weights
+        return self.join(attended), weights
 
 
 def _joined(tables: nn.ParameterDict) -> Tensor:

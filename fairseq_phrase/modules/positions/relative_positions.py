@@ -262,15 +262,12 @@ def relative_scores(
 def relative_values(
     weights: Tensor, value: Tensor, table: Tensor, positions: RelativePositions
 ) -> Tensor:
-    """Compute ``Σ_j α_ij (v_j + Σ a_ij)`` for all queries.
+    """Compute ``Σ_j α_ij (v_j + Σ a_ij)`` for all queries. Shape: (batch, heads, queries, head width).
 
     Args:
         weights: α. Shape: (batch, heads, queries, keys), contiguous
         value: Shape: (batch, heads, tokens, head width), contiguous
         table: rows a. Shape: (R, head width)
         positions: the pairs' rows.
-
-    Returns:
-        Shape: (batch, heads, queries, head width)
     """
     return _Values.apply(weights, value, table.to(value.dtype), positions)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.projections import initialize_projections
+from fairseq_phrase.modules.projections import HeadsAttention
 
 
 def distance_encodings(nearest: int, furthest: int, width: int) -> Tensor:
@@ -56,7 +56,7 @@ class PairStructure:
     same_segment: Tensor | None = None
 
 
-class XLAttention(nn.Module):
+class XLAttention(HeadsAttention):
     """Multi-head attention with Transformer-XL's positions and XLNet's segments. Time-first.
 
     Projections of queries, keys, values and the output are named as in fairseq's ``MultiheadAttention``.
@@ -72,14 +72,7 @@ class XLAttention(nn.Module):
     def __init__(
         self, *, embed_dim: int, num_heads: int, dropout: float = 0.0, segments: bool = False
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
-        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.k_proj = nn.Linear(embed_dim, embed_dim)
-        self.v_proj = nn.Linear(embed_dim, embed_dim)
-        self.q_proj = nn.Linear(embed_dim, embed_dim)
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         self.distance_proj = nn.Linear(embed_dim, embed_dim, bias=False)
         per_head = (num_heads, 1, embed_dim // num_heads)
         self.content_bias = nn.Parameter(torch.zeros(per_head))  # u
@@ -91,7 +84,7 @@ class XLAttention(nn.Module):
             # s₋ and s₊
             self.segment_keys = nn.Parameter(torch.empty(num_heads, 2, per_head[2]))
             nn.init.normal_(self.segment_keys, std=embed_dim**-0.5)
-        initialize_projections((self.k_proj, self.v_proj, self.q_proj), self.out_proj)
+        self.reset_parameters()
         nn.init.xavier_uniform_(self.distance_proj.weight, gain=1 / math.sqrt(2))
 
     def forward(
@@ -134,9 +127,9 @@ class XLAttention(nn.Module):
             apart, together = segments.split(1, 3)
             scores = scores + torch.where(structure.same_segment[:, None], together, apart)
         weights = _softmax(scores, structure.visible)
-        kept = dropout(weights, self.dropout, self.training).to(value.dtype)
+        kept = dropout(weights, self.dropout_p).to(value.dtype)
         # (batch, heads, queries, head width) -> (queries, batch, width)
-        attended = self.out_proj((kept @ value).permute(2, 0, 1, 3).flatten(2))
+        attended = self.join(kept @ value)
         return attended, weights if need_weights else None
 
     def _heads(self, states: Tensor) -> Tensor:

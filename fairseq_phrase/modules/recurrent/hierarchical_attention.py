@@ -124,15 +124,12 @@ class AttentionSum(nn.Module):
         nn.init.uniform_(self.query, -0.1, 0.1)
 
     def forward(self, states: Tensor, padding_mask: Tensor) -> Tensor:
-        """Sum the states of each sequence.
+        """Sum the states of each sequence. Shape: (batch, width).
 
         Args:
             states: Shape: (batch, length, width)
             padding_mask: True at padding. A sequence that is all padding has the sum 0 of zero states.
                 Shape: (batch, length), bool
-
-        Returns:
-            Shape: (batch, width)
         """
         scores = torch.tanh(self.projection(states)) @ self.query
         # The lowest finite number and not -inf: a sequence that is all padding has no NaN.

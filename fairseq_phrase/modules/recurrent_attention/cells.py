@@ -155,13 +155,10 @@ def initialize(module: nn.Module) -> None:
 
 
 def both_directions(state: CellState) -> CellState:
-    """Join the two directions of each layer.
+    """Join the two directions of each layer. Shape: (layers, batch, 2 * width).
 
     Args:
         state: of bidirectional layers, as PyTorch returns it. Shape: (layers * 2, batch, width)
-
-    Returns:
-        Shape: (layers, batch, 2 * width)
     """
 
     def joined(states: Tensor) -> Tensor:

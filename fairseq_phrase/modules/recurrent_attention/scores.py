@@ -40,13 +40,10 @@ class Score(nn.Module):
         self.query_width, self.source_width = query_width, source_width
 
     def keys(self, source: Tensor) -> Tensor:
-        """Compute what the score needs of the source.
+        """Compute what the score needs of the source. Shape: (batch, source, key width).
 
         Args:
             source: h_j. Shape: (batch, source, source width)
-
-        Returns:
-            Shape: (batch, source, key width)
         """
         return source
 

@@ -65,12 +65,9 @@ class Indices:
 
 
 def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
-    """Return ``M_ij / (len_i · |branch|)``; A is this times w_j.
+    """Return ``M_ij / (len_i · |branch|)``; A is this times w_j. Shape: (batch, nonterminals, leaves).
 
     The branch from i down to j has ``D_j - depth_i`` nonterminals and, in the paper, also the leaf.
-
-    Returns:
-        Shape: (batch, nonterminals, leaves)
     """
     return tree.cached(_branches, from_root, dtype)
 

@@ -49,13 +49,10 @@ class ConstantSparseMatrix:
         self._by_columns = _Rows(columns, rows.to(index_type), values, shape[1])
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        """Multiply.
+        """Multiply. Shape: (rows, width).
 
         Args:
             dense: Shape: (columns, width)
-
-        Returns:
-            Shape: (rows, width)
         """
         return _Product.apply(dense, self)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
-from fairseq_phrase.modules.projections import initialize_projections, project
+from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
-class TreeSelfAttention(nn.Module):
+class TreeSelfAttention(HeadsAttention):
     """Multi-head attention among the nodes of trees. Batch-first.
 
     All nodes share the projections. Queries and keys are used unchanged; the values of the nonterminals
@@ -25,8 +25,9 @@ class TreeSelfAttention(nn.Module):
         dropout: probability with which an attention weight is dropped in training.
         subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
             all nodes.
-        bias: whether the four projections have biases.
     """
+
+    order = ("q_proj", "k_proj", "v_proj")
 
     def __init__(
         self,
@@ -34,23 +35,12 @@ class TreeSelfAttention(nn.Module):
         accumulation: HierarchicalAccumulation,
         dropout: float = 0.0,
         subtree_masking: bool = True,
-        bias: bool = True,
     ) -> None:
-        super().__init__()
-        self.num_heads = accumulation.num_heads
-        embed_dim = self.num_heads * accumulation.head_dim
-        self.dropout = dropout
+        heads, width = accumulation.num_heads, accumulation.head_dim
+        super().__init__(embed_dim=heads * width, num_heads=heads, dropout=dropout)
         self.subtree_masking = subtree_masking
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.accumulation = accumulation
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize as fairseq does for queries, keys and values of one width."""
-        initialize_projections((self.q_proj, self.k_proj, self.v_proj), self.out_proj)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -85,7 +75,7 @@ class TreeSelfAttention(nn.Module):
             key.transpose(1, 2),
             value.transpose(1, 2),
             additive(mask, query.dtype),
-            self.dropout if self.training else 0.0,
+            self.dropout_p,
             need_weights,
         )
         return self.out_proj(attended.transpose(1, 2).flatten(2)), weights
