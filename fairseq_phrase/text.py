@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, at
@@ -16,10 +17,19 @@ def find_text(prefix: str, language: str) -> Path:
     """Find ``PREFIX.LANGUAGE`` or ``PREFIX.LANGUAGE.gz``.
 
     Raises:
-        UserError: neither file exists.
+        UserError: neither file exists, or both do and have different content.
     """
     plain = Path(f"{prefix}.{language}")
-    for path in (plain, Path(f"{plain}.gz")):
+    packed = Path(f"{plain}.gz")
+    if plain.is_file() and packed.is_file():
+        pairs = zip_longest(read_lines(plain), read_lines(packed))
+        for number, (line, other) in enumerate(pairs, start=1):
+            if line != other:
+                raise UserError(
+                    f"{at(plain, number)}: {packed} has another line here, so it is unclear which text "
+                    "is meant: remove or rename one of the files"
+                )
+    for path in (plain, packed):
         if path.exists() and not path.is_dir():
             require_file(path, "text")
             return path

@@ -24,6 +24,14 @@ def positive(text: str) -> int:
     return number
 
 
+def share(text: str) -> float:
+    """Read a number from 0 to 1."""
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, not {text}")
+    return number
+
+
 def add_parser(group: Any) -> None:
     """Add ``--parser`` and ``--constituents`` to an argument parser or group."""
     group.add_argument(
@@ -35,6 +43,15 @@ def add_parser(group: Any) -> None:
     group.add_argument(
         "--constituents", choices=CONSTITUENTS, default="parser",
         help="source of constituents: the parser, if it makes any; its dependency trees; or none",
+    )  # fmt: skip
+
+
+def add_max_flat(group: Any) -> None:
+    """Add ``--max-flat`` to an argument parser or group."""
+    group.add_argument(
+        "--max-flat", type=share, default=0.05, metavar="SHARE",
+        help="stop when more than this share of a text's lines get flat trees, 1 to allow all "
+        "(default: 0.05)",
     )  # fmt: skip
 
 

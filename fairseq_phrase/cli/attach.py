@@ -13,6 +13,7 @@ from fairseq_phrase.cli.arguments import (
     KEPT,
     add_engine,
     add_labels,
+    add_max_flat,
     add_models,
     add_parser,
     engine_of,
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--on-error", choices=_ON_ERROR, default="stop",
         help="for a line without a parse: stop, or give it a flat tree and count it",
     )  # fmt: skip
+    add_max_flat(syntax)
     add_labels(syntax, "by default those of other parses in DATA")
     syntax.add_argument(
         "--strict", action="store_true",

@@ -13,6 +13,7 @@ from fairseq_phrase.cli.arguments import (
     KEPT,
     add_engine,
     add_labels,
+    add_max_flat,
     add_models,
     add_parser,
     engine_of,
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
         "every line); or give it a flat tree and count it",
     )  # fmt: skip
+    add_max_flat(syntax)
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe",

@@ -18,7 +18,7 @@ from fairseq_phrase.corpus.binarized import check_binarized, splits_of_data, sub
 from fairseq_phrase.corpus.existing_parses import EarlierParses
 from fairseq_phrase.corpus.language_side import CutSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
-from fairseq_phrase.corpus.parsing import Corpus, require_parses
+from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.corpus.segmented_text import CutLine
 from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
@@ -70,8 +70,9 @@ def attach(options: Options) -> Attached:
     dictionary = load_dictionary(dictionary_path)
     texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
     pipeline = _pipeline(options, language)
+    files: dict[Path, str] = {}
     for text in texts.values():
-        require_parses(text, pipeline)
+        files |= files_of(text, pipeline)
     if options.bpe_model is not None:
         _check_model(options, texts.values())
     with staging_area(options.directory) as place:
@@ -81,11 +82,12 @@ def attach(options: Options) -> Attached:
         earlier.check(manifest, options)
         earlier.name_model(manifest, options.bpe_model)
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
-        splits = [
-            _checked_split(options, name, text, pipeline, dictionary, place)
-            for name, text in texts.items()
-        ]
-        _make(options, splits, labels, place)
+        with unchanged(files):
+            splits = [
+                _checked_split(options, name, text, pipeline, dictionary, place)
+                for name, text in texts.items()
+            ]
+            _make(options, splits, labels, place)
         if options.bpe_model is not None:
             shutil.copyfile(options.bpe_model, place.files / manifest.bpe_model)
         manifest.splits.update(earlier.staying)

@@ -32,6 +32,7 @@ class Options:
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
+        max_flat: the largest share of a split's lines that may get flat trees for want of a parse.
         copy_words: the number of places for unknown source words of a sentence
             (:mod:`fairseq_phrase.store.copied_words`).
         min_count: words or subwords that occur less often in training are ``<unk>``.
@@ -68,6 +69,7 @@ class Options:
     allow: tuple[str, ...] = ()
     allowed: list[str] = field(default_factory=list)
     on_error: str = "stop"
+    max_flat: float = 0.05
     engine: EngineOptions = field(default_factory=EngineOptions)
     seed: int = 1
 

@@ -11,7 +11,8 @@ another process made them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ from fairseq_phrase.corpus.parse_shards import ShardFolder
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.text import find_text
 
 SHARD_LINES = 1000
@@ -181,14 +183,40 @@ def parses_of(text: Path, parser: FileParser) -> Path:
     return find_text(str(beside), parser.suffix)
 
 
-def require_parses(text: Path, pipeline: ParsingPipeline) -> None:
-    """Check that the parses of a text are there, if they are read from a file.
+def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
+    """Return the fingerprints of a text and of its parses, if they are read from a file.
 
     Raises:
-        UserError: there are none.
+        UserError: a file is missing.
     """
-    if isinstance(pipeline.parser, FileParser):
-        parses_of(text, pipeline.parser)
+    files = [text]
+    if pipeline is not None and isinstance(pipeline.parser, FileParser):
+        files.append(parses_of(text, pipeline.parser))
+    return {path: fingerprint(path) for path in files}
+
+
+@contextmanager
+def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
+    """Check after the block that files are as they were, also if the block fails because they are not.
+
+    Args:
+        files: their fingerprints before.
+
+    Raises:
+        UserError: a file has changed.
+    """
+
+    def check() -> None:
+        for path, before in files.items():
+            if not path.is_file() or fingerprint(path) != before:
+                raise UserError(f"{path} has changed while it was read: run again when it is final")
+
+    try:
+        yield
+    except (UserError, ValueError):
+        check()
+        raise
+    check()
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
@@ -13,7 +14,7 @@ from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
-from fairseq_phrase.corpus.parsing import Corpus, require_parses
+from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.corpus.segmenters import (
     MODEL_NAMES,
     EveryWord,
@@ -29,7 +30,7 @@ from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import Entry, Identity, compare, digest_of, parser_entry
-from fairseq_phrase.store.manifest import Manifest, fingerprint, languages_in
+from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
 
@@ -56,15 +57,18 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
     if options.labels is not None:
         leave_out_fields(pipelines[options.source_lang], options.languages[1])
+    files: dict[Path, str] = {}
+    for prefix, language in product(options.splits.values(), options.languages):
+        files |= files_of(find_text(prefix, language), pipelines.get(language))
     corpora = {
-        name: _find_split(options, pipelines, name, prefix)
-        for name, prefix in options.splits.items()
+        name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
     }
     _refuse_to_forget(options)
     _check_early(options)
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory) as place:
-        splits = _make(options, corpora, place, pipelines, labels)
+        with unchanged(files):
+            splits = _make(options, corpora, place, pipelines, labels)
         place.publish()
     return {split.name: split.counts for split in splits}
 
@@ -168,16 +172,14 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
 
 
 def _find_split(
-    options: Options, pipelines: dict[str, ParsingPipeline], name: str, prefix: str
+    options: Options, files: dict[Path, str], name: str, prefix: str
 ) -> tuple[Corpus, ...]:
     """Find a split's texts and count their lines, which also checks their encoding."""
     corpora = []
     for language in options.languages:
         path = find_text(prefix, language)
         lines = sum(1 for _ in read_lines(path))
-        corpora.append(Corpus(f"{name}.{language}", path, lines, fingerprint(path)))
-        if language in pipelines:
-            require_parses(path, pipelines[language])
+        corpora.append(Corpus(f"{name}.{language}", path, lines, files[path]))
     source, target = corpora[0], corpora[-1]
     if source.lines != target.lines:
         raise UserError(

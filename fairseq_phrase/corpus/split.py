@@ -6,6 +6,7 @@ Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has alr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.remedy import ATTACH, PREPROCESS
 from fairseq_phrase.store.writer import LabelTable
 
+_SHOWN_CAUSES = 3
+
 
 @dataclass
 class Split:
@@ -36,12 +39,14 @@ class Split:
             one language.
         is_whole: whether every line is kept.
         counts: the numbers of pairs kept and left out.
+        causes: why the first lines with flat trees have no parse, by language.
     """
 
     name: str
     sides: tuple[Side, ...]
     is_whole: bool
     counts: SplitCounts = field(default_factory=SplitCounts)
+    causes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def side(self, language: str) -> Side:
         """Return the side of a language."""
@@ -51,7 +56,8 @@ class Split:
         """Write subwords as text, and parses whose labels are not numbered yet.
 
         Raises:
-            UserError: a line has no parse, ``--strict`` refuses a line, or no line is kept.
+            UserError: a line has no parse, too many lines have none (``--max-flat``), ``--strict``
+                refuses a line, or no line is kept.
         """
         with ExitStack() as stack:
             writers = [stack.enter_context(side.writer(labels)) for side in self.sides]
@@ -65,6 +71,8 @@ class Split:
                 for side, writer, line in zip(self.sides, writers, pair, strict=True):
                     writer.append(line)
                     self._count(side.language, line)
+                    if line.problem is not None:
+                        self._check_flat(options, side, f"line {number}: {line.problem}")
         counts = self.counts
         blank = counts.empty if len(self.sides) == 1 else 0
         if counts.kept == blank and not self.is_whole:
@@ -114,6 +122,19 @@ class Split:
             counts.words[language] += line.encoded.num_words
         if line.problem is not None:
             counts.flat[language] += 1
+
+    def _check_flat(self, options: Options, side: Side, cause: str) -> None:
+        """Stop when flat trees are more than the allowed share of the split."""
+        causes, corpus = self.causes[side.language], side.corpus
+        if len(causes) < _SHOWN_CAUSES:
+            causes.append(cause)
+        flat = self.counts.flat[side.language]
+        if flat > options.max_flat * corpus.lines:
+            raise UserError(
+                f"{flat} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
+                f"parse, more than --max-flat {options.max_flat:g} of all lines may get flat trees: "
+                f"mend the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
+            )
 
     def record(self, language: str, parser_version: str) -> SplitRecord:
         """Return a language's record for the manifest.

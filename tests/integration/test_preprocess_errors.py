@@ -1,6 +1,7 @@
 """Bad input to preprocessing: one message, a non-zero status, and nothing good overwritten."""
 
 import errno
+import gzip
 import shlex
 import shutil
 import subprocess
@@ -305,3 +306,35 @@ def test_a_process_prints_one_message_and_no_traceback(workplace):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("fairseq-phrase-preprocess: error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["de", "en", "de.conllu"])
+@pytest.mark.parametrize("longer", [True, False])
+def test_a_file_that_is_replaced_while_it_is_read_is_named(
+    workplace, suffix, longer, monkeypatch, capsys
+):
+    make = preprocess_module._make
+
+    def replaced(*args):
+        workplace.write(suffix, [*workplace.lines(suffix), "one more"][:: 1 if longer else -1])
+        return make(*args)
+
+    monkeypatch.setattr(preprocess_module, "_make", replaced)
+    with pytest.raises(SystemExit) as stopped:
+        main(workplace.arguments("--parser", "conllu"))
+    assert stopped.value.code == 2
+    assert f"train.{suffix} has changed while it was read: run again" in capsys.readouterr().err
+    assert workplace.contents() == workplace._before
+
+
+@pytest.mark.parametrize("suffix", ["en", "de.conllu"])
+def test_a_text_and_a_packed_text_of_other_content_are_refused(workplace, suffix, capsys):
+    lines = workplace.lines(suffix)
+    packed = workplace.raw / f"train.{suffix}.gz"
+    packed.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    main([*workplace.arguments("--parser", "conllu"), "--destdir", str(workplace.raw / "out")])
+    packed.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[:-1]).encode()))
+    with pytest.raises(SystemExit):
+        main(workplace.arguments("--parser", "conllu"))
+    message = capsys.readouterr().err
+    assert f"train.{suffix}, line {len(lines)}: {packed} has another line here" in message

@@ -80,8 +80,8 @@ def data(table, synthetic_corpus, data_directory, tmp_path):
     """The synthetic corpus' small sets, with these fields."""
     arguments = [
         "-s", "de", "-t", "en", "--trainpref", synthetic_corpus / "valid", "--testpref",
-        synthetic_corpus / "test", "--parser", "measuring", "--on-error", "flat", "--destdir",
-        tmp_path / "data", "--sentencepiece-model", data_directory / "spm.model",
+        synthetic_corpus / "test", "--parser", "measuring", "--on-error", "flat", "--max-flat", "1",
+        "--destdir", tmp_path / "data", "--sentencepiece-model", data_directory / "spm.model",
     ]  # fmt: skip
     preprocess_command.main(list(map(str, arguments)))
     return tmp_path / "data"

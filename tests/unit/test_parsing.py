@@ -51,7 +51,9 @@ def test_a_line_without_a_parse_stops_the_run_and_is_named(treebank, capsys):
 
 
 def test_lines_without_a_parse_are_left_out_and_counted_but_test_sets_stay_whole(treebank, capsys):
-    out = preprocess(treebank, treebank / "out", "--parser", "ptb", "--on-error", "skip")
+    out = preprocess(
+        treebank, treebank / "out", "--parser", "ptb", "--on-error", "skip", "--max-flat", "0.1"
+    )
     printed = capsys.readouterr().out
     assert "train: 28 sentence pairs" in printed
     assert "left out: 2 without a parse" in printed
@@ -61,12 +63,44 @@ def test_lines_without_a_parse_are_left_out_and_counted_but_test_sets_stay_whole
 
 
 def test_lines_without_a_parse_get_flat_trees_and_are_counted(treebank, capsys):
-    out = preprocess(treebank, treebank / "out", "--parser", "ptb", "--on-error", "flat")
+    out = preprocess(
+        treebank, treebank / "out", "--parser", "ptb", "--on-error", "flat", "--max-flat", "1"
+    )
     assert "2 flat trees of de" in capsys.readouterr().out
     store = ParseStore(out, "train.de-en", "de", {"spans", "words"})
     whole_words = [span for span in store[1]["spans"].tolist() if span[1] - span[0] > 1]
     assert [span[:2] for span in whole_words] == [[0, 4]]
     assert Manifest.load(out, "de").splits["train.de-en"].unparsed_flat == 2
+
+
+@pytest.mark.parametrize("on_error", ["skip", "flat"])
+def test_more_flat_trees_than_the_allowed_share_are_refused_with_the_first_causes(
+    treebank, capsys, on_error
+):
+    trees = treebank / "test.de.ptb"
+    trees.write_text("(S (X unfit))\n" * 30)
+    with pytest.raises(SystemExit) as stopped:
+        preprocess(
+            treebank,
+            treebank / "out",
+            "--parser",
+            "ptb",
+            "--on-error",
+            on_error,
+            "--max-flat",
+            "0.1",
+        )
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert (
+        f"4 of the 30 lines of {treebank / 'test.de'} that were read so far have no parse"
+        in message
+    )
+    assert "raise --max-flat" in message
+    for number in (1, 2, 3):
+        assert f"\n  line {number}: {trees}, line {number}: word 1 is 'unfit'" in message
+    assert "line 4: " not in message
+    assert not (treebank / "out").exists()
 
 
 # Parses of this process and of shards
