@@ -63,7 +63,9 @@ def make_positions(batch: int, tokens: int, options: argparse.Namespace) -> Rela
     if "structural" in options.kinds:
         tree = TreePositions(words.to(device), heads.to(device), padding_mask)
         relative["structural"] = tree.relative(options.relation)
-    return RelativePositions.of(relative, dict.fromkeys(relative, options.clip), padding_mask)
+    return RelativePositions.from_kinds(
+        relative, dict.fromkeys(relative, options.clip), padding_mask
+    )
 
 
 def naive_attention(

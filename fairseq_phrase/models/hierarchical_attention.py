@@ -116,7 +116,7 @@ class HierarchicalEncoder(RecurrentEncoder):
     ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
         """Compute the states of a batch, see the base class."""
         numbers = self.sentence_numbers(src_tokens, padding_mask, parse)
-        sentences = SentenceBatch.of_numbers(numbers)
+        sentences = SentenceBatch.from_numbers(numbers)
         of_layers, summaries, documents = self.network(embedding, sentences)
         of_layers[-1] = torch.cat([of_layers[-1], summaries, documents.unsqueeze(1)], 1)
         is_document = padding_mask.new_zeros(len(documents), 1)

@@ -221,7 +221,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
 
     def _roots(self, encoded: dict[str, Any], parse: dict[str, Tensor]) -> Tensor:
         find = getattr(self.encoder, "root_nodes", None)
-        roots = None if find is None else find(encoded, ParseBatch.of_net_input(parse))
+        roots = None if find is None else find(encoded, ParseBatch.from_net_input(parse))
         if roots is None:
             raise UserError(
                 f"--pooling root: {type(self.encoder).__name__} has no root node, as it reads no tree: "

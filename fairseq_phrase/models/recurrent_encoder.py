@@ -103,7 +103,7 @@ class RecurrentEncoder(TimeFirstEncoder):
         embedding = self.embed_scale * found
         inputs = self.dropout_module(embedding).masked_fill(padding_mask.unsqueeze(2), 0.0)
         layers, node_padding, further = self.encode(
-            inputs, src_tokens, padding_mask, ParseBatch.of_net_input(parse)
+            inputs, src_tokens, padding_mask, ParseBatch.from_net_input(parse)
         )
         hidden = [inputs, *layers] if return_all_hiddens else []
         nodes = node_padding.size(1)

@@ -147,7 +147,7 @@ class StructuralEncoder(PositionedEncoder):
         clips = relative_clips(self.cfg)
         if clips:
             between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
-            relative = RelativePositions.of(between, clips, padding_mask)
+            relative = RelativePositions.from_kinds(between, clips, padding_mask)
         return SentencePositions(padding_mask, None if tree is None else tree.depths, relative)
 
     def first_states(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -18,15 +18,6 @@ from fairseq_phrase.modules.positions.xl_attention import (
     XLAttention,
     distance_encodings,
 )
-
-
-@dataclass
-class XLOptions:
-    """Options of Transformer-XL's encoder."""
-
-    relative_segments: bool = option(
-        False, "XLNet's relative segment encodings, for pairs of segments"
-    )
 
 
 class XLEncoderLayer(SyntaxEncoderLayer):
@@ -39,7 +30,8 @@ class XLEncoderLayer(SyntaxEncoderLayer):
                 embed_dim=embed_dim,
                 num_heads=cfg.encoder.attention_heads,
                 dropout=cfg.attention_dropout,
-                segments=cfg.relative_segments,
+                # Set by the pre-trainer: only pairs of segments need their encodings.
+                segments=getattr(cfg, "relative_segments", False),
             )
         )
 
@@ -57,7 +49,7 @@ class XLEncoderLayer(SyntaxEncoderLayer):
         return self.feed_forward_block(self._add(attended, states, norm))[0]
 
 
-@register_encoder("xl_transformer", options=XLOptions, rows={"Transformer-XL's positions": {}})
+@register_encoder("xl_transformer", rows={"Transformer-XL's positions": {}})
 class XLEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with relative positions as in Transformer-XL and XLNet.
 

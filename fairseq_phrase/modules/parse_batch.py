@@ -56,7 +56,7 @@ class ParseBatch:
         self._tensors = dict(tensors)
 
     @classmethod
-    def of_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
+    def from_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
         """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, ….
 
         Raises:

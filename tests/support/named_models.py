@@ -9,6 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
+from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from tests.support.parsed_batches import SIZES, label_dictionary
 
@@ -27,10 +28,13 @@ def options(arch: str, **changed: Any) -> Any:
     return MODEL_DATACLASS_REGISTRY[arch](**{**sizes, "dropout": 0.0, **changed})
 
 
-def build_encoder(name: str, dictionary: Dictionary, **changed: Any) -> Any:
+def build_encoder(
+    name: str, dictionary: Dictionary, *, segments: bool = False, **changed: Any
+) -> Any:
     """A small encoder in double precision, with random weights and without dropout."""
     torch.manual_seed(0)
-    cfg = options("pretrainer", encoder=name, **changed)
+    cfg = nested_config(options("pretrainer", encoder=name, **changed))
+    cfg.relative_segments = segments  # as the pre-trainer sets it
     return randomized(build_named_encoder(cfg, make_task(dictionary), dictionary))
 
 

@@ -141,7 +141,7 @@ def test_a_new_row_comes_to_the_batch_of_a_split_and_of_raw_text(data, synthetic
     store = ParseStore(data, "test.de-en", "de", {"lengths", "extents"})
     seen = 0
     for batch in batches(task, "test"):
-        parse = ParseBatch.of_net_input(
+        parse = ParseBatch.from_net_input(
             {name: value for name, value in batch["net_input"].items() if name[4:] in FIELDS}
         )
         assert parse["extents"].shape == (*parse["lengths"].shape, 2)
@@ -242,7 +242,7 @@ def test_a_batch_of_parses_that_is_none_is_refused(tensors, message):
 
 def test_a_batch_of_parses_gives_what_it_has_and_names_what_it_lacks():
     tensors = {"words": zeros(2, 4), "heads": zeros(2, 3), "spans": zeros(2, 0, 3)}
-    parse = ParseBatch.of_net_input({f"src_{name}": value for name, value in tensors.items()})
+    parse = ParseBatch.from_net_input({f"src_{name}": value for name, value in tensors.items()})
     assert all(parse[name] is value for name, value in tensors.items())
     assert "tags" not in parse
     with pytest.raises(ValueError, match="carries no tags: use --task syntax_translation"):

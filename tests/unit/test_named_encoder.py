@@ -261,7 +261,7 @@ def test_the_plain_encoder_is_fairseqs(task):
 
 def test_encoders_with_trees_name_the_root(task):
     inputs = make_batch(task.source_dictionary, [6, 1, 4], extra=1)
-    parse = ParseBatch.of_net_input({key: inputs[key] for key in inputs if key != "src_tokens"})
+    parse = ParseBatch.from_net_input({key: inputs[key] for key in inputs if key != "src_tokens"})
     for name, method in ENCODERS.items():
         options = next(iter(method.rows.values()))
         encoder = build_named_encoder(config(encoder=name, **options), task, task.source_dictionary)

@@ -186,14 +186,6 @@ def test_unknown_initial_states_and_misshapen_states_are_refused() -> None:
         with_phrases(torch.zeros(2, 5, 4), batch)
 
 
-def test_a_batch_can_be_moved_to_a_device() -> None:
-    words, padding = pad([[1, 2, 1], [2]], left=False)
-    for kind, batch in all_kinds(words, pad_heads([[1, 1, 1], [0]]), padding, 3).items():
-        moved = batch.to("cpu")
-        assert moved.members() == batch.members(), kind
-        assert torch.equal(moved.adjacency, batch.adjacency), kind
-
-
 @pytest.mark.parametrize(
     ("heads", "message"),
     [

@@ -77,7 +77,7 @@ def test_hierarchical_attention_is_a_loop_over_words_and_sentences(layers, left)
         start = longest - len(own) if left else 0
         numbers[row, start : start + len(own)] = own
     inputs = torch.randn(*numbers.shape, WIDTH, dtype=torch.float64, requires_grad=True)
-    words, sentences, documents = network(inputs, SentenceBatch.of_numbers(numbers))
+    words, sentences, documents = network(inputs, SentenceBatch.from_numbers(numbers))
     expected = [torch.zeros_like(each) for each in (words[-1], sentences, documents)]
     for row, lengths in enumerate(DOCUMENTS):
         if lengths:
@@ -102,7 +102,7 @@ def test_attention_over_nothing_is_zero():
 def test_a_document_of_thousands_of_tokens_is_encoded():
     numbers = (torch.arange(4000) // 25).expand(2, -1)
     network = HierarchicalAttention(input_dim=8, hidden_dim=8)
-    *_, document = network(torch.randn(2, 4000, 8), SentenceBatch.of_numbers(numbers))
+    *_, document = network(torch.randn(2, 4000, 8), SentenceBatch.from_numbers(numbers))
     assert document.shape == (2, 8)
 
 

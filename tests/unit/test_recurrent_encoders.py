@@ -52,7 +52,7 @@ def states_of(encoder, inputs):
     """The states and padding of all nodes, batch-first, and the root's state."""
     found = encoder(**inputs)
     states = found["encoder_out"][0].transpose(0, 1)
-    parse = ParseBatch.of_net_input({k: v for k, v in inputs.items() if k != "src_tokens"})
+    parse = ParseBatch.from_net_input({k: v for k, v in inputs.items() if k != "src_tokens"})
     roots = encoder.root_nodes(found, parse)
     at_root = None if roots is None else states[torch.arange(len(states)), roots]
     return states, found["encoder_padding_mask"][0], at_root

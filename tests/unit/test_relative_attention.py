@@ -39,7 +39,7 @@ def make_positions(batch: int, tokens: int, padded: bool = True, clips=CLIPS) ->
     padding = torch.zeros(batch, tokens, dtype=torch.bool)
     for row in range(batch if padded else 0):
         padding[row, tokens - row % tokens :] = True
-    return RelativePositions.of({kind: relative[kind] for kind in clips}, clips, padding)
+    return RelativePositions.from_kinds({kind: relative[kind] for kind in clips}, clips, padding)
 
 
 def make_inputs(batch: int, heads: int, tokens: int, width: int, rows: int, dtype=torch.double):
@@ -162,7 +162,7 @@ def test_the_gradients_that_are_written_out_are_the_numerical_ones(clips):
 
 def test_positions_beyond_the_clip_share_the_last_row():
     near, far = (torch.tensor([[[0, size], [-size, 0]]]) for size in (2, 9))
-    rows = [RelativePositions.of({"x": p}, {"x": 2}).rows[0].tolist() for p in (near, far)]
+    rows = [RelativePositions.from_kinds({"x": p}, {"x": 2}).rows[0].tolist() for p in (near, far)]
     assert rows[0] == rows[1] == [[[2, 4], [0, 2]]]
 
 
@@ -183,7 +183,7 @@ def test_padding_and_batching_change_nothing():
 def test_a_sentence_that_is_all_padding_leaves_no_nan():
     padding = torch.tensor([[True, True], [False, False]])
     relative = {"sequential": sequential_positions(2)}
-    positions = RelativePositions.of(relative, {"sequential": 1}, padding)
+    positions = RelativePositions.from_kinds(relative, {"sequential": 1}, padding)
     inputs = make_inputs(2, 1, 2, 4, 3)
     output = attend(inputs, positions)
     gradients = torch.autograd.grad(output.sum(), inputs)
@@ -354,10 +354,10 @@ def test_what_does_not_fit_is_refused_by_name():
         attention(torch.randn(4, 2, 8), make_positions(2, 4))
     order = sequential_positions(3)
     with pytest.raises(ValueError, match=r"\['x'\] do not fit tables \['y'\]"):
-        RelativePositions.of({"x": order}, {"y": 2})
+        RelativePositions.from_kinds({"x": order}, {"y": 2})
     with pytest.raises(ValueError, match="do not fit tables"):
-        RelativePositions.of({}, {})
+        RelativePositions.from_kinds({}, {})
     with pytest.raises(ValueError, match="x positions must be an int64 tensor"):
-        RelativePositions.of({"x": order.float()}, {"x": 2})
+        RelativePositions.from_kinds({"x": order.float()}, {"x": 2})
     with pytest.raises(ValueError, match="padding_mask must be a boolean tensor"):
-        RelativePositions.of({"x": order}, {"x": 2}, torch.zeros(1, 3))
+        RelativePositions.from_kinds({"x": order}, {"x": 2}, torch.zeros(1, 3))

@@ -208,7 +208,7 @@ def test_constituents_stand_where_their_highest_words_stand(build, dictionary):
     spans = [[[0, 2, 4], [2, 5, 4]], [[-1] * 3] * 2, [[1, 4, 4], [-1] * 3]]
     inputs["src_spans"] = torch.tensor(spans)
     parse = {name: value for name, value in inputs.items() if name != "src_tokens"}
-    phrases = model.encoder.structure(inputs["src_tokens"], ParseBatch.of_net_input(parse))
+    phrases = model.encoder.structure(inputs["src_tokens"], ParseBatch.from_net_input(parse))
     trees = [DependencyTree(heads).depths for heads in HEADS]
     expected = [[min(trees[0][:2]), min(trees[0][2:5])], [0, 0], [min(trees[2][1:4]), 0]]
     assert phrases.depths[:, inputs["src_tokens"].size(1) :].tolist() == expected

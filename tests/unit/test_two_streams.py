@@ -62,7 +62,7 @@ def gradients(encoder, first_query, streams):
 def test_both_streams_equal_their_definition_with_gradients(first_query, memory, segments):
     if memory is not None and segments is not None:
         memory = None  # pairs of segments have none
-    encoder = xl_encoder(relative_segments=segments is not None)
+    encoder = xl_encoder(segments=segments is not None)
     given = None if segments is None else torch.tensor([segments])
     fast = encoder.two_streams(SENTENCE, RANKS, EVERYWHERE, first_query, memory, given)
     fast = tuple(stream[0] for stream in fast)

@@ -53,10 +53,6 @@ class AdjacentPairs(Protocol):
         """Return the number of pairs, or an upper bound that is cheap to compute."""
         ...
 
-    def to(self, device: torch.device | str) -> AdjacentPairs:
-        """Copy to another device."""
-        ...
-
 
 @dataclass(frozen=True)
 class ListedPairs:
@@ -96,10 +92,6 @@ class ListedPairs:
     def max_edges(self, padding_mask: Tensor) -> int:
         """Return the list's length."""
         return self.listed.query.numel()
-
-    def to(self, device: torch.device | str) -> ListedPairs:
-        """Copy to another device."""
-        return ListedPairs(PhraseEdges(*(index.to(device) for index in self.listed)))
 
 
 class NgramLevel(NamedTuple):
@@ -178,10 +170,6 @@ class NgramPairs:
             # An n-gram has size - p + 1 parts of size p. Count both directions.
             pairs += 2 * length * sum(size - part + 1 for part in range(1, size))
         return padding_mask.size(0) * pairs
-
-    def to(self, device: torch.device | str) -> NgramPairs:
-        """Return itself: there is no tensor to copy."""
-        return self
 
 
 def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:

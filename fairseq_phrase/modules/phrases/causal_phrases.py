@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.causal_window import CausalWindow
@@ -48,10 +47,6 @@ class _VisiblePairs:
     def max_edges(self, padding_mask: Tensor) -> int:
         """Return an upper bound of the number of pairs."""
         return self.pairs.max_edges(padding_mask)
-
-    def to(self, device: torch.device | str) -> _VisiblePairs:
-        """Copy to another device."""
-        return _VisiblePairs(self.pairs.to(device), self.visible.to(device))
 
 
 class CausalPhrases(PhraseBatch):

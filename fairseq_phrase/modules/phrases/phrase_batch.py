@@ -100,14 +100,6 @@ class PhraseBatch:
         """Number of adjacent pairs; for token n-grams as if there were no padding."""
         return self.pairs.max_edges(self.padding_mask)
 
-    def to(self, device: torch.device | str) -> PhraseBatch:
-        """Copy the batch to another device."""
-        return PhraseBatch(
-            padding_mask=self.padding_mask.to(device),
-            num_tokens=self.num_tokens,
-            pairs=self.pairs.to(device),
-        )
-
     # The following are computed from the pairs when a layer first needs them.
 
     @cached_property

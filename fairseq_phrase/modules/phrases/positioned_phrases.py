@@ -27,7 +27,7 @@ class PositionedPhrases(PhraseBatch):
             has the position of its first token. Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.
             Shape of each: (batch or 1, tokens, tokens), int64
-        clips: by kind, as for :meth:`RelativePositions.of`.
+        clips: by kind, as for :meth:`RelativePositions.from_kinds`.
 
     Attributes:
         depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64
@@ -52,7 +52,7 @@ class PositionedPhrases(PhraseBatch):
         self.relative: RelativePositions | None = None
         if clips:
             between = {kind: _between(places, position) for kind, position in relative.items()}
-            self.relative = RelativePositions.of(between, clips, self.padding_mask)
+            self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
 
     @cached_property
     def tokens(self) -> PositionedPhrases:  # type: ignore[override]

@@ -23,7 +23,7 @@ class _PairBias(torch.autograd.Function):
         batch = max(map(len, indices))
         # (kinds of pairs) -> (batch, heads, queries * keys)
         first, *others = (
-            table.expand(batch, -1, -1).gather(2, _of_heads(index, batch, len(table)))
+            table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
             for table, index in zip(tables, indices, strict=True)
         )
         for other in others:
@@ -40,12 +40,12 @@ class _PairBias(torch.autograd.Function):
         sums = exact.new_zeros(batch, heads, sum(ctx.widths)).split(ctx.widths, 2)
         of_inputs: list[Tensor | None] = [None]
         for of_table, index in zip(sums, ctx.saved_tensors, strict=True):
-            of_table.scatter_add_(2, _of_heads(index, batch, heads), exact)
+            of_table.scatter_add_(2, _for_heads(index, batch, heads), exact)
             of_inputs += [of_table.sum(0).to(gradient.dtype), None]
         return tuple(of_inputs)
 
 
-def _of_heads(index: Tensor, batch: int, heads: int) -> Tensor:
+def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
     """View indices of pairs as those of all sentences and heads. Shape: (batch, heads, pairs)."""
     return index.flatten(1)[:, None].expand(batch, heads, -1)
 

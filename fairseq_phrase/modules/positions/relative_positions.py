@@ -58,7 +58,7 @@ class RelativePositions:
     masked_pairs: Tensor | None = None
 
     @classmethod
-    def of(
+    def from_kinds(
         cls,
         relative: Mapping[str, Tensor],
         clips: Mapping[str, int],
@@ -112,7 +112,7 @@ class RelativePositions:
             first += 2 * clip + 1
         return positions
 
-    def of_heads(self, like: Tensor) -> list[Tensor]:
+    def for_heads(self, like: Tensor) -> list[Tensor]:
         """View the rows as indices for all heads. Shape of each: (batch, heads, queries, keys)."""
         batch, heads = like.shape[:2]
         return [rows[:, None].expand(batch, heads, -1, -1) for rows in self.rows]
@@ -129,7 +129,7 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
     Returns:
         Shape: (batch, heads, queries, keys)
     """
-    first, *others = positions.of_heads(per_row)
+    first, *others = positions.for_heads(per_row)
     pairs = per_row.gather(-1, first)
     for index in others:
         pairs += per_row.gather(-1, index)
@@ -155,7 +155,7 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     """
     exact = upcast(pairs)
     sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
-    for index in positions.of_heads(pairs):
+    for index in positions.for_heads(pairs):
         sums.scatter_add_(-1, index, exact)
     return sums.to(pairs.dtype)
 

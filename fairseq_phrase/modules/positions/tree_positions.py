@@ -119,7 +119,7 @@ class TreePositions:
             in_line = is_head | is_head.transpose(1, 2)
         else:
             both_words = self.is_word[:, :, None] & self.is_word[:, None, :]
-            distances = self.of_tokens(self.word_distances())
+            distances = self.for_tokens(self.word_distances())
             if relation == "distance":
                 size = torch.where(both_words, distances, size)
                 in_line = torch.zeros_like(both_words)
@@ -128,7 +128,7 @@ class TreePositions:
         same_word = (self.words[:, :, None] == self.words[:, None, :]) & self.is_word[:, None, :]
         return torch.where(in_line, difference, sign * size).masked_fill_(same_word, 0)
 
-    def of_tokens(self, between_words: Tensor) -> Tensor:
+    def for_tokens(self, between_words: Tensor) -> Tensor:
         """Look up, for all pairs of tokens, the value of their words; undefined at tokens of no word.
 
         Args:

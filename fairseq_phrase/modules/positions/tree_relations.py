@@ -71,7 +71,7 @@ def tree_relations(
         by_child = (first + num_labels + labels)[:, None, :]
         relations = torch.where(relations == _PARENT, by_parent, relations)
         relations = torch.where(relations == _CHILD, by_child, relations)
-    relations = tree.of_tokens(relations)
+    relations = tree.for_tokens(relations)
     both_words = tree.is_word[:, :, None] & tree.is_word[:, None, :]
     itself = torch.eye(relations.size(1), dtype=torch.bool, device=device)
     return relations.where(both_words, _NO_WORD).masked_fill_(itself, 0)

@@ -77,7 +77,7 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
     if head.shape[1]:
         tops = np.where(counts > 0, first[np.arange(batch), root], tops)
     offsets = num_tokens * np.arange(batch)[:, None]
-    levels = TreeLevels.of_parents(
+    levels = TreeLevels.from_parents(
         np.where(parents >= 0, parents + offsets, -1).ravel(),
         ~padding.ravel(),
         device=padding_mask.device,
@@ -125,7 +125,7 @@ def constituency_trees(
     parents, numbers = np.full((2, padding.size + added), -1)
     parents[flat] = np.where(above >= 0, flat[above], -1)
     numbers[flat] = sides
-    levels = TreeLevels.of_parents(
+    levels = TreeLevels.from_parents(
         parents,
         np.concatenate([~padding.ravel(), np.ones(added, dtype=bool)]),
         sides=numbers,

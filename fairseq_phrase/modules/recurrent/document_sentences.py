@@ -37,7 +37,7 @@ def by_dependencies(
         sentences_of_dependencies(head[head >= 0], relation[head >= 0])
         for head, relation in zip(heads.cpu().numpy(), relations.cpu().numpy(), strict=True)
     ]
-    return _of_tokens(numbers, words, padding_mask)
+    return _for_tokens(numbers, words, padding_mask)
 
 
 def by_constituents(
@@ -73,10 +73,10 @@ def by_constituents(
         # The last end of sentence is no word.
         between = () if ends is None else ends[line][ends[line] >= 0]
         numbers.append(sentences_of_constituents(real[:, :2], real[:, 2], root, count, between))
-    return _of_tokens(numbers, words, padding_mask)
+    return _for_tokens(numbers, words, padding_mask)
 
 
-def _of_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
+def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
     """Give tokens the sentences of their words; one of no word has that of the word before it, or 0."""
     of_token = words.cpu().numpy()
     found = np.full(of_token.shape, 0)

@@ -31,7 +31,7 @@ class SentenceBatch:
         longest: tokens of the longest sentence.
 
     Examples:
-        >>> batch = SentenceBatch.of_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))
+        >>> batch = SentenceBatch.from_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))
         >>> batch.lengths.tolist()
         [2, 1, 2]
     """
@@ -44,7 +44,7 @@ class SentenceBatch:
     longest: int
 
     @classmethod
-    def of_numbers(cls, sentences: Tensor) -> SentenceBatch:
+    def from_numbers(cls, sentences: Tensor) -> SentenceBatch:
         """Make the sentences' rows.
 
         Args:
@@ -92,7 +92,7 @@ class SentenceBatch:
             (real.nonzero(as_tuple=True)), split[self.rows[real], self.places[real]]
         )
 
-    def of_documents(self, vectors: Tensor) -> Tensor:
+    def by_document(self, vectors: Tensor) -> Tensor:
         """Arrange vectors of sentences by documents.
 
         Args:
@@ -185,7 +185,7 @@ class HierarchicalAttention(nn.Module):
         for number, layer in enumerate(self.word_layers):
             states = layer(self._dropped(states) if number else states, padding)
             of_layers.append(sentences.join(states))
-        summaries = sentences.of_documents(self.word_attention(states, padding))
+        summaries = sentences.by_document(self.word_attention(states, padding))
         for layer in self.sentence_layers:
             summaries = layer(self._dropped(summaries), sentences.sentence_padding)
         return of_layers, summaries, self.sentence_attention(summaries, sentences.sentence_padding)

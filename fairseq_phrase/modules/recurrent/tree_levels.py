@@ -54,7 +54,7 @@ class TreeLevels:
         steps: the steps, from the leaves (height 0) to the highest root.
 
     Examples:
-        >>> levels = TreeLevels.of_parents(np.array([2, 2, -1]))  # node 2 over nodes 0 and 1
+        >>> levels = TreeLevels.from_parents(np.array([2, 2, -1]))  # node 2 over nodes 0 and 1
         >>> [step.size for step in levels.steps]
         [2, 1]
     """
@@ -63,7 +63,7 @@ class TreeLevels:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of_parents(
+    def from_parents(
         cls,
         parents: np.ndarray,
         scheduled: np.ndarray | None = None,

@@ -83,7 +83,7 @@ class ChildSumTreeLSTM(TreeLSTM):
 
     Examples:
         >>> import numpy as np
-        >>> levels = TreeLevels.of_parents(np.array([1, -1, 1]))
+        >>> levels = TreeLevels.from_parents(np.array([1, -1, 1]))
         >>> ChildSumTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape
         torch.Size([1, 3, 4])
     """
@@ -111,7 +111,7 @@ class BinaryTreeLSTM(TreeLSTM):
 
     Examples:
         >>> import numpy as np
-        >>> levels = TreeLevels.of_parents(np.array([2, 2, -1]))
+        >>> levels = TreeLevels.from_parents(np.array([2, 2, -1]))
         >>> BinaryTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape
         torch.Size([1, 3, 4])
     """

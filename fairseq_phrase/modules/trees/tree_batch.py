@@ -129,14 +129,6 @@ class TreeBatch:
         """The device of the batch's tensors."""
         return self.padding_mask.device
 
-    def to(self, device: torch.device | str) -> TreeBatch:
-        """Copy the batch to another device."""
-        return TreeBatch(
-            leaf_spans=self.leaf_spans.to(device),
-            padding_mask=self.padding_mask.to(device),
-            labels=self.labels if self.labels is None else self.labels.to(device),
-        )
-
     def index_select(self, order: Tensor) -> TreeBatch:
         """Choose sentences, as ``Tensor.index_select`` does along the batch.
 
