@@ -35,13 +35,11 @@ from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import SequenceGenerator
 from machine import describe_machine, seconds
 from models import Built, add_arguments, build_models, load_dataset
 from tqdm import tqdm
 
-from fairseq_phrase.batch.syntax_dataset import collate_parses
 from fairseq_phrase.markdown import markdown_table
 
 Batch = dict[str, Any]
@@ -70,18 +68,8 @@ def read_lines(options: argparse.Namespace) -> Iterator[list[str]]:
 
 def encode(built: Built, lines: list[str]) -> Batch:
     """Cut raw lines into subwords and parse them."""
-    sentences = built.task.encode_lines(lines)
-    dictionary = built.task.source_dictionary
-    rows = [
-        torch.tensor([*map(dictionary.index, sentence.pieces), dictionary.eos()])
-        for sentence in sentences
-    ]
-    tokens = collate_tokens(rows, dictionary.pad())
-    fields = {name.removeprefix("src_") for name in built.parses} | {"words"}
-    parses = [{name: getattr(sentence, name) for name in fields} for sentence in sentences]
-    lengths = torch.tensor([len(row) for row in rows])
-    net_input = {"src_tokens": tokens, "src_lengths": lengths}
-    return {"net_input": net_input | collate_parses(tokens, parses, dictionary)}
+    source = built.task.source_text
+    return source.batch(source.encode(lines))
 
 
 def measure(

@@ -117,7 +117,7 @@ def training(cfg: Any, task: Any, model: Any, max_tokens: int, steps: int) -> st
     assert isinstance(without_parses, LanguagePairDataset)
     batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, seed=1).frozen_batches
     nested = nested_config(cfg.model)
-    if task.needs_parses:
+    if task.source_text.fields:
         nested.encoder_name = "transformer"
     plain = PlainTagger(
         build_named_encoder(nested, task, task.source_dictionary),

@@ -21,7 +21,7 @@ COLUMNS = {"corpus": 0.0, "batch": 4.7, "line": 9.4}
 COLOURS = {
     "parsers/": "#cfe8cf",
     "syntax/": "#f7e3b5",
-    "corpus/": "#f3cdb8",
+    "raw_text/": "#f3cdb8",
     "store/": "#d9d2ec",
     "batch/": "#c9def2",
     "tasks/": "#bfe3e0",
@@ -34,7 +34,7 @@ BOXES = {
     "text": ("corpus", 0, "", "a line of the corpus", "Ein Hund läuft"),
     "parser": ("corpus", 1, "parsers/", "parser", "text → ParsedSentence"),
     "words": ("corpus", 2, "syntax/", "words and tree", "Ein Hund läuft    heads 1 2 2"),
-    "subwords": ("corpus", 3, "corpus/", "words to subwords", "▁Ein ▁Hund ▁lä uft    words 0 1 2 2"),
+    "subwords": ("corpus", 3, "raw_text/", "words to subwords", "▁Ein ▁Hund ▁lä uft    words 0 1 2 2"),
     "bin": ("corpus", 4, "fairseq", "binarized text", "train.de-en.de.bin   dict.de.txt"),
     "store": ("corpus", 5, "store/", "parse on disk", "*.words  *.heads  …  syntax.de.json"),
     "dataset": ("batch", 0, "batch/", "SyntaxDataset", "a sample of fairseq and its parse"),
@@ -44,14 +44,14 @@ BOXES = {
     "layers": ("batch", 4, "models/", "first states, layers", "attention of modules/ over the structure"),
     "decoder": ("batch", 5, "fairseq", "decoder", "translation"),
     "raw": ("line", 0, "", "a raw line at inference", "Ein Hund bellt"),
-    "source": ("line", 1, "batch/", "SourceEncoder", "parser and subwords of the manifest"),
-    "tokens": ("line", 2, "batch/", "RawTokens", "token indices that carry their parse"),
-    "step": ("line", 3, "tasks/", "inference_step", "collates the parses of the batch"),
+    "source": ("line", 1, "raw_text/", "SourceEncoder", "parser and subwords of the manifest"),
+    "tokens": ("line", 2, "syntax/", "EncodedSentence", "subwords, their words, a tree"),
+    "step": ("line", 3, "batch/", "SourceText.batch", "src_tokens  src_words  src_heads"),
 }  # fmt: skip
 TITLES = {
     "corpus": "once: fairseq-phrase-preprocess",
     "batch": "each batch: fairseq-train, -generate",
-    "line": "new text: fairseq-interactive",
+    "line": "new text: fairseq-phrase-translate",
 }
 _STEP = 1.35  # from one row to the next
 

@@ -19,8 +19,8 @@ from hypothesis import settings
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
-from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
 from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
 from tests.support import attaching
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.attention.constituent_maps import translate
-from fairseq_phrase.attention.source_sentence import SourceSentence, require_length, written
+from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, written
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_phrase.attention.source_sentence import SourceSentence, require_length
+from fairseq_phrase.batch.source_sentence import SourceSentence, require_length
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch

@@ -13,7 +13,7 @@ import torch
 
 from fairseq_phrase.attention.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.attention.encoder_maps import Choice, choose, named
-from fairseq_phrase.attention.source_sentence import (
+from fairseq_phrase.batch.source_sentence import (
     SourceSentence,
     require_length,
     words_by_marks,

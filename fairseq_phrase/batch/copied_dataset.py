@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import torch
 from fairseq.data import BaseWrapperDataset
 
-from fairseq_phrase.batch.raw_tokens import RawTokens, plain
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.remedy import rerun
 
-__all__ = ["CopiedDataset", "RawCopiedDataset", "write_back"]
+__all__ = ["CopiedDataset"]
 
 
 class Words(Protocol):
@@ -70,47 +68,3 @@ class CopiedDataset(BaseWrapperDataset):
         if batch:
             batch["copied"] = [self.words[index] for index in batch["id"].tolist()]
         return batch
-
-
-class RawCopiedDataset(CopiedDataset):
-    """The same for raw sentences. ``src_tokens`` of its batches carry the words.
-
-    ``fairseq-interactive`` keeps only ``src_tokens`` and the lengths of a batch.
-    """
-
-    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
-        """Make the batch of :class:`CopiedDataset`, with tokens that carry the words."""
-        batch = super().collater(samples, **kwargs)
-        if batch:
-            tokens = batch["net_input"]["src_tokens"]
-            batch["net_input"]["src_tokens"] = _with_words(tokens, batch["copied"])
-        return batch
-
-
-def _with_words(tokens: torch.Tensor, words: Sequence[Sequence[str]]) -> RawTokens:
-    """Return the same indices, which carry the words of each row, and what they carry already."""
-    return RawTokens.of(plain(tokens), getattr(tokens, "origins", ()), words)
-
-
-def write_back(
-    sample: dict[str, Any],
-    generated: Sequence[Sequence[dict[str, Any]]],
-    words: Sequence[Sequence[str]],
-) -> None:
-    """Let generated tokens, and those of the batch, carry their sentences' words.
-
-    fairseq makes text of them by :meth:`~fairseq_phrase.batch.raw_tokens.SourceDictionary.string`, which
-    writes the words.
-
-    Args:
-        sample: the batch; its ``src_tokens`` and ``target`` are replaced.
-        generated: the hypotheses of each sentence; their ``tokens`` are replaced.
-        words: the words of each sentence.
-    """
-    for hypotheses, own in zip(generated, words, strict=True):
-        for hypothesis in hypotheses:
-            hypothesis["tokens"] = _with_words(hypothesis["tokens"], [own])
-    net_input = sample["net_input"]
-    net_input["src_tokens"] = _with_words(net_input["src_tokens"], words)
-    if sample.get("target") is not None:
-        sample["target"] = _with_words(sample["target"], words)

@@ -11,7 +11,7 @@ from fairseq.data import FairseqDataset, data_utils
 
 from fairseq_phrase.batch.joined_parses import parsed_tokens
 from fairseq_phrase.batch.objectives import Source
-from fairseq_phrase.batch.syntax_dataset import collate_parses
+from fairseq_phrase.batch.source_batches import collate_parses
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 
 __all__ = ["PretrainingDataset"]
@@ -82,7 +82,7 @@ class PretrainingDataset(FairseqDataset):
 
         Returns:
             fairseq's dictionary: ``net_input`` with ``src_tokens``, ``src_lengths``, the parse
-            (:func:`~fairseq_phrase.batch.syntax_dataset.collate_parses`) and the objective's inputs;
+            (:func:`~fairseq_phrase.batch.source_batches.collate_parses`) and the objective's inputs;
             ``memory_tokens`` is padded on the left;
             ``target`` with padding where nothing is predicted, and ``next_sentence`` for pairs.
             Shape of tokens, inputs and target: ``(batch, tokens)``, int64

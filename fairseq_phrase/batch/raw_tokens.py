@@ -1,15 +1,13 @@
-"""Token indices that carry their raw line or its parse through fairseq.
+"""Token indices that carry what they were made from through fairseq, and the dictionary that makes them.
 
 Between a raw line and a batch, ``fairseq-interactive`` and the hub interface pass only strings and
 tensors. Of a batch they keep only ``src_tokens`` and ``src_lengths``. Indices do not identify a line,
-because all unknown words have the same index. So the strings and tensors carry the line, or its parse, as
-an attribute:
+because all unknown words have the same index. So the tensor carries the line, or the sentence that was
+made of it, as an attribute, which is freed with the tensor; nothing is stored elsewhere:
 
-1. :class:`~fairseq_phrase.batch.tokenizers.SyntaxTokenizer` and ``SyntaxBPE`` return :class:`CutText`;
-2. :meth:`SourceDictionary.encode_line` turns it into :class:`RawTokens`;
-3. the dataset for inference makes a batch's tokens :class:`RawTokens` with the parses of its rows.
-
-The attribute is freed with its tensor; nothing is stored elsewhere.
+1. ``--bpe syntax`` returns the subwords and, after :data:`LINE`, the raw line;
+2. :meth:`SourceDictionary.encode_line` makes :class:`RawTokens` of both;
+3. :class:`RawDataset` makes a batch's tokens :class:`RawTokens` with the sentences of its rows.
 
 In the same way, tokens carry the unknown words of their sentence that have places in the dictionary
 (:mod:`fairseq_phrase.store.copied_words`), and :meth:`SourceDictionary.string` writes them back.
@@ -22,47 +20,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
-from fairseq_phrase.batch.syntax_dataset import Parse
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
+from fairseq_phrase.syntax.encoding import EncodedSentence
 
-#: The data that a sentence carries: its raw line or its parse.
-Origin = str | Parse
-
-
-class CutText(str):
-    """Words or subwords, with the raw line that they were cut from.
-
-    Attributes:
-        line: the raw line.
-    """
-
-    line: str
-
-    @classmethod
-    def of(cls, text: str, line: str) -> CutText:
-        """Return a text that carries its line."""
-        cut = cls(text)
-        cut.line = line
-        return cut
-
-
-def line_of(text: str) -> str:
-    """Return the raw line that a text was cut from; the text itself if it carries none."""
-    return text.line if isinstance(text, CutText) else text
+#: What a sentence's indices carry.
+Origin = str | EncodedSentence
+#: Separates subwords from the line that they were cut from. It is white space, which no subword holds.
+LINE = "\x1e"
 
 
 class RawTokens(torch.Tensor):
-    """Token indices that carry, for each row, the line or parse that it was made from.
+    """Token indices that carry, for each row, the line or sentence that it was made from.
 
     The attribute is kept when the tensor is moved, copied or converted to another type. Every other
     operation returns an ordinary tensor.
 
     Attributes:
-        origins: the line or parse of each sentence. Length: 1 for a sentence, of shape ``(tokens,)``; the
-            batch size for a batch, of shape ``(batch, tokens)``; 0 if they carry words only.
+        origins: the line or encoded sentence of each row. Length: 1 for a sentence, of shape
+            ``(tokens,)``; the batch size for a batch, of shape ``(batch, tokens)``; 0 if they carry
+            words only.
         words: the words of each sentence that have places in the dictionary, in the order of the places;
             as many sentences, or 0.
     """
@@ -81,7 +60,7 @@ class RawTokens(torch.Tensor):
 
         Args:
             tokens: a sentence or a batch. Shape: ``(tokens,)`` or ``(batch, tokens)``.
-            origins: one line or parse for each row; or none.
+            origins: one for each row; or none.
             words: the words of each row that have places; or none.
         """
         carrying = tokens.as_subclass(cls)
@@ -139,7 +118,7 @@ def plain(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
-    """Return a batch's sentences without padding; each carries its line or parse.
+    """Return a batch's sentences without padding; each carries what its row carries.
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
@@ -155,7 +134,7 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
 
 
 class SourceDictionary(Dictionary):
-    """fairseq's dictionary; indices that it makes from :class:`CutText` carry the line.
+    """fairseq's dictionary; indices that it makes of ``--bpe syntax`` carry the line.
 
     If it has places for unknown words, the indices also carry these words, and :meth:`string` writes
     them.
@@ -167,12 +146,8 @@ class SourceDictionary(Dictionary):
         return number_of_places(self.indices)
 
     def has_place(self, indices: Sequence[int]) -> bool:
-        """Tell whether any of these indices is a place."""
+        """Return whether any of these indices is a place."""
         return any(self.index(place(number + 1)) in indices for number in range(self.places))
-
-    def numbered(self, pieces: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Replace unknown words by places, and return them (:func:`number_unknown`)."""
-        return number_unknown(pieces, self.indices, self.places)
 
     def encode_line(self, line: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``.
@@ -180,11 +155,12 @@ class SourceDictionary(Dictionary):
         Raises:
             UserError: a constraint has an unknown word, and there are places for unknown words.
         """
-        origins = [line.line] if isinstance(line, CutText) else []
+        line, mark, raw = line.partition(LINE)
+        origins = [raw] if mark else []
         if not self.places or kwargs.get("add_if_not_exist", True):
             tokens = super().encode_line(line, *args, **kwargs)
             return RawTokens.of(tokens, origins) if origins else tokens
-        pieces, words = self.numbered(line.split())
+        pieces, words = number_unknown(line.split(), self.indices, self.places)
         # fairseq encodes --constraints without an end, before their sources, which number the words.
         if words and not kwargs.get("append_eos", True):
             raise UserError(
@@ -194,17 +170,16 @@ class SourceDictionary(Dictionary):
         tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
         return RawTokens.of(tokens, origins, [words])
 
-    def encode_target(self, line: str, source: torch.Tensor) -> torch.Tensor:
+    def encode_target(self, line: str, words: Sequence[str]) -> torch.Tensor:
         """Encode a target of subwords; the source's unknown words have their places in it.
 
         Args:
             line: the target's subwords.
-            source: the source's indices, which may carry unknown words. Shape: ``(source tokens,)``.
+            words: the source's words that have places.
 
         Returns:
             Shape: ``(tokens,)``, int64.
         """
-        words = source.words[0] if isinstance(source, RawTokens) and source.words else ()
         pieces, _ = number_unknown(line.split(), self.indices, 0, words)
         return torch.tensor([*map(self.index, pieces), self.eos()])
 
@@ -214,8 +189,53 @@ class SourceDictionary(Dictionary):
         if not words:
             return super().string(tensor, bpe_symbol, *args, **kwargs)
         text = super().string(plain(tensor), None, *args, **kwargs)
-        # A place that the source does not fill is an unknown word.
-        written = {place(number + 1): self.unk_word for number in range(self.places)}
-        written |= {place(number): word for number, word in enumerate(words[0], start=1)}
-        joined = " ".join(written.get(piece, piece) for piece in text.split(" "))
-        return data_utils.post_process(joined, bpe_symbol)
+        return data_utils.post_process(self.written(text, words[0]), bpe_symbol)
+
+    def written(self, text: str, words: Sequence[str]) -> str:
+        """Write a source's words in the places of a text of subwords.
+
+        A place that the source does not fill becomes an unknown word.
+        """
+        of_place = {place(number + 1): self.unk_word for number in range(self.places)}
+        of_place |= {place(number): word for number, word in enumerate(words, start=1)}
+        return " ".join(of_place.get(piece, piece) for piece in text.split(" "))
+
+
+class RawDataset(LanguagePairDataset):
+    """fairseq's dataset for inference. The ``src_tokens`` of its batches carry what sentences carry."""
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make fairseq's batch."""
+        plainly = [{**sample, "source": plain(sample["source"])} for sample in samples]
+        batch = super().collater(plainly, **kwargs)
+        if batch:
+            rows = [self.src[index] for index in batch["id"].tolist()]
+            origins, words = (
+                [each for row in rows for each in getattr(row, name, ())]
+                for name in ("origins", "words")
+            )
+            tokens = batch["net_input"]["src_tokens"]
+            batch["net_input"]["src_tokens"] = RawTokens.of(tokens, origins, words)
+        return batch
+
+
+def write_back(
+    sample: dict[str, Any],
+    generated: Sequence[Sequence[dict[str, Any]]],
+    words: Sequence[Sequence[str]],
+) -> None:
+    """Let generated tokens, and those of the batch, carry their sentences' words for printing.
+
+    Args:
+        sample: the batch; its ``src_tokens`` and ``target`` are replaced.
+        generated: the hypotheses of each sentence; their ``tokens`` are replaced.
+        words: the words of each sentence.
+    """
+    for hypotheses, own in zip(generated, words, strict=True):
+        for hypothesis in hypotheses:
+            hypothesis["tokens"] = RawTokens.of(plain(hypothesis["tokens"]), (), [own])
+    net_input = sample["net_input"]
+    tokens = net_input["src_tokens"]
+    net_input["src_tokens"] = RawTokens.of(plain(tokens), getattr(tokens, "origins", ()), words)
+    if sample.get("target") is not None:
+        sample["target"] = RawTokens.of(plain(sample["target"]), (), words)

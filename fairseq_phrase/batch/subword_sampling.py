@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import load_segmenter
 from fairseq_phrase.store.labels import as_entry
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.remedy import PREPROCESS
-from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.brackets import NO_TAG
+from fairseq_phrase.syntax.encoding import words_of_subwords
 
 __all__ = ["SubwordSampling", "check_alpha", "with_split_words"]
 

@@ -1,4 +1,4 @@
-"""The fairseq dataset of sentence pairs with parses of the sources, and its collater."""
+"""The fairseq dataset of sentence pairs with parses of the sources."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
+from fairseq_phrase.batch.source_batches import (
+    PAIRS_PER_TOKEN,
+    Parse,
+    collate_parses,
+    truncated,
+)
 from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.store.fields import PREFIX
-
-Parse = dict[str, np.ndarray]
-
-# This number of pairs of a tree's nodes (tokens and constituents) takes the memory of one token. Measured
-# in a training step of tree_transformer of base size: 1.0 MiB per token in sentences of 100 words,
-# 1.4 MiB in a sentence of 800 words with a random tree, 1.6 MiB in a chain of 800 words.
-PAIRS_PER_TOKEN = 2048
 
 
 class Parses(Protocol):
@@ -171,87 +169,3 @@ class SyntaxDataset(BaseWrapperDataset):
             if self.gold:
                 batch["trees"] = {name: collated[f"{PREFIX}{name}"] for name in ("words", "heads")}
         return batch
-
-
-def collate_parses(
-    src_tokens: torch.Tensor, parses: Sequence[Parse], dictionary: Any
-) -> dict[str, torch.Tensor]:
-    """Batch the parses of a batch's source tokens.
-
-    Args:
-        src_tokens: the batch's source, padded on either side. Shape: ``(batch, tokens)``.
-        parses: each sentence's parse, in the batch's order.
-        dictionary: the source dictionary, which tells words from special tokens.
-
-    Returns:
-        A tensor for each field of the parses, named ``src_`` and the field's name, int64, -1 at padding:
-        ``src_words``, the word of each subword (shape ``(batch, tokens)``, word indices from 0; -1
-        also at the tokens that mark a sentence's start and end); ``src_heads`` (shape ``(batch,
-        words)``, word indices from 0; the root is its own head); ``src_deprels`` and ``src_tags`` (shape
-        ``(batch, words)``, numbers in their dictionaries); ``src_spans`` (shape ``(batch,
-        constituents, 3)``: first word, one past the last, number of the label; children before
-        parents).
-
-    Raises:
-        ValueError: a sentence has more or fewer subwords than its parse.
-    """
-    special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
-    tokens = src_tokens.cpu().numpy()
-    is_subword = (tokens != special[0]) & (tokens != special[1]) & (tokens != special[2])
-    _check_lengths(is_subword.sum(1).tolist(), parses)
-    batch = {}
-    for name in parses[0]:
-        row = field_of(name)
-        values = [parse[name] for parse in parses]
-        if row.per == "subword":
-            padded = np.full(tokens.shape, -1, dtype=np.int64)
-            padded[is_subword] = np.concatenate(values)
-        else:
-            padded = _pad(values)
-        batch[f"{PREFIX}{name}"] = torch.from_numpy(padded)
-    return batch
-
-
-def _check_lengths(subwords: Sequence[int], parses: Sequence[Parse]) -> None:
-    """Check that each source has as many subwords as its parse.
-
-    Raises:
-        ValueError: the numbers differ.
-    """
-    for found, parse in zip(subwords, parses, strict=True):
-        if found != len(parse["words"]):
-            raise ValueError(
-                f"a source of {found} subwords has a parse of {len(parse['words'])}: the text "
-                "was changed after it was parsed; run fairseq-phrase-preprocess, or -attach, again"
-            )
-
-
-def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack rows of different lengths. Shape: ``(rows, longest, …)``, int64, padded with -1."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    shape = (len(rows), lengths.max(initial=0), *rows[0].shape[1:])
-    padded = np.full(shape, -1, dtype=np.int64)
-    padded[np.arange(shape[1]) < lengths[:, None]] = np.concatenate(rows)
-    return padded
-
-
-def truncated(parse: Parse, subwords: int) -> Parse:
-    """Cut a parse to its first subwords.
-
-    A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents
-    keep their remaining words.
-
-    Args:
-        parse: a sentence's parse.
-        subwords: number of subwords to keep.
-
-    Returns:
-        The parse of the words that keep a subword.
-    """
-    if len(parse["words"]) <= subwords:
-        return parse
-    words = parse["words"][:subwords]
-    count = int(words[-1]) + 1 if len(words) else 0
-    return {
-        name: field_of(name).truncated(values, subwords, count) for name, values in parse.items()
-    }

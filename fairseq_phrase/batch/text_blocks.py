@@ -9,7 +9,8 @@ import numpy as np
 from fairseq.data import TokenBlockDataset
 
 from fairseq_phrase.batch.joined_parses import joined
-from fairseq_phrase.batch.syntax_dataset import Parse, Parses
+from fairseq_phrase.batch.source_batches import Parse
+from fairseq_phrase.batch.syntax_dataset import Parses
 from fairseq_phrase.errors import UserError
 
 __all__ = ["BlockSample", "SegmentPairs", "TextBlocks"]

@@ -37,8 +37,9 @@ def _parser() -> argparse.ArgumentParser:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
-    from fairseq_phrase.attention.checkpoints import dataset_batches, load_model
     from fairseq_phrase.attention.constituent_maps import nonterminal_shares, shares_table
+    from fairseq_phrase.batch.source_sentence import dataset_batches
+    from fairseq_phrase.models.loading import load_model
 
     model, task = load_model(args.path, args.data)
     table = shares_table(

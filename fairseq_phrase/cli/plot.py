@@ -95,7 +95,8 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
-    from fairseq_phrase.attention.checkpoints import dataset_sentence, load_model, raw_sentence
+    from fairseq_phrase.batch.source_sentence import dataset_sentence, raw_sentence
+    from fairseq_phrase.models.loading import load_model
 
     model, task = load_model(args.path, args.data, args.source_parser)
     if args.sentence is not None:

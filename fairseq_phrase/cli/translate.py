@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,19 @@ def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
     path, data, files = _sorted(args.inputs, args.path)
     out = standard_stream("stdout")
-    typed = not files and standard_stream("stdin").isatty()
+    from tqdm import tqdm
+
+    from fairseq_phrase.text import decoded_lines, read_lines
+
+    if files:
+        typed, lines = False, chain.from_iterable(map(read_lines, files))
+    else:
+        source = standard_stream("stdin")
+        typed, lines = source.isatty(), decoded_lines(source, "standard input")
+    is_shown, total = not typed and sys.stderr.isatty(), None
+    # Lines are counted by reading them, which a pipe allows only once.
+    if is_shown and files and all(path.is_file() for path in files):
+        total = sum(1 for path in files for _ in read_lines(path))
     from fairseq_phrase.inference.translator import load
 
     model = load(
@@ -93,7 +106,7 @@ def _body(argv: Sequence[str] | None) -> None:
         target_tokenized=args.target_tokenized,
     )
     hypotheses = model.hypotheses(
-        _lines(files),
+        lines,
         beam=args.beam,
         nbest=args.nbest,
         lenpen=args.lenpen,
@@ -101,7 +114,9 @@ def _body(argv: Sequence[str] | None) -> None:
         buffer_size=args.buffer_size or (1 if typed else 512),
     )
     with closing(hypotheses):
-        for found in _progress(hypotheses, files, hidden=typed):
+        for found in tqdm(
+            hypotheses, desc="translating", total=total, unit="line", disable=not is_shown
+        ):
             for hypothesis in found:
                 score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
                 text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
@@ -128,27 +143,6 @@ def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[
     if not named_folder:
         raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
     return first, None, [Path(name) for name in inputs[1:]]
-
-
-def _lines(files: Sequence[Path]) -> Iterator[str]:
-    from fairseq_phrase.text import decoded_lines, read_lines
-
-    for path in files:
-        yield from read_lines(path)
-    if not files:
-        yield from decoded_lines(standard_stream("stdin"), "standard input")
-
-
-def _progress(hypotheses: Any, files: Sequence[Path], *, hidden: bool) -> Any:
-    """Show progress on standard error if it is a terminal."""
-    if hidden or not sys.stderr.isatty():
-        return hypotheses
-    from tqdm import tqdm
-
-    # Lines are counted by reading them, which a pipe allows only once.
-    can_count = files and all(path.is_file() for path in files)
-    total = sum(1 for _ in _lines(files)) if can_count else None
-    return tqdm(hypotheses, desc="translating", total=total, unit="line")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Parses for a data directory that fairseq binarized, from the text of subwords that it came from.
 
 The binarized text is not changed; the parses are written beside it. The word of each subword is found by
-characters (:mod:`fairseq_phrase.corpus.segmented_text`).
+characters (:mod:`fairseq_phrase.raw_text.encoding`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fairseq_phrase.corpus.existing_parses import EarlierParses
 from fairseq_phrase.corpus.language_side import CutSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.corpus.segmented_text import CutLine
-from fairseq_phrase.corpus.segmenters import load_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.raw_text.encoding import CutLine
+from fairseq_phrase.raw_text.segmenters import load_segmenter
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import fingerprint

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fairseq_phrase.corpus.label_tables import given_labels, load_labels, manifests_of
 from fairseq_phrase.corpus.options import Options
-from fairseq_phrase.corpus.segmenters import MODEL_NAMES
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import MODEL_NAMES
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import compare
 from fairseq_phrase.store.labels import begins_with, number_of_labels

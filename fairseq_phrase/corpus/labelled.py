@@ -13,9 +13,9 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 
-from fairseq_phrase.corpus.special_pieces import is_mistakable
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.raw_text.segmenters import is_mistakable
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.text import read_lines
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_phrase.corpus.binarized import subwords_of_lines
-from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
-from fairseq_phrase.corpus.segmented_text import CutLine
-from fairseq_phrase.corpus.segmenters import Segmenter
 from fairseq_phrase.parsers import FileParser, Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.raw_text.encoding import CutLine, encode_line
+from fairseq_phrase.raw_text.segmenters import Segmenter, encode_sentence
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -145,7 +144,7 @@ class CutSide(Side):
     """Text of subwords. The parser's words are found in the text that the subwords spell.
 
     Args:
-        bpe: what cut the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`.
+        bpe: what cut the text, one of :data:`fairseq_phrase.raw_text.segmenters.SEGMENTERS`.
     """
 
     def __init__(

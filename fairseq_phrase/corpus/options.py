@@ -27,8 +27,8 @@ class Options:
             (``fairseq-phrase-attach``); otherwise it is raw.
         labels: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; None
             for a translation.
-        bpe: what cuts the text, one of :data:`fairseq_phrase.corpus.segmenters.SEGMENTERS`, or ``none``:
-            words stay whole.
+        bpe: what cuts the text, one of :data:`fairseq_phrase.raw_text.segmenters.SEGMENTERS`, or
+            ``none``: words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.

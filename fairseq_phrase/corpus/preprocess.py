@@ -15,18 +15,18 @@ from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_ou
 from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.corpus.segmenters import (
+from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
+from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
+from fairseq_phrase.corpus.staging import StagingArea, staging_area
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.raw_text.segmenters import (
     MODEL_NAMES,
     EveryWord,
     Segmenter,
     WholeWords,
     load_segmenter,
 )
-from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
-from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
-from fairseq_phrase.corpus.staging import StagingArea, staging_area
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import Entry, Identity, compare, digest_of, parser_entry

@@ -16,8 +16,8 @@ from typing import Protocol
 
 import sentencepiece
 
-from fairseq_phrase.corpus.subword_nmt import JOIN, SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import JOIN, SubwordNmtSegmenter
 
 __all__ = ["SAMPLERS", "SentencePieceSampler", "SubwordNmtSampler", "SubwordSampler"]
 

@@ -55,7 +55,7 @@ def answer(
         "heads": [] if sentence.tree is None else sentence.tree.heads.tolist(),
         "deprels": list(sentence.deprels),
         "constituents": _constituents(sentence),
-        "reads_trees": translator.task.needs_trees,
+        "reads_trees": translator.task.source_text.needs_trees,
         "attention": attention_of(translator, sentence),
         "seconds": round(time.perf_counter() - start, 2),
     }

@@ -13,7 +13,6 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_phrase.batch.syntax_dataset import collate_parses, truncated
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.devices import device_named
@@ -103,7 +102,7 @@ class Labeller:
         self._names = labels.symbols[self._first_label :]
         if not self._names:
             raise UserError(f"{task.cfg.data} has no labels")
-        if task.tokenized and not task.needs_trees and task.cfg.source_parser is None:
+        if task.tokenized and not task.source_text.needs_trees and task.cfg.source_parser is None:
             # No parser is needed to find the words, and none for trees.
             task.cfg.source_parser = "none"
         limits = utils.resolve_max_positions(
@@ -131,9 +130,7 @@ class Labeller:
         iterator, number = iter(lines), 0
         while chunk := list(islice(iterator, buffer_size)):
             texts = {place: line for place, line in enumerate(chunk) if line.strip()}
-            encoded: list[EncodedSentence] = []
-            if texts:
-                encoded = self.task.encode_lines([*texts.values()], trees=self.task.needs_trees)
+            encoded = self.task.source_text.encode([*texts.values()]) if texts else []
             for place, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + place + 1, sentence)
             found = iter(self._labels(encoded))
@@ -226,36 +223,12 @@ class Labeller:
 
     def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
         """Label sentences, in batches of similar length."""
-        lengths = [self._length(sentence) for sentence in sentences]
-        order = sorted(range(len(sentences)), key=lengths.__getitem__)
         found = [""] * len(sentences)
-        start = 0
-        while start < len(order):
-            end = start + 1
-            while end < len(order) and (end + 1 - start) * lengths[order[end]] <= self.max_tokens:
-                end += 1
-            batch = order[start:end]
-            predicted = self._predict(self._net_input([sentences[index] for index in batch]))
-            for index, numbers in zip(batch, predicted, strict=True):
+        source = self.task.source_text
+        for batch, sample in source.batches(sentences, self.max_tokens, limit=self._kept):
+            for index, numbers in zip(batch, self._predict(sample["net_input"]), strict=True):
                 found[index] = self._text(numbers)
-            start = end
         return found
-
-    def _net_input(self, sentences: Sequence[EncodedSentence]) -> dict[str, Tensor]:
-        dictionary = self.task.source_dictionary
-        number, eos, pad = dictionary.indices.get, dictionary.eos(), dictionary.pad()
-        unknown, lengths = dictionary.unk(), [self._length(sentence) for sentence in sentences]
-        rows = []
-        for sentence in sentences:
-            row = [number(piece, unknown) for piece in sentence.pieces[: self._kept]]
-            rows.append([*row, eos, *[pad] * (max(lengths) - len(row) - 1)])
-        inputs = {"src_tokens": torch.tensor(rows), "src_lengths": torch.tensor(lengths)}
-        if self.task.needs_parses:
-            parses = [self.task.parse_of(sentence) for sentence in sentences]
-            if self._kept is not None:
-                parses = [truncated(parse, self._kept) for parse in parses]
-            inputs |= collate_parses(inputs["src_tokens"], parses, dictionary)
-        return inputs
 
     @torch.inference_mode()
     def _predict(self, net_input: dict[str, Tensor]) -> list[list[int]]:

@@ -1,22 +1,29 @@
-"""Raw lines as a model reads them: cut into subwords, parsed, and in pieces if they are too long."""
+"""Raw lines as a model reads them: encoded ahead, and in pieces if they are too long."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
-import torch
-from omegaconf import OmegaConf
+from fairseq_phrase.batch.source_batches import SourceText
+from fairseq_phrase.syntax.encoding import EncodedSentence
 
-from fairseq_phrase.batch.tokenizers import SyntaxEncoderConfig
-from fairseq_phrase.inference.long_lines import cut_to_fit
-from fairseq_phrase.inference.text_forms import SourceForm
-
-__all__ = ["Chunk", "RawLines"]
+__all__ = ["Chunk", "RawLines", "ahead"]
 
 logger = logging.getLogger(__name__)
+Raw = TypeVar("Raw")
+Item = TypeVar("Item")
+_END = object()
+
+# A sentence ends at these marks, perhaps with a closing quote or bracket after them.
+_SENTENCE_END = re.compile(r"""[.!?…][)\]"'”’»]*\s+|[。！？][」』）]*\s*""")
+_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -24,71 +31,143 @@ class Chunk:
     """Lines that are ready for the model.
 
     Attributes:
-        pieces: the token indices of every piece of a line. Shape: ``(tokens,)`` each.
+        pieces: every piece of a line.
         lines: for each line, the indices of its pieces; none for an empty line.
     """
 
-    pieces: list[torch.Tensor]
+    pieces: list[EncodedSentence]
     lines: list[list[int]]
 
 
 class RawLines:
-    """What makes token indices of raw lines.
+    """Encodes raw lines.
 
     Args:
-        source: makes a raw line the text that was preprocessed.
-        task: the models' task.
+        form: makes a raw line the text that was preprocessed.
+        source: cuts and parses it.
         limit: the largest number of tokens that the models take.
     """
 
-    def __init__(self, source: SourceForm, task: Any, limit: int):
-        self._source, self._task, self._limit = source, task, limit
-        # The tokenizer and the BPE of --tokenizer syntax --bpe syntax, in the task's own words.
-        self._tokenizer, self._bpe = (
-            build(OmegaConf.structured(SyntaxEncoderConfig(_name="syntax")))
-            for build in (task.build_tokenizer, task.build_bpe)
-        )
+    def __init__(self, form: Callable[[str], str], source: SourceText, limit: int) -> None:
+        self._form, self._source, self._limit = form, source, limit
 
-    def encode(self, lines: Sequence[str]) -> list[torch.Tensor]:
-        """Cut lines into subwords, and parse them if the models need it.
-
-        Args:
-            lines: raw lines.
-
-        Returns:
-            Token indices with the end of the sentence, and the parse as
-            :class:`~fairseq_phrase.batch.raw_tokens.RawTokens` has it. Shape: ``(tokens,)`` each.
+    def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        """Cut lines into subwords, and parse them if the models read trees.
 
         Raises:
             UserError: the parser is not installed, or cannot parse a line.
         """
-        lines = [self._source(line) for line in lines]
-        encode = lambda line: self._bpe.encode(self._tokenizer.encode(line))  # noqa: E731
-        return self._task.get_interactive_tokens_and_lengths(lines, encode)[0]
+        return self._source.encode([self._form(line) for line in lines])
 
-    def chunk(self, numbered: tuple[int, list[str]]) -> Chunk:
-        """Encode lines. A line that is too long has several pieces.
+    def chunks(self, lines: Iterable[str], size: int) -> Iterator[Chunk]:
+        """Encode lines as they come, this many at a time, while the caller works on earlier ones."""
+        return ahead(_numbered(lines, size), self._chunk)
 
-        Args:
-            numbered: the number of the first line, from 1, and the lines.
-        """
+    def _chunk(self, numbered: tuple[int, list[str]]) -> Chunk:
         first, chunk = numbered
         texts = [line for line in chunk if line.strip()]
         encoded = iter(self.encode(texts) if texts else [])
-        pieces: list[torch.Tensor] = []
-        places: list[list[int]] = []
+        pieces: list[EncodedSentence] = []
+        indices: list[list[int]] = []
         for number, line in enumerate(chunk, start=first):
             cut = self._pieces(line, next(encoded), number) if line.strip() else []
-            places.append(list(range(len(pieces), len(pieces) + len(cut))))
+            indices.append(list(range(len(pieces), len(pieces) + len(cut))))
             pieces += cut
-        return Chunk(pieces, places)
+        return Chunk(pieces, indices)
 
-    def _pieces(self, line: str, tokens: torch.Tensor, number: int) -> list[torch.Tensor]:
-        """Cut a line that is too long. A line with nothing but the end of sentence has no pieces."""
-        cut = cut_to_fit(line, tokens, self.encode, self._limit)
+    def _pieces(self, line: str, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
+        """Cut a line that is too long. A line without subwords has no pieces."""
+        cut = self._cut(line, sentence)
         if len(cut) > 1:
             logger.warning(
                 "line %d has %d subwords, and the model takes %d: translated in %d pieces",
-                number, len(tokens), self._limit, len(cut),
+                number, len(sentence.pieces) + 1, self._limit, len(cut),
             )  # fmt: skip
-        return [piece for piece in cut if len(piece) > 1]
+        return [piece for piece in cut if piece.pieces]
+
+    def _cut(self, line: str, sentence: EncodedSentence) -> list[EncodedSentence]:
+        """Cut a line into pieces that fit, in two (:func:`halves`) until they do."""
+        if len(sentence.pieces) < self._limit or len(line) < 2:
+            return [sentence]
+        parts = halves(line)
+        pieces = map(self._cut, parts, self.encode(parts))
+        return [piece for cut in pieces for piece in cut]
+
+
+def halves(text: str) -> list[str]:
+    """Cut a text of two or more characters in two, where a reader would cut it.
+
+    That is at the end of a sentence, at the one that is nearest to the middle; without one at a space,
+    and without a space between two characters.
+
+    Examples:
+        >>> halves("It rains. We stay at home.")
+        ['It rains.', 'We stay at home.']
+        >>> halves("abcd")
+        ['ab', 'cd']
+    """
+    text = text.strip()
+    for pattern in (_SENTENCE_END, _SPACE):
+        ends = [found.end() for found in pattern.finditer(text) if found.end() < len(text)]
+        if ends:
+            middle = min(ends, key=lambda end: abs(2 * end - len(text)))
+            return [text[:middle].rstrip(), text[middle:]]
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def _numbered(lines: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield this many lines at a time, with the number of the first, from 1."""
+    iterator, number = iter(lines), 1
+    while chunk := list(islice(iterator, size)):
+        yield number, chunk
+        number += len(chunk)
+
+
+def ahead(source: Iterable[Raw], work: Callable[[Raw], Item], depth: int = 2) -> Iterator[Item]:
+    """Yield what a background thread makes of items while the caller works on earlier ones.
+
+    An error in the thread is raised here. When the iterator is closed, it waits for the work on one item:
+    a process that ends while a thread is in a library's C++ code is aborted. It does not wait for the
+    next item of the source, which may be input that never comes.
+
+    Args:
+        source: the items.
+        work: what takes time, such as parsing.
+        depth: the number of results that may wait.
+    """
+    waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
+    stopped, working = threading.Event(), threading.Lock()
+
+    def put(item: Any, error: BaseException | None = None) -> None:
+        while not stopped.is_set():
+            try:
+                return waiting.put((item, error), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def run() -> None:
+        try:
+            for item in source:
+                with working:
+                    if stopped.is_set():
+                        return
+                    made = work(item)
+                put(made)
+        except BaseException as error:
+            put(_END, error)
+        else:
+            put(_END)
+
+    threading.Thread(target=run, name="parsing ahead", daemon=True).start()
+    try:
+        while True:
+            item, error = waiting.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+    finally:
+        stopped.set()
+        with working:
+            pass

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from fairseq_phrase.batch.raw_lines import segmenter_of
-from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig
-from fairseq_phrase.corpus.segmenters import Segmenter
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import Segmenter
+from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 
 
-class SourceForm:
-    """Raw lines to lines like those of the data.
+def source_form(
+    manifest: Manifest, dictionary: Any, *, tokenized: bool = False
+) -> Callable[[str], str]:
+    """Return what makes a raw line a line like those of the data.
 
     Data of tokenized text (``--source-tokenized``) need tokenized lines. The dictionary shows which of
     Moses' options made them.
@@ -23,22 +25,16 @@ class SourceForm:
         dictionary: the source dictionary.
         tokenized: whether the lines that come in are tokenized in the same way as the data.
     """
-
-    def __init__(self, manifest: Manifest, dictionary: Any, *, tokenized: bool = False):
-        self._tokenize: Callable[..., str] | None = None
-        if manifest.tokenized and not tokenized:
-            moses = _sacremoses(f"{manifest.language} text of the data is tokenized")
-            self._tokenize = moses.MosesTokenizer(manifest.language).tokenize
-            symbols = set(dictionary.symbols)
-            self._options = {
-                "escape": any(symbol.startswith(("&apos", "&quot")) for symbol in symbols),
-                "aggressive_dash_splits": "@-@" in symbols,
-                "return_str": True,
-            }
-
-    def __call__(self, line: str) -> str:
-        """Return a line as the data have it."""
-        return line if self._tokenize is None else self._tokenize(line, **self._options)
+    if tokenized or not manifest.tokenized:
+        return str
+    moses = _sacremoses(f"{manifest.language} text of the data is tokenized")
+    symbols = set(dictionary.symbols)
+    return partial(
+        moses.MosesTokenizer(manifest.language).tokenize,
+        escape=any(symbol.startswith(("&apos", "&quot")) for symbol in symbols),
+        aggressive_dash_splits="@-@" in symbols,
+        return_str=True,
+    )
 
 
 class TargetForm:
@@ -53,8 +49,6 @@ class TargetForm:
 
     def __init__(self, directory: str, manifest: Manifest, target: str, *, tokenized: bool = False):
         self._segmenter: Segmenter = segmenter_of(directory, manifest)
-        cfg = SyntaxEncoderConfig(syntax_data=directory, syntax_lang=manifest.language)
-        self._join = SyntaxBPE(cfg).decode
         self._moses: tuple[Any, Any] | None = None
         # subword-nmt cuts tokenized text; SentencePiece cuts raw text unless the data say otherwise.
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):
@@ -63,7 +57,7 @@ class TargetForm:
 
     def text(self, subwords: str) -> str:
         """Join subwords with spaces between them to text."""
-        joined = self._join(subwords)
+        joined = self._segmenter.join(subwords)
         return joined if self._moses is None else self._moses[1].detokenize(joined.split())
 
     def subwords(self, text: str) -> str:

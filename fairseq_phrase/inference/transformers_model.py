@@ -85,7 +85,7 @@ class Encoder(nn.Module):
                 Shape: ``(batch, tokens)``.
             attention_mask: not used. Padding is found by its index.
             src_words: the word of each token. This and the other fields of the parse are as
-                :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes them. Only those that the
+                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them. Only those that the
                 encoder needs are given.
             src_heads: the head of each word.
             src_deprels: the relation of each word.

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from fairseq import utils
 
-from fairseq_phrase.attention.checkpoints import raw_sentence
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
-from fairseq_phrase.attention.source_sentence import SourceSentence
-from fairseq_phrase.batch.raw_tokens import RawTokens, plain
+from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.ahead import ahead
 from fairseq_phrase.inference.devices import device_named
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines
-from fairseq_phrase.inference.text_forms import SourceForm, TargetForm
-from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.inference.text_forms import TargetForm, source_form
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 #: fairseq-generate's default of ``--max-tokens``.
@@ -96,7 +92,7 @@ class Translator:
         self.task = task
         directory = utils.split_paths(task.cfg.data)[0]
         manifest = Manifest.load(directory, task.cfg.source_lang)
-        self._source = SourceForm(manifest, task.source_dictionary, tokenized=source_tokenized)
+        self._source = source_form(manifest, task.source_dictionary, tokenized=source_tokenized)
         self._target = TargetForm(
             directory, manifest, task.cfg.target_lang, tokenized=target_tokenized
         )
@@ -104,7 +100,7 @@ class Translator:
             task.max_positions(), *[model.max_positions() for model in self.models]
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
-        self._lines = RawLines(self._source, task, self._limit)
+        self._lines = RawLines(self._source, task.source_text, self._limit)
 
     @overload
     def translate(self, lines: str, **options: Any) -> str: ...
@@ -154,7 +150,7 @@ class Translator:
         if not 1 <= nbest <= beam:
             raise UserError(f"--nbest {nbest}: expected 1 to the number of beams, {beam}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
-        for chunk in ahead(_chunks(lines, buffer_size), self._lines.chunk):
+        for chunk in self._lines.chunks(lines, buffer_size):
             found = self._generated(generator, chunk.pieces, batch_size)
             for pieces in chunk.lines:
                 yield joined([found[piece] for piece in pieces], nbest)
@@ -169,13 +165,11 @@ class Translator:
         Raises:
             UserError: the trees lack what the model reads, or the sentence is too long.
         """
-        tokens = self.task.tokens_of_parsed(sentence)
-        if len(tokens) > self._limit:
-            raise UserError(
-                f"the sentence has {len(tokens)} subwords, and the model takes {self._limit}"
-            )
+        encoded = self.task.source_text.encode_parsed(sentence)
+        if (count := len(encoded.pieces) + 1) > self._limit:
+            raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=1.0))
-        return self._generated(generator, [tokens], 1)[0][0].text
+        return self._generated(generator, [encoded], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
@@ -186,7 +180,7 @@ class Translator:
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
         """
-        return self.task.parse_lines([self._source(line) for line in lines])
+        return self.task.source_text.parse([self._source(line) for line in lines])
 
     def attention(self, line: str | ParsedSentence) -> SentenceAttention:
         """Compute the encoder's attention in one line, of every layer and head.
@@ -202,7 +196,7 @@ class Translator:
         if isinstance(line, str):
             sentence = raw_sentence(self.task, self._source(line))
         else:
-            sentence = SourceSentence.of_raw(self.task.encode_parsed(line), self.task)
+            sentence = SourceSentence.of_raw(self.task.source_text.encode_parsed(line), self.task)
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -214,21 +208,13 @@ class Translator:
         Returns:
             ``input_ids`` and ``attention_mask`` of shape ``(batch, tokens)``, in the order of the lines,
             and the fields of the parse that the model needs (``src_words``…), see
-            :func:`fairseq_phrase.batch.syntax_dataset.collate_parses`.
+            :func:`fairseq_phrase.batch.source_batches.collate_parses`.
         """
-        pieces = self._lines.encode(list(lines))
-        dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))
-        batch = dataset.collater([dataset[index] for index in range(len(pieces))])
-        place = batch["id"].argsort()  # fairseq has sorted the lines by length
-        net_input = dict(batch["net_input"])
-        tokens = plain(net_input.pop("src_tokens"))[place]
-        fields = {
-            name: value[place]
-            for name, value in net_input.items()
-            if name.removeprefix(PREFIX) in FIELDS
-        }
+        net_input = self.task.source_text.batch(self._lines.encode(list(lines)))["net_input"]
+        tokens = net_input.pop("src_tokens")
+        del net_input["src_lengths"]
         padding = self.task.source_dictionary.pad()
-        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **fields}
+        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **net_input}
         return {name: value.to(self.device) for name, value in found.items()}
 
     def texts(
@@ -249,6 +235,7 @@ class Translator:
         dictionary = self.task.target_dictionary
         padding = dictionary.pad()
         rows = [row[row != padding].int().cpu() for row in tokens]
+        words: list[Sequence[str]] = [()] * len(rows)
         if lines is None:
             if any(dictionary.has_place(row.tolist()) for row in rows):
                 raise UserError(
@@ -259,16 +246,9 @@ class Translator:
             raise UserError(f"texts: {len(rows)} translations of {len(lines)} lines")
         else:
             each = len(rows) // len(lines)
-            carried = [
-                piece.words if isinstance(piece, RawTokens) else ()
-                for piece in self._lines.encode(list(lines))
-                for _ in range(each)
-            ]
-            rows = [RawTokens.of(row, (), words) for row, words in zip(rows, carried, strict=True)]
-        return [
-            self._target.text(dictionary.string(row, extra_symbols_to_ignore={padding}))
-            for row in rows
-        ]
+            encoded = self._lines.encode(list(lines))
+            words = [self.task.source_text.numbered(one)[1] for one in encoded for _ in range(each)]
+        return [self._text(row, own) for row, own in zip(rows, words, strict=True)]
 
     def score(self, source: str, target: str) -> float:
         """Score a translation.
@@ -283,9 +263,10 @@ class Translator:
         Raises:
             UserError: the source is empty, or one of the two is too long.
         """
-        (tokens,) = self._lines.encode([source])
+        encoded = self._lines.encode([source])
+        tokens, words = self.task.source_text.numbered(encoded[0])
         subwords = self._target.subwords(target)
-        indices = self.task.target_dictionary.encode_target(subwords, tokens)
+        indices = self.task.target_dictionary.encode_target(subwords, words)
         if len(tokens) < 2:
             raise UserError("score: the source is empty")
         for what, side in (("source", tokens), ("target", indices)):
@@ -293,47 +274,38 @@ class Translator:
                 raise UserError(
                     f"score: the {what} has {len(side)} subwords, and the model takes {self._limit}"
                 )
-        (sample,) = self._batches([tokens], 1)
+        sample = self._on_device(self.task.source_text.batch(encoded))
         sample["target"] = indices[None].to(self.device)
         shifted = torch.cat([indices[-1:], indices[:-1]])[None]
         sample["net_input"]["prev_output_tokens"] = shifted.to(self.device)
         scorer = self.task.build_generator(self.models, Namespace(score_reference=True))
-        ((best,),) = self.task.inference_step(scorer, self.models, sample)
+        ((best,),) = scorer.generate(self.models, sample)
         return base_2(best["score"])
 
-    def _batches(self, pieces: list[torch.Tensor], size: int) -> Iterator[dict[str, Any]]:
-        dataset = self.task.build_dataset_for_inference(pieces, list(map(len, pieces)))
-        batches = self.task.get_batch_iterator(
-            dataset, max_tokens=_MAX_TOKENS, max_sentences=size, disable_iterator_cache=True
-        )
-        for sample in batches.next_epoch_itr(shuffle=False):
-            yield utils.apply_to_sample(lambda value: value.to(self.device), sample)
+    def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return utils.apply_to_sample(lambda value: value.to(self.device), sample)
 
     @torch.inference_mode()
     def _generated(
-        self, generator: Any, pieces: list[torch.Tensor], size: int
+        self, generator: Any, pieces: Sequence[EncodedSentence], size: int
     ) -> list[list[Hypothesis]]:
         """Translate pieces; returns the hypotheses of each, the best first."""
         found: dict[int, list[Hypothesis]] = {}
-        for sample in self._batches(pieces, size) if pieces else ():
+        for batch, sample in self.task.source_text.batches(pieces, _MAX_TOKENS, size):
             generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
-            generated = self.task.inference_step(generator, self.models, sample)
-            for index, hypotheses in zip(sample["id"].tolist(), generated, strict=True):
-                found[index] = [self._hypothesis(one) for one in hypotheses]
+            generated = generator.generate(self.models, self._on_device(sample))
+            for index, hypotheses, words in zip(batch, generated, sample["copied"], strict=True):
+                found[index] = [self._hypothesis(one, words) for one in hypotheses]
         return [found[index] for index in range(len(pieces))]
 
-    def _hypothesis(self, generated: dict[str, Any]) -> Hypothesis:
+    def _hypothesis(self, generated: dict[str, Any], words: Sequence[str]) -> Hypothesis:
+        tokens = generated["tokens"].int().cpu()
+        return Hypothesis(self._text(tokens, words), base_2(generated["score"]), len(tokens))
+
+    def _text(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
         dictionary = self.task.target_dictionary
-        text = self._target.text(dictionary.string(generated["tokens"].int().cpu()))
-        return Hypothesis(text, base_2(generated["score"]), len(generated["tokens"]))
-
-
-def _chunks(lines: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield this many lines at a time, with the number of the first, from 1."""
-    iterator, number = iter(lines), 1
-    while chunk := list(islice(iterator, size)):
-        yield number, chunk
-        number += len(chunk)
+        pieces = dictionary.string(tokens, extra_symbols_to_ignore={dictionary.pad()})
+        return self._target.text(dictionary.written(pieces, words) if words else pieces)
 
 
 def longest_target(source: int) -> int:

@@ -128,3 +128,26 @@ def build_models(
             raise UserError(f"{one.path} cannot be used with {data}: {error}") from None
         models += [model.eval() for model in built]
     return models, task
+
+
+def load_model(
+    checkpoint: Path, data: Path | None, source_parser: str | None = None
+) -> tuple[Any, Any]:
+    """Load a checkpoint for inference.
+
+    Args:
+        checkpoint: a fairseq checkpoint.
+        data: its data directory; None for the one that it was trained with.
+        source_parser: the parser of raw text; by default the one that made the data.
+
+    Returns:
+        The model and its task.
+
+    Raises:
+        UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
+            the data.
+    """
+    saved = read_checkpoint(checkpoint)
+    directory = saved.task_config.data if data is None else data
+    models, task = build_models([saved], directory, source_parser=source_parser)
+    return models[0], task

@@ -114,7 +114,7 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
             alignment_layer: decoder layer whose cross-attention is returned.
             alignment_heads: number of its heads to average.
             **parses: ``src_words``, ``src_heads`` and ``src_spans``, as
-                :func:`fairseq_phrase.batch.syntax_dataset.collate_parses` makes them.
+                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them.
         """
         encoder_out = self.encoder(
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -69,6 +69,7 @@ class ParsingPipeline:
         elif options.constituents == "parser" and "spans" in self.parser.fields:
             fields.append("spans")
         self.fields = tuple(fields)
+        self._features = [name for name in fields if FIELDS[name].is_feature]
 
     @property
     def constituents(self) -> str:
@@ -97,22 +98,27 @@ class ParsingPipeline:
                 )
             yield self._finished(sentence, line)
 
-    def parse(self, lines: Sequence[str]) -> list[Parse]:
+    def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[Parse]:
         """Parse lines; lines on which the parser fails are returned as unparsed.
 
         The parser gets lines sorted by length, because parsers work on batches, unless it sorts them.
+
+        Args:
+            lines: the lines.
+            constituents: False leaves out those that are made from dependency trees, which takes time.
 
         Raises:
             UserError: the parser cannot be used at all.
         """
         assert isinstance(self.parser, LineParser)
         if self.parser.sorts_by_length:
-            return list(map(self._finished, self._parse_robustly(lines), lines))
+            parsed_lines = zip(self._parse_robustly(lines), lines, strict=True)
+            return [self._finished(one, line, constituents) for one, line in parsed_lines]
         order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
         parsed: dict[int, Parse] = {}
         by_length = self._parse_robustly([lines[index] for index in order])
         for index, sentence in zip(order, by_length, strict=True):
-            parsed[index] = self._finished(sentence, lines[index])
+            parsed[index] = self._finished(sentence, lines[index], constituents)
         return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:
@@ -156,70 +162,66 @@ class ParsingPipeline:
 
     def _fitted(self, sentence: Parse, line: str) -> Parse:
         """Compare what a parser returned for a line with the line, and give it the line's words."""
-        kept = cut_at_white_space(line)
         if not isinstance(sentence, ParsedSentence | Unparsed):
             found = type(sentence).__name__
             return Unparsed(
                 f"{self.options.parser} returned {found} for this line: expected a ParsedSentence or an "
                 "Unparsed",
-                kept,
+                cut_at_white_space(line),
             )
         if isinstance(sentence, Unparsed):
             words = self._fitted(sentence.sentence, line)
-            return replace(sentence, sentence=kept if isinstance(words, Unparsed) else words)
+            return replace(
+                sentence, sentence=words.sentence if isinstance(words, Unparsed) else words
+            )
         try:
             if self.options.tokenized:
-                return _with_words(sentence, kept, _unescaped(line))
+                return _with_words(sentence, cut_at_white_space(line), _unescaped(line))
             return _spelled(sentence, line) if self.parser.words_spell_line else sentence
         except ValueError as error:
             advice = self.parser.word_advice if isinstance(self.parser, FileParser) else ""
-            return Unparsed(f"the parse has other words than the text: {error}{advice}", kept)
+            reason = f"the parse has other words than the text: {error}{advice}"
+            return Unparsed(reason, cut_at_white_space(line))
 
-    def _finished(self, sentence: Parse, line: str) -> Parse:
+    def _finished(self, sentence: Parse, line: str, constituents: bool = True) -> Parse:
         """Check a line's parse, and make or remove its constituents."""
-        if isinstance(sentence, ParsedSentence) and (flaw := _flaw(sentence, self.parser.fields)):
+        if isinstance(sentence, ParsedSentence) and (flaw := self._flaw(sentence)):
             reason = f"{self.options.parser} gave an unusable parse: {flaw}"
             return Unparsed(reason, cut_at_white_space(line))
         sentence = self._fitted(sentence, line)
         if isinstance(sentence, Unparsed):
             return sentence
-        if self.options.constituents == "from-dependencies":
+        if self.options.constituents == "from-dependencies" and constituents:
             assert sentence.tree is not None
             tags = sentence.tags or [NO_TAG] * len(sentence.words)
             tree = ConstituencyTree.from_dependencies(sentence.tree, tags, sentence.deprels)
             return replace(sentence, constituents=tree)
-        if self.options.constituents == "none" and sentence.constituents is not None:
+        if self.options.constituents != "parser" and sentence.constituents is not None:
             return replace(sentence, constituents=None)
         return sentence
 
-
-def _flaw(sentence: ParsedSentence, fields: Collection[str]) -> str | None:
-    """Find out why a parse cannot be used; None if it can be used.
-
-    Args:
-        sentence: the parse.
-        fields: the fields that the parser promises.
-    """
-    labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
-    everything = list(itertools.chain(sentence.words, *labels.values()))
-    if " ".join(everything).split() != everything:
-        for name, values in {"words": sentence.words, **labels}.items():
-            if " ".join(values).split() != values:
-                return f"one of its {name} is empty or holds white space: {values}"
-    count = len(sentence.words)
-    tree, constituents = sentence.tree, sentence.constituents
-    counts = {
-        "space_before": len(sentence.space_before),
-        "heads": 0 if tree is None else len(tree),
-        **{name: len(labels.get(name, ())) for name in fields if FIELDS[name].is_feature},
-        "deprels": len(sentence.deprels),
-        "tags": len(sentence.tags),
-        "spans": 0 if constituents is None else constituents.num_words,
-    }
-    for name, given in counts.items():
-        if given != count and (name in fields or name == "space_before"):
-            return f"{count} words, but {name} for {given}"
-    return None
+    def _flaw(self, sentence: ParsedSentence) -> str | None:
+        """Find out why a parse cannot be used; None if it can be used."""
+        labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
+        everything = list(itertools.chain(sentence.words, *labels.values()))
+        if " ".join(everything).split() != everything:
+            for name, values in {"words": sentence.words, **labels}.items():
+                if " ".join(values).split() != values:
+                    return f"one of its {name} is empty or holds white space: {values}"
+        count = len(sentence.words)
+        tree, constituents = sentence.tree, sentence.constituents
+        counts = {
+            "space_before": len(sentence.space_before),
+            "heads": 0 if tree is None else len(tree.heads),
+            **{name: len(labels.get(name, ())) for name in self._features},
+            "deprels": len(sentence.deprels),
+            "tags": len(sentence.tags),
+            "spans": 0 if constituents is None else constituents.num_words,
+        }
+        for name, given in counts.items():
+            if given != count and (name in self.parser.fields or name == "space_before"):
+                return f"{count} words, but {name} for {given}"
+        return None
 
 
 def _unescaped(line: str) -> list[str]:

@@ -227,13 +227,9 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
     words, space_before = _words(list(map(texts.__getitem__, orths)), map(bool, spaces))
     if not all(words):
         _replace_blank_roots(heads, deps, np.array([not word for word in words]))
-    sentence = ParsedSentence(
-        words,
-        space_before,
-        DependencyTree.of_valid(heads),
-        list(map(deprels.__getitem__, deps)),
-        list(map(tags.__getitem__, parts)),
-    )
+    relations, parts = list(map(deprels.__getitem__, deps)), list(map(tags.__getitem__, parts))
+    tree = DependencyTree.of_valid(heads)
+    sentence = ParsedSentence(words, space_before, tree, relations, parts)
     return _without_white_space(sentence)
 
 

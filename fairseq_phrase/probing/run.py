@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from fairseq_phrase.attention.checkpoints import load_model
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import load_model
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, Layers, SentenceVectors

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_phrase.batch.syntax_dataset import collate_parses, truncated
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -37,13 +36,14 @@ class EncodedLines:
         Raises:
             UserError: the task or the data's parser cannot encode raw text.
         """
-        if not hasattr(task, "encode_lines"):
+        if not hasattr(task, "source_text"):
             raise UserError(
                 "this model's task does not read raw text: train with --task syntax_translation"
             )
-        keys = [(data, task.needs_trees, line) for line in lines]
+        read = frozenset(task.source_text.fields_to_parse)
+        keys = [(data, read, line) for line in lines]
         new = list(dict.fromkeys(key for key in keys if key not in self._known))
-        encoded = task.encode_lines([line for *_, line in new], trees=task.needs_trees)
+        encoded = task.source_text.encode([line for *_, line in new])
         self._known.update(zip(new, encoded, strict=True))
         return [self._known[key] for key in keys]
 
@@ -104,49 +104,21 @@ class SentenceVectors:
             logger.warning("%d sentences are cut to the model's %d subwords", cut, limit)
         found: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
         order: list[int] = []
-        for batch in self._batches(sentences):
+        batches = self.task.source_text.batches(sentences, self.max_tokens, limit=limit)
+        for batch, sample in batches:
             order += batch
+            inputs = {name: value.to(self.device) for name, value in sample["net_input"].items()}
             with torch.no_grad():
-                means = self._means(self._net_input([sentences[index] for index in batch]))
+                means = self._means(inputs)
             for layer, values in means.items():
                 found[layer].append(values.float().cpu().numpy())
         place = np.argsort(order)
         return {layer: np.concatenate(values)[place] for layer, values in found.items()}
 
-    def _batches(self, sentences: Sequence[EncodedSentence]) -> Iterator[list[int]]:
-        """Yield batches of sentences by length, so that little is padding."""
-        lengths = [len(sentence.pieces) + 1 for sentence in sentences]
-        batch: list[int] = []
-        for index in sorted(range(len(sentences)), key=lengths.__getitem__):
-            if batch and (len(batch) + 1) * lengths[index] > self.max_tokens:
-                yield batch
-                batch = []
-            batch.append(index)
-        if batch:
-            yield batch
-
     @property
     def _max_subwords(self) -> int:
         """The subwords for which the model has positions, beside the end of sentence."""
         return int(self.encoder.max_positions()) - 1
-
-    def _net_input(self, sentences: Sequence[EncodedSentence]) -> dict[str, Tensor]:
-        dictionary = self.task.source_dictionary
-        limit = self._max_subwords
-        rows, parses = [], []
-        for sentence in sentences:
-            pieces = sentence.pieces[:limit]
-            rows.append(torch.tensor([*map(dictionary.index, pieces), dictionary.eos()]))
-            parse = {"words": sentence.words, **self.task.parse_of(sentence)}
-            parses.append(truncated(parse, limit))
-        tokens = torch.nn.utils.rnn.pad_sequence(
-            rows, batch_first=True, padding_value=dictionary.pad()
-        )
-        lengths = torch.tensor([len(row) for row in rows])
-        inputs = {"src_tokens": tokens, "src_lengths": lengths}
-        if self.task.needs_parses:
-            inputs |= collate_parses(tokens, parses, dictionary)
-        return {name: values.to(self.device) for name, values in inputs.items()}
 
     def _means(self, inputs: dict[str, Tensor]) -> dict[int, Tensor]:
         """Compute the means of a batch by layer. Shape: ``(batch, width)`` each."""

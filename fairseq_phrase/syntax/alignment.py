@@ -6,26 +6,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-import numpy as np
-
-
-def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Number each subword with the word it belongs to.
-
-    Args:
-        subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
-
-    Returns:
-        Word indices from 0. Shape: ``(subwords,)``, int64.
-
-    Raises:
-        ValueError: a word has no subword.
-    """
-    counts = np.asarray(subwords_per_word, dtype=np.int64)
-    if (counts < 1).any():
-        raise ValueError(f"word {int((counts < 1).argmax())} has no subword (words count from 0)")
-    return np.repeat(np.arange(len(counts)), counts)
-
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
     """Find words in the text that they spell, as :class:`TextReader` compares them.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fairseq_phrase.syntax.alignment import words_of_subwords
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -82,3 +81,21 @@ def _with_split_words(
     split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
     spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
     return tree.with_lower(spans, [tags[word] if tags else NO_TAG for word in split])
+
+
+def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Number each subword with the word it belongs to.
+
+    Args:
+        subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
+
+    Returns:
+        Word indices from 0. Shape: ``(subwords,)``, int64.
+
+    Raises:
+        ValueError: a word has no subword.
+    """
+    counts = np.asarray(subwords_per_word, dtype=np.int64)
+    if (counts < 1).any():
+        raise ValueError(f"word {int((counts < 1).argmax())} has no subword (words count from 0)")
+    return np.repeat(np.arange(len(counts)), counts)

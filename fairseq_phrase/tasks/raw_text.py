@@ -1,42 +1,143 @@
-"""Raw text in a translation task: fairseq-interactive and the hub interface parse it on the fly."""
+"""Raw text in fairseq's own commands: adapters of ``fairseq-interactive`` and the hub interface.
 
-from typing import Any
+They cut a line by a tokenizer and a BPE, and hand on strings and tensors. Behind them is the one way of
+:class:`~fairseq_phrase.batch.source_batches.SourceText`.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.data.encoders import register_bpe, register_tokenizer
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import DictConfig
 
-from fairseq_phrase.batch import tokenizers as encoders
-from fairseq_phrase.batch.copied_dataset import RawCopiedDataset, write_back
-from fairseq_phrase.batch.raw_input import RawInput
-from fairseq_phrase.batch.raw_lines import SourceEncoder
-from fairseq_phrase.batch.raw_parses import RawDataset, RawParses, check_cut
-from fairseq_phrase.batch.raw_tokens import RawTokens, SourceDictionary, plain, rows_of
-from fairseq_phrase.batch.syntax_dataset import Parse, collate_parses
+from fairseq_phrase.batch.raw_tokens import (
+    LINE,
+    RawDataset,
+    RawTokens,
+    SourceDictionary,
+    plain,
+    rows_of,
+    write_back,
+)
+from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import Segmenter
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder, segmenter_of
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
-from fairseq_phrase.syntax.sentence import ParsedSentence
+
+_BOM = "\N{BYTE ORDER MARK}"
+# The marks of text that is already cut into subwords, by SentencePiece and by subword-nmt.
+_MARKS = ("▁", "@@ ")
+
+
+@dataclass
+class SyntaxEncoderConfig(FairseqDataclass):
+    """Options of the tokenizer and the BPE: the data directory and the parser."""
+
+    syntax_data: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={"help": "data directory with syntax.LANG.json; by default the task's own"},
+    )
+    syntax_lang: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None, metadata={"help": "the parsed language; by default the task's source"}
+    )
+    syntax_parser: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={"help": "cut words with this parser; by default with the task's --source-parser"},
+    )
+
+
+def _source_of(cfg: SyntaxEncoderConfig) -> tuple[str, str, str | None]:
+    """Return the data directory, the language and the parser of ``--bpe syntax``.
+
+    The hub interface builds a BPE from the configuration alone, whose root has the task's options.
+
+    Raises:
+        UserError: neither the options nor a task name the data.
+    """
+    task = getattr(cfg._get_root(), "task", None) if isinstance(cfg, DictConfig) else None
+    data = cfg.syntax_data or getattr(task, "data", None)
+    if not data:
+        raise UserError(
+            "--tokenizer syntax and --bpe syntax need --task syntax_translation, or --syntax-data DIR"
+        )
+    directory = utils.split_paths(data)[0]
+    language = cfg.syntax_lang or getattr(task, "source_lang", None)
+    parser = cfg.syntax_parser
+    if not cfg.syntax_data:
+        parser = parser or getattr(task, "source_parser", None)
+    return directory, language or data_utils.infer_language_pair(directory)[0], parser
+
+
+@register_tokenizer("syntax", dataclass=SyntaxEncoderConfig)
+class SyntaxTokenizer:
+    """Leaves a line as it is: :class:`SyntaxBPE` cuts words and subwords."""
+
+    def __init__(self, cfg: SyntaxEncoderConfig) -> None:
+        pass
+
+    def encode(self, x: str) -> str:
+        """Return the line."""
+        return x
+
+    def decode(self, x: str) -> str:
+        """Return the text."""
+        return x
+
+
+@register_bpe("syntax", dataclass=SyntaxEncoderConfig)
+class SyntaxBPE:
+    """Cuts a raw line into the same words and subwords as preprocessing; joins subwords to text."""
+
+    def __init__(self, cfg: SyntaxEncoderConfig) -> None:
+        self._source = _source_of(cfg)
+
+    @functools.cached_property
+    def _encoder(self) -> SourceEncoder:
+        return SourceEncoder.of_data(*self._source)
+
+    @functools.cached_property
+    def _segmenter(self) -> Segmenter:
+        directory, language, _ = self._source
+        return segmenter_of(directory, Manifest.load(directory, language))
+
+    def encode(self, x: str) -> str:
+        """Cut a line into subwords with spaces between them; the line follows after :data:`LINE`."""
+        (sentence,) = self._encoder.cut([x])
+        return f"{' '.join(sentence.pieces)}{LINE}{x}"
+
+    def decode(self, x: str) -> str:
+        """Join subwords to text."""
+        return self._segmenter.join(x)
 
 
 class RawTextTask(TranslationTask):
     """fairseq's translation task, which cuts and parses raw lines as its data were.
 
-    A subclass sets ``_raw_parses``, whose ``fields`` are those that the models asked for.
-
     Args:
         cfg: fairseq's options with ``source_parser`` and ``strict_identity``.
         src_dict: the source dictionary, from :meth:`load_dictionary`.
         tgt_dict: the target dictionary.
+
+    Attributes:
+        source_text: what makes batches of raw text. A subclass sets it.
     """
 
-    _raw_parses: RawParses
+    source_text: SourceText
 
-    def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any):
+    def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
-        self._source_encoder: SourceEncoder | None = None
-        self._raw_input = RawInput(self._directory, cfg.source_lang, src_dict)
-        self._cuts_as_parsed = False
-        encoders.use_data_of(self._directory, cfg.source_lang, cfg.source_parser)
+        self._lines_read = 0
+        self._cuts_as_data = False
 
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:
@@ -44,162 +145,102 @@ class RawTextTask(TranslationTask):
         return SourceDictionary.load(filename)
 
     @property
-    def _fields(self) -> set[str]:
-        """The fields of parses that batches carry."""
-        return self._raw_parses.fields
-
-    @property
     def _directory(self) -> str:
         return utils.split_paths(self.cfg.data)[0]
 
-    def _configured(self, args: Any) -> Any:
-        """Give ``--tokenizer syntax`` and ``--bpe syntax`` this task's data directory."""
-        if getattr(args, "_name", None) == "syntax" and not args.syntax_data:
-            args.syntax_data, args.syntax_lang = self._directory, self.cfg.source_lang
-            args.syntax_parser = args.syntax_parser or self.cfg.source_parser
-        return args
-
-    def _is_own(self, args: Any) -> bool:
-        """Tell whether a tokenizer or BPE cuts lines in the same way as this task."""
-        source = self._directory, self.cfg.source_lang, self.cfg.source_parser
-        return getattr(args, "_name", None) == "syntax" and (
-            (args.syntax_data, args.syntax_lang, args.syntax_parser) == source
+    def _source_encoder(self) -> SourceEncoder:
+        return SourceEncoder.of_data(
+            self._directory,
+            self.cfg.source_lang,
+            self.cfg.source_parser,
+            strict=self.cfg.strict_identity,
         )
-
-    def build_tokenizer(self, args: Any) -> Any:
-        """Build the tokenizer of raw lines."""
-        # With these two, a line is cut into the subwords of its parse, so it is not cut twice.
-        self._cuts_as_parsed = self._is_own(self._configured(args))
-        return super().build_tokenizer(args)
 
     def build_bpe(self, args: Any) -> Any:
         """Build the subword segmentation of raw lines."""
-        self._cuts_as_parsed = self._cuts_as_parsed and self._is_own(self._configured(args))
-        return super().build_bpe(args)
+        bpe = super().build_bpe(args)
+        own = self._directory, self.cfg.source_lang, self.cfg.source_parser
+        # A line is then not cut twice.
+        self._cuts_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == own
+        return bpe
 
-    def get_interactive_tokens_and_lengths(self, lines: list[str], encode_fn: Any) -> tuple:
-        """Encode raw lines and, if the model asked for parses, parse them together.
+    def get_interactive_tokens_and_lengths(
+        self, lines: list[str], encode_fn: Callable[[str], str]
+    ) -> tuple[list[torch.Tensor], list[int]]:
+        """Encode raw lines, and parse them together if the models read trees.
 
         Raises:
             UserError: ``encode_fn`` makes other words and subwords than the parser, or does not cut raw
                 text, or a line is not UTF-8.
         """
-        if not self._raw_input.lines_read:
+        if not self._lines_read:
             use_idle_cores()
-        lines = self._raw_input.cleaned(lines)
-        if not self._fields:
+        lines = self._cleaned(lines)
+        if not self._cuts_as_data and not self.source_text.fields:
             tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            self._raw_input.check_is_cut(lines, tokens, encode_fn)
+            self._check_is_cut(lines, tokens, encode_fn)
             return tokens, lengths
-        tokens = self._raw_parses.tokens_of(lines)
-        if not self._cuts_as_parsed:
+        tokens = list(map(self._tokens_of, self.source_text.encode(lines)))
+        if not self._cuts_as_data:
             cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            for line, parsed, own in zip(lines, tokens, cut, strict=True):
-                check_cut(line, own, parsed)
-        return tokens, [sentence.numel() for sentence in tokens]
+            for line, own, other in zip(lines, tokens, cut, strict=True):
+                _check_same(line, other, own)
+        return tokens, list(map(len, tokens))
 
-    @property
-    def needs_parses(self) -> bool:
-        """Whether the models read any field of a parse."""
-        return bool(self._fields)
-
-    @property
-    def needs_trees(self) -> bool:
-        """Whether the models read more of a parse than which subwords are one word.
-
-        Trees of ``--tree-source`` linear, random and shuffled are none of the parse.
-
-        Raises:
-            UserError: see :attr:`RawParses.fields_to_parse`.
-        """
-        return not self._raw_parses.fields_to_parse <= {"words"}
-
-    def encode_lines(self, lines: list[str], *, trees: bool = True) -> list[EncodedSentence]:
-        """Parse raw lines and cut them into subwords, as preprocessing did.
-
-        Args:
-            lines: raw text.
-            trees: False cuts the lines into the same subwords without parsing them, which is faster.
-
-        Raises:
-            UserError: the parser that made the data is not installed, or cannot parse raw text.
-        """
-        return self._encoder.parse(lines) if trees else self._encoder.cut(lines)
-
-    def parse_lines(self, lines: list[str]) -> list[ParsedSentence]:
-        """Parse raw lines into words and trees, whether or not the model asked for them.
-
-        Raises:
-            UserError: as :meth:`encode_lines`.
-        """
-        return self._encoder.parsed(lines)
-
-    def encode_parsed(self, sentence: ParsedSentence) -> EncodedSentence:
-        """Cut the words of a parsed sentence into subwords; its trees are kept."""
-        return self._encoder.encode(sentence)
-
-    def tokens_of_parsed(self, sentence: ParsedSentence) -> torch.Tensor:
-        """Return the token indices of a parsed sentence. They carry its trees to the model.
-
-        Returns:
-            Shape: ``(tokens,)``, with the end of sentence.
-
-        Raises:
-            UserError: the trees lack a field that the models need.
-        """
-        return self._raw_parses.tokens_of_encoded(self.encode_parsed(sentence))
-
-    def parse_of(self, sentence: EncodedSentence) -> Parse:
-        """Return the parse of a raw sentence, with the fields that the model asked for.
-
-        Raises:
-            UserError: the parser did not make one of the fields.
-        """
-        return self._raw_parses.parse_of(sentence)
-
-    @property
-    def _encoder(self) -> SourceEncoder:
-        if self._source_encoder is None:
-            self._source_encoder = SourceEncoder.of_data(
-                self._directory,
-                self.cfg.source_lang,
-                self.cfg.source_parser,
-                strict=self.cfg.strict_identity,
-            )
-        return self._source_encoder
+    def _tokens_of(self, sentence: EncodedSentence) -> RawTokens:
+        indices, words = self.source_text.numbered(sentence)
+        copied = [words] if self.source_dictionary.places else ()
+        return RawTokens.of(torch.tensor(indices), [sentence], copied)
 
     def build_dataset_for_inference(
         self, src_tokens: list[torch.Tensor], src_lengths: list[int], **kwargs: Any
-    ) -> Any:
+    ) -> RawDataset:
         """Build the dataset of raw sentences, padded as in training."""
-        dataset = super().build_dataset_for_inference(
-            [plain(tokens) for tokens in src_tokens], src_lengths, **kwargs
+        tokens = self._encoded(src_tokens) if self.source_text.fields else src_tokens
+        return RawDataset(
+            tokens,
+            src_lengths,
+            self.source_dictionary,
+            tgt_dict=self.target_dictionary,
+            left_pad_source=self.cfg.left_pad_source,
+            **kwargs,
         )
-        dataset.left_pad_source = self.cfg.left_pad_source
-        if self._fields:
-            dataset = RawDataset(dataset, self._raw_parses.of_tokens(src_tokens))
-        words = [
-            tokens.words[0]
-            for tokens in src_tokens
-            if isinstance(tokens, RawTokens) and tokens.words
-        ]
-        return RawCopiedDataset(dataset, words) if words else dataset
+
+    def _encoded(self, rows: Sequence[torch.Tensor]) -> list[RawTokens]:
+        """Let token indices carry sentences; those that carry lines are encoded together.
+
+        Args:
+            rows: Shape: ``(tokens,)`` each. Those that carry nothing are joined to text.
+
+        Raises:
+            UserError: indices that carry nothing cannot be joined to text, or a line was cut into other
+                subwords.
+        """
+        origins = [getattr(row, "origins", None) or [self._spelled(row)] for row in rows]
+        lines = [line for (line,) in origins if isinstance(line, str)]
+        encoded = iter(self.source_text.encode(lines) if lines else [])
+        found = []
+        for row, (origin,) in zip(rows, origins, strict=True):
+            tokens = self._tokens_of(next(encoded) if isinstance(origin, str) else origin)
+            if isinstance(origin, str):
+                _check_same(origin, row, tokens)
+            found.append(tokens)
+        return found
 
     def inference_step(
         self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Generate, and write copied words into what is generated.
 
-        ``fairseq-interactive`` keeps only the tokens, which carry the parses and the words.
+        ``fairseq-interactive`` keeps only the tokens, which carry the sentences and the words.
         """
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]
         net_input = {**net_input, "src_tokens": plain(tokens)}
-        if self._fields and "src_words" not in net_input:
-            rows = rows_of(tokens, self.source_dictionary.pad())
-            parses = self._raw_parses.of_tokens(rows)
-            batch = collate_parses(net_input["src_tokens"], parses, self.source_dictionary)
-            net_input |= {name: value.to(tokens.device) for name, value in batch.items()}
+        if self.source_text.fields and "src_words" not in net_input:
+            rows = self._encoded(rows_of(tokens, self.source_dictionary.pad()))
+            parses = self.source_text.parses(plain(tokens), [row.origins[0] for row in rows])
+            net_input |= {name: value.to(tokens.device) for name, value in parses.items()}
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs
         )
@@ -207,3 +248,91 @@ class RawTextTask(TranslationTask):
         if words:
             write_back(sample, generated, words)
         return generated
+
+    def _cleaned(self, lines: Sequence[str]) -> list[str]:
+        """Return lines without the byte order mark that a file may begin with.
+
+        Raises:
+            UserError: a line has bytes that are not UTF-8. In some locales Python reads them as lone
+                surrogates.
+        """
+        for number, line in enumerate(lines, start=self._lines_read + 1):
+            if not line.isascii() and any("\ud800" <= character <= "\udfff" for character in line):
+                raise UserError(f"line {number} of the input is not UTF-8: {line[:60]!a}")
+        self._lines_read += len(lines)
+        return [line.removeprefix(_BOM).lstrip() for line in lines]
+
+    def _check_is_cut(
+        self, lines: Sequence[str], tokens: Sequence[torch.Tensor], encode: Callable[[str], str]
+    ) -> None:
+        """Check that lines are already cut into subwords if no subword model cuts them.
+
+        Args:
+            lines: the lines.
+            tokens: the indices of each. Shape: ``(tokens,)``.
+            encode: the function with which fairseq cut the lines.
+
+        Raises:
+            UserError: a line has an unknown word, perhaps with a place in the dictionary, that the data's
+                subword model would cut into known subwords, and the line has no mark of cut text.
+        """
+        dictionary = self.source_dictionary
+        unknown = dictionary.unk()
+        for line, indices in zip(lines, tokens, strict=True):
+            has_unknown = unknown in indices or dictionary.has_place(indices.tolist())
+            if not has_unknown or self._segmenter is None:
+                continue
+            text = encode(line).partition(LINE)[0]
+            if any(mark in text for mark in _MARKS):
+                continue
+            for word in text.split():
+                if dictionary.index(word) != unknown:
+                    continue
+                pieces = self._segmenter.word_pieces("▁" + word)
+                if unknown not in map(dictionary.index, pieces):
+                    raise UserError(
+                        f"'{line[:60]}' is raw text, and its word '{word}' is unknown; the data's own "
+                        f"subword model cuts it into '{' '.join(pieces)}': use --tokenizer syntax --bpe "
+                        "syntax (they are for raw text, not for text that is cut into subwords already)"
+                    )
+
+    @functools.cached_property
+    def _segmenter(self) -> Segmenter | None:
+        """The data's subword model, or None."""
+        if not Manifest.path(self._directory, self.cfg.source_lang).is_file():
+            return None
+        manifest = Manifest.load(self._directory, self.cfg.source_lang)
+        return segmenter_of(self._directory, manifest) if manifest.bpe_model else None
+
+    def _spelled(self, tokens: torch.Tensor) -> str:
+        """Join the subwords of a sentence that carries no line.
+
+        Raises:
+            UserError: the sentence has unknown subwords.
+        """
+        indices, dictionary = tokens.tolist(), self.source_dictionary
+        if dictionary.unk() in indices or dictionary.has_place(indices):
+            raise UserError(
+                "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
+                "--tokenizer syntax --bpe syntax, and pass the tokens on unchanged"
+            )
+        pieces = [dictionary[index] for index in indices[:-1]]
+        return self.source_text.encoder.segmenter.join(" ".join(pieces))
+
+
+def _check_same(line: str, cut: torch.Tensor, own: torch.Tensor) -> None:
+    """Check that a line was cut into the subwords of its parse.
+
+    Args:
+        line: the line.
+        cut: its token indices. Shape: ``(tokens,)``.
+        own: those of its parse.
+
+    Raises:
+        UserError: they differ.
+    """
+    if cut.tolist() != own.tolist():
+        raise UserError(
+            f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer syntax --bpe "
+            "syntax"
+        )

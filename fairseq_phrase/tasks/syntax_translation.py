@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.batch.copied_dataset import CopiedDataset
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
-from fairseq_phrase.batch.raw_parses import RawParses
+from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
@@ -101,8 +101,12 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._labels = LabelDictionaries(self._directory, cfg.source_lang)
         self._trees = Trees(cfg.tree_source, cfg.tree_seed, src_dict, self._training_heads)
-        self._raw_parses = RawParses(
-            src_dict, self._labels.dictionary, lambda: self._encoder, self._trees
+        self.source_text = SourceText(
+            src_dict,
+            self._labels.dictionary,
+            self._source_encoder,
+            self._trees,
+            left_pad=cfg.left_pad_source,
         )
         self._fields_of_loss: set[str] = set()
         self._copies = False
@@ -124,7 +128,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             UserError: a data directory lacks one of the fields.
         """
         self._check_fields(fields)
-        self._fields.update({"words", *fields})
+        self.source_text.fields.update({"words", *fields})
 
     def _check_fields(self, fields: Collection[str]) -> None:
         """Check that the parses of the data have these fields."""
@@ -166,7 +170,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         if not self.cfg.parse_loss:
             return criterion
         self._fields_of_loss = {"words", "heads"}
-        self._check_fields(self._fields_of_loss | self._fields)
+        self._check_fields(self._fields_of_loss | self.source_text.fields)
         return with_parse_loss(
             criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
         )
@@ -187,7 +191,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
 
     def own_entries(self) -> dict[str, Entry]:
         """Return the entries of the task's options, and of the trees if models read trees."""
-        trees = self._trees.entries() if "heads" in self._fields else {}
+        trees = self._trees.entries() if "heads" in self.source_text.fields else {}
         return {**super().own_entries(), **trees}
 
     def restore(self, trained: Identity, *, further: bool) -> None:
@@ -249,7 +253,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
     def _load_with_parses(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
         self.datasets[split] = self._pairs(self.datasets[split])
-        fields = self._fields | self._fields_of_loss
+        fields = self.source_text.fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
         paths = utils.split_paths(self.cfg.data)
         directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
@@ -267,7 +271,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             self._trees if "heads" in fields else None,
             is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
             gold=bool(self._fields_of_loss),
-            inputs=frozenset(self._fields),
+            inputs=frozenset(self.source_text.fields),
             sampling=sampling,
         )
 
@@ -337,7 +341,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
 
     def build_generator(self, models: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts."""
-        if self._fields and len(models) > 1:
+        if self.source_text.fields and len(models) > 1:
             for model in models:
                 leave_out_unknown_inputs(model)
                 leave_out_unknown_inputs(model.encoder)

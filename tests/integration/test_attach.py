@@ -16,7 +16,6 @@ from fairseq.data import Dictionary
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from fairseq_phrase.batch.tokenizers import SyntaxBPE, SyntaxEncoderConfig, SyntaxTokenizer
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.moses import unescape_moses
@@ -24,6 +23,7 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.tasks.raw_text import SyntaxBPE, SyntaxEncoderConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
     GOLD,
@@ -289,8 +289,10 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
             assert (
                 dataset[index]["source"].tolist() == task.dataset("test")[index]["source"].tolist()
             )
+            (sentence,) = dataset[index]["source"].origins
+            net_input = task.source_text.batch([sentence])["net_input"]
             for name, values in store[index].items():
-                assert dataset[index]["parse"][name].tolist() == values.tolist()
+                assert net_input[f"src_{name}"][0][: len(values)].tolist() == values.tolist()
 
 
 def encoder_of(task, parser):
@@ -298,15 +300,15 @@ def encoder_of(task, parser):
     config = SyntaxEncoderConfig(
         syntax_data=task._directory, syntax_lang="de", syntax_parser=parser
     )
-    tokenizer, bpe = SyntaxTokenizer(config), SyntaxBPE(config)
-    return lambda line: bpe.encode(tokenizer.encode(line))
+    bpe = SyntaxBPE(config)
+    return bpe.encode
 
 
 def test_without_the_model_new_lines_are_refused(data, bpe_corpus):
     attach(data, bpe_corpus, "--parser", "none")
     assert Manifest.load(data, "de").bpe_model == ""
     with pytest.raises(UserError, match=r"attach again with --bpe-codes or --sentencepiece-model"):
-        task_of(data, "words").encode_lines(["ein Hund"])
+        task_of(data, "words").source_text.encode(["ein Hund"])
 
 
 # The real commands

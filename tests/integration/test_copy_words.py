@@ -11,7 +11,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
-from fairseq_phrase.attention.checkpoints import dataset_sentence
+from fairseq_phrase.batch.source_sentence import dataset_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.store.copied_words import CopiedWordsWriter

@@ -147,7 +147,9 @@ def test_ctranslate2_scores_as_fairseq(name, checkpoints, data_directory, lines,
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "ctranslate2")
     own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
     dictionary = own.task.source_dictionary
-    sources = [[dictionary[i] for i in tokens[:-1]] for tokens in own._lines.encode(lines)]
+    sources = [
+        [dictionary[dictionary.index(x)] for x in each.pieces] for each in own._lines.encode(lines)
+    ]
     targets = [own._target.subwords("The man runs.").split()] * len(lines)
     model = ctranslate2.Translator(str(out), device="cpu")
     for line, scored in zip(lines, model.score_batch(sources, targets), strict=True):

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.corpus.segmenters import EveryWord, WholeWords
+from fairseq_phrase.raw_text.segmenters import EveryWord, WholeWords
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.labels import read_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
@@ -186,4 +186,4 @@ def test_whole_words_come_back_as_text(corpus, tmp_path):
     encoder = SourceEncoder.of_data(data, "en")
     assert isinstance(encoder.segmenter, EveryWord)
     assert isinstance(encoder.segmenter.segmenter, WholeWords)
-    assert encoder.text_of(["the", "dog"]) == "the dog"
+    assert encoder.segmenter.join("the dog") == "the dog"

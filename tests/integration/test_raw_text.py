@@ -266,7 +266,7 @@ def test_indices_that_carry_no_line_are_spelled(data_directory, parser):
     task.require_parses(["words", "heads"])
     (tokens,), _ = lengths = task.get_interactive_tokens_and_lengths(["Der Hund"], cut(task))
     dataset = task.build_dataset_for_inference([torch.tensor(tokens.tolist())], lengths[1])
-    assert dataset[0]["parse"]["heads"].tolist() == [1, 1]
+    assert dataset[0]["source"].origins[0].heads.tolist() == [1, 1]
 
 
 def test_indices_with_unknown_words_that_carry_no_line_are_refused(data_directory, parser):
@@ -282,7 +282,7 @@ def cut(task):
     """Cut a line as its parse is."""
 
     def encoded(line):
-        (sentence,) = task.encode_lines([line])
+        (sentence,) = task.source_text.encode([line])
         return " ".join(sentence.pieces)
 
     return encoded

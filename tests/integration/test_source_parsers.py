@@ -8,11 +8,11 @@ import shutil
 import pytest
 from hypothesis import given, settings
 
-from fairseq_phrase.batch.raw_lines import SourceEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.manifest import Manifest
 from tests.support.hostile import lines
 from tests.twins.alignment import check_words
@@ -31,7 +31,7 @@ def pipeline(parser):
 @settings(max_examples=150, deadline=None)
 def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
     (encoded,) = encoder.parse([line])
-    expected = "".join(map(normalize, encoder.tokenize(line)))
+    expected = "".join(map(normalize, encoder.pipeline.tokenize(line).marked_words()))
     assert "".join(encoded.pieces).replace("▁", "") == "".join(expected.replace("▁", "").split())
     assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
     check_words(encoded.words)
@@ -41,8 +41,9 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 @settings(max_examples=100, deadline=None)
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
     (encoded,) = encoder.parse([line])
-    pieces = [p for word in encoder.tokenize(line) for p in encoder.segmenter.word_pieces(word)]
-    assert pieces == encoded.pieces
+    (cut,) = encoder.cut([line])
+    assert cut.pieces == encoded.pieces
+    assert cut.words.tolist() == encoded.words.tolist()
 
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])

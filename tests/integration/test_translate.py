@@ -295,7 +295,7 @@ def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, 
     assert model._source("Der Mann läuft.") == "Der Mann läuft ."
     assert model._target.text("The m@@ an runs .") == "The man runs."
     (encoded,) = model._lines.encode(["Der Mann läuft."])
-    assert model.task.source_dictionary[encoded[-2]] == "."
+    assert encoded.pieces[-1] == "."
     shutil.rmtree(save)
 
 

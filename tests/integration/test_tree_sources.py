@@ -149,7 +149,8 @@ def test_raw_lines_get_the_trees_of_the_data(data_directory, source):
         pieces = [task.source_dictionary[token] for token in tokens]
         # A parser of words alone is enough.
         sentence = EncodedSentence(pieces, expected["words"], None, [], [], None, [])
-        assert np.array_equal(task.parse_of(sentence)["heads"], expected["heads"])
+        net_input = task.source_text.batch([sentence])["net_input"]
+        assert np.array_equal(net_input["src_heads"][0], expected["heads"])
 
 
 def test_the_same_words_cut_otherwise_have_the_same_tree(data_directory):

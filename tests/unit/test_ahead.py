@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fairseq_phrase.inference.ahead import ahead
+from fairseq_phrase.inference.raw_lines import ahead
 
 
 def test_items_come_in_order():

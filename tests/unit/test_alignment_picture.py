@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.attention import checkpoints
 from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
 from fairseq_phrase.attention.constituent_maps import nonterminal_shares
-from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.batch import source_sentence
+from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models import loading
 from tests.support import labellers
 from tests.support.parsed_batches import (
     build_model,
@@ -82,16 +83,14 @@ def test_the_picture_of_a_recurrent_models_attention_is_its_alignment(
     """Recurrent encoders do not attend to their own nodes."""
     model = build_recurrent(dictionary, encoder=encoder)
     task, sentence = make_sentence(dictionary, parsed=True)
-    monkeypatch.setattr(checkpoints, "load_model", lambda *_: (model, task))
-    monkeypatch.setattr(checkpoints, "dataset_sentence", lambda *_: sentence)
+    monkeypatch.setattr(loading, "load_model", lambda *_: (model, task))
+    monkeypatch.setattr(source_sentence, "dataset_sentence", lambda *_: sentence)
     out = tmp_path / "attention.svg"
     command = ["attention", "DATA", "--path", "MODEL", "--line", "1", "--out", str(out)]
     plot.main(command)
     assert "translation" in out.read_text(encoding="utf-8")
 
-    monkeypatch.setattr(
-        checkpoints, "load_model", lambda *_: (Namespace(encoder=model.encoder), task)
-    )
+    monkeypatch.setattr(loading, "load_model", lambda *_: (Namespace(encoder=model.encoder), task))
     with pytest.raises(SystemExit):  # labelling has no decoder
         plot.main(command)
     assert "gives no attention maps" in capsys.readouterr().err

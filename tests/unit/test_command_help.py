@@ -10,8 +10,8 @@ import pytest
 
 import fairseq_phrase
 from fairseq_phrase import choices, cli
-from fairseq_phrase.corpus.segmenters import SEGMENTERS
 from fairseq_phrase.metrics.measures import FORMS
+from fairseq_phrase.raw_text.segmenters import SEGMENTERS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 
 COMMANDS = [

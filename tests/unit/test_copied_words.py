@@ -7,8 +7,15 @@ import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset, ListDataset
 
-from fairseq_phrase.batch.copied_dataset import CopiedDataset, RawCopiedDataset, write_back
-from fairseq_phrase.batch.raw_tokens import CutText, RawTokens, SourceDictionary, rows_of
+from fairseq_phrase.batch.copied_dataset import CopiedDataset
+from fairseq_phrase.batch.raw_tokens import (
+    LINE,
+    RawDataset,
+    RawTokens,
+    SourceDictionary,
+    rows_of,
+    write_back,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
     CopiedWords,
@@ -66,7 +73,7 @@ def test_files_hold_the_words_of_every_sentence(tmp_path):
 
 
 def test_a_line_carries_its_words_into_text(places):
-    tokens = places.encode_line(CutText.of("Qi is Xu .", "a line"), add_if_not_exist=False).long()
+    tokens = places.encode_line(f"Qi is Xu .{LINE}a line", add_if_not_exist=False).long()
     assert tokens.tolist() == [places.index(x) for x in ("<copy1>", "is", "<copy2>", ".", "</s>")]
     assert (tokens.origins, tokens.words) == (["a line"], [["Qi", "Xu"]])
     assert places.string(tokens) == "Qi is Xu ."
@@ -77,18 +84,17 @@ def test_a_line_carries_its_words_into_text(places):
 def test_a_constraint_with_an_unknown_word_is_refused(places, word):
     """fairseq-interactive encodes --constraints without their source, which numbers unknown words."""
     as_fairseq = {"append_eos": False, "add_if_not_exist": False}
-    known = places.encode_line(CutText.of("the .", "the ."), **as_fairseq)
+    known = places.encode_line(f"the .{LINE}the .", **as_fairseq)
     assert known.tolist() == [places.index("the"), places.index(".")]
     with pytest.raises(UserError, match=f"--constraints: '{word}' is not in the dictionary"):
         places.encode_line(f"the {word}", **as_fairseq)
 
 
 def test_a_target_has_the_places_of_its_source(places):
-    source = places.encode_line("Qi is Xu", add_if_not_exist=False).long()
-    target = places.encode_target("Xu is the Qi Lu", source)
+    target = places.encode_target("Xu is the Qi Lu", ["Qi", "Xu"])
     names = ["<copy2>", "is", "the", "<copy1>", "<unk>", "</s>"]
     assert target.tolist() == [*map(places.index, names)]
-    assert places.encode_target("Xu", source.as_subclass(torch.Tensor)).tolist()[0] == places.unk()
+    assert places.encode_target("Xu", []).tolist()[0] == places.unk()
 
 
 def test_a_place_that_the_source_does_not_fill_is_an_unknown_word(places):
@@ -140,7 +146,8 @@ def test_batches_bring_words_in_their_order_and_take_them_to_text(places):
 
 def test_raw_batches_carry_the_words_in_their_tokens(places):
     words = [["Qi"], ["Xu", "Lu"]]
-    dataset = RawCopiedDataset(pairs(places, ["Qi .", "Xu is Lu ."]), words)
+    rows = [places.encode_line(line, add_if_not_exist=False) for line in ("Qi .", "Xu is Lu .")]
+    dataset = RawDataset(rows, [*map(len, rows)], places)
     tokens = dataset.collater([dataset[0], dataset[1]])["net_input"]["src_tokens"]
     assert tokens.words == [words[1], words[0]]
     assert [row.words for row in rows_of(tokens, places.pad())] == [[words[1]], [words[0]]]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.raw_lines import SourceEncoder
-from fairseq_phrase.corpus.encoding import encode_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.raw_text.segmenters import encode_sentence
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines

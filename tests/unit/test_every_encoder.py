@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from fairseq_phrase.attention.encoder_maps import attention_picture
-from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from tests.support.parsed_batches import build_model, encode, make_batch, random_sentence
 from tests.support.repository import REPOSITORY

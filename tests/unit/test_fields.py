@@ -71,7 +71,9 @@ def table(monkeypatch):
     for row in (LENGTHS, EXTENTS):
         monkeypatch.setitem(FIELDS, row.name, row)
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Measuring())
-    monkeypatch.setattr("fairseq_phrase.batch.raw_lines.load_parser", lambda spec: Measuring())
+    monkeypatch.setattr(
+        "fairseq_phrase.raw_text.source_encoder.load_parser", lambda spec: Measuring()
+    )
     return FIELDS
 
 
@@ -154,10 +156,10 @@ def test_a_new_row_comes_to_the_batch_of_a_split_and_of_raw_text(data, synthetic
             seen += 1
     assert seen == 100
     lines = list(read_lines(synthetic_corpus / "test.de"))[:5]
-    for index, sentence in enumerate(task.encode_lines(lines)):
-        parse = task.parse_of(sentence)
+    for index, sentence in enumerate(task.source_text.encode(lines)):
+        net_input = task.source_text.batch([sentence])["net_input"]
         for name in ("lengths", "extents"):
-            assert parse[name].tolist() == store[index][name].tolist()
+            assert net_input[f"src_{name}"][0].tolist() == store[index][name].tolist()
 
 
 def test_sources_cut_short_have_the_items_of_their_first_words(data):

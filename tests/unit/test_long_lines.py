@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.inference.long_lines import cut_to_fit, halves
+from fairseq_phrase.inference.raw_lines import RawLines, halves
 
 
-def encode(lines):
-    """A token for each character, and the end of sentence."""
-    return [[*map(ord, line), 0] for line in lines]
+class Letters:
+    """Cuts lines into a piece for each character."""
+
+    def encode(self, lines):
+        return [SimpleNamespace(pieces=list(line)) for line in lines]
 
 
 def pieces(line, limit):
-    cut = cut_to_fit(line, encode([line])[0], encode, limit)
-    return ["".join(map(chr, piece[:-1])) for piece in cut]
+    """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
+    (chunk,) = RawLines(str, Letters(), limit).chunks([line], 1)
+    return ["".join(piece.pieces) for piece in chunk.pieces]
 
 
 def test_a_line_that_fits_is_not_cut():

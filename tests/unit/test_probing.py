@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results, draw, short_names
@@ -27,28 +28,41 @@ FEW = ProbeOptions(hidden=(8,), l2=(1e-4,), epochs=60, patience=60)
 # Vectors
 
 
-class RawTask:
-    """A task whose lines are seeds and lengths of random sentences, such as ``3 5``."""
+class Encoder:
+    """Makes lines that are seeds and lengths of random sentences, such as ``3 5``."""
 
-    def __init__(self, dictionary, fields=()):
-        self.source_dictionary, self.fields = dictionary, fields
-        self.needs_parses, self.needs_trees = bool(fields), bool(fields)
-        self.encoded = []
+    def __init__(self, dictionary):
+        self.dictionary, self.encoded = dictionary, []
 
-    def encode_lines(self, lines, *, trees):
+    def cut(self, lines):
         self.encoded += lines
-        assert trees == self.needs_trees
         return [self._sentence(line) for line in lines]
+
+    def parse(self, lines, *, constituents):
+        return self.cut(lines)
 
     def _sentence(self, line):
         seed, length = map(int, line.split())
-        values = random_sentence(self.source_dictionary, length, seed)
-        pieces = [self.source_dictionary[index] for index in values["src_tokens"][:-1].tolist()]
+        values = random_sentence(self.dictionary, length, seed)
+        pieces = [self.dictionary[index] for index in values["src_tokens"][:-1].tolist()]
         words, spans = values["src_words"][:-1].numpy(), values["src_spans"].numpy()
-        return EncodedSentence(pieces, words, values["src_heads"].numpy(), [], [], spans, [])
+        labels = [str(label) for label in spans[:, 2]]
+        heads = values["src_heads"].numpy()
+        return EncodedSentence(pieces, words, heads, [], [], spans[:, :2], labels)
 
-    def parse_of(self, sentence):
-        return {field: getattr(sentence, field) for field in self.fields}
+
+class Labels:
+    """Labels that are their numbers."""
+
+    def index(self, label):
+        return int(label)
+
+
+def raw_task(dictionary, fields=()):
+    encoder = Encoder(dictionary)
+    source = SourceText(dictionary, lambda field: Labels(), lambda: encoder)
+    source.fields.update(fields)
+    return Namespace(source_dictionary=dictionary, source_text=source, encoded=encoder.encoded)
 
 
 LINES = ["1 6", "2 1", "3 9", "4 4", "5 2"]
@@ -65,7 +79,7 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
         fields = []
     else:
         fields = MODELS[name]
-    model, task = build_model(name, dictionary, **options), RawTask(dictionary, fields)
+    model, task = build_model(name, dictionary, **options), raw_task(dictionary, fields)
     sentences = EncodedLines().encode(task, LINES, "data")
     found = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
     assert list(found) == [0, 1, 2]
@@ -74,6 +88,9 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
         inputs = {"src_tokens": torch.tensor([tokens])}
         for field in fields:
             values = torch.from_numpy(np.asarray(getattr(sentence, field)))
+            if field == "spans":
+                labels = torch.tensor([*map(int, sentence.span_labels)], dtype=torch.int64)
+                values = torch.cat([values, labels[:, None]], 1)
             end = torch.tensor([-1])
             inputs[f"src_{field}"] = (torch.cat([values, end]) if field == "words" else values)[
                 None
@@ -86,7 +103,7 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
 
 
 def test_lines_are_encoded_once_for_models_of_the_same_data():
-    task, lines = RawTask(make_dictionary()), EncodedLines()
+    task, lines = raw_task(make_dictionary()), EncodedLines()
     lines.encode(task, LINES, "data")
     again = lines.encode(task, [LINES[2], LINES[0], "6 3"], "data")
     assert task.encoded == [*LINES, "6 3"]
@@ -97,7 +114,7 @@ def test_lines_are_encoded_once_for_models_of_the_same_data():
 
 def test_a_layer_that_is_not_there_is_named():
     dictionary = make_dictionary()
-    model, task = build_model("structural_transformer", dictionary), RawTask(dictionary)
+    model, task = build_model("structural_transformer", dictionary), raw_task(dictionary)
     with pytest.raises(UserError, match="--layer 3: this encoder has the layers 0 to 2"):
         SentenceVectors(model, task, layers=3)
     with pytest.raises(UserError, match="has no encoder"):
@@ -109,7 +126,7 @@ def test_a_layer_that_is_not_there_is_named():
 def test_long_sentences_are_cut(caplog):
     dictionary = make_dictionary()
     model = build_model("structural_transformer", dictionary, max_source_positions=6)
-    task = RawTask(dictionary, ["words", "heads"])
+    task = raw_task(dictionary, ["words", "heads"])
     sentences = EncodedLines().encode(task, ["1 9", "2 3"], "data")
     found = SentenceVectors(model, task)(sentences)
     assert found[2].shape == (2, 16)
@@ -275,7 +292,7 @@ def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
 
 def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
     dictionary = make_dictionary()
-    task = RawTask(dictionary)
+    task = raw_task(dictionary)
     task.cfg = Namespace(data="data")
     models = {
         Path(f"{layers}.pt"): build_model(
@@ -299,7 +316,7 @@ def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
 
 def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monkeypatch, tmp_path):
     dictionary = make_dictionary()
-    task = RawTask(dictionary)
+    task = raw_task(dictionary)
     task.cfg = Namespace(data="data")
     model = build_model("structural_transformer", dictionary, encoder_layers=2)
     monkeypatch.setattr("fairseq_phrase.probing.run.load_model", lambda *_: (model, task))

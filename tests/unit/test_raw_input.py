@@ -6,33 +6,33 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.batch.raw_input import RawInput
 from fairseq_phrase.batch.raw_tokens import SourceDictionary
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import place
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 
-def make_input(folder, *entries):
-    """The input of data whose subword model cuts words into letters, and its dictionary."""
-    dictionary = SourceDictionary()
+def make_task(*entries):
+    """A task whose subword model cuts words into letters, with a dictionary of some."""
+    task = SyntaxTranslationTask.__new__(SyntaxTranslationTask)
+    task.src_dict = SourceDictionary()
     for entry in ("▁", "d", "e", "r", *entries):
-        dictionary.add_symbol(entry)
-    made = RawInput(str(folder), "de", dictionary)
-    made._segmenter = SimpleNamespace(word_pieces=list)
-    return made, dictionary
+        task.src_dict.add_symbol(entry)
+    task._segmenter = SimpleNamespace(word_pieces=list)
+    return task
 
 
-def check(made, dictionary, line):
-    tokens = dictionary.encode_line(line, add_if_not_exist=False)
-    made.check_is_cut([line], [tokens], lambda text: text)
+def check(task, line):
+    tokens = task.src_dict.encode_line(line, add_if_not_exist=False)
+    task._check_is_cut([line], [tokens], lambda text: text)
 
 
 @pytest.mark.parametrize("places", [(), (place(1), place(2))], ids=["unknown", "places"])
-def test_a_raw_line_is_refused_also_where_its_unknown_words_have_places(tmp_path, places):
+def test_a_raw_line_is_refused_also_where_its_unknown_words_have_places(places):
     with pytest.raises(UserError, match=r"'der' is unknown; .* cuts it into '▁ d e r': use"):
-        check(*make_input(tmp_path, *places), "der")
+        check(make_task(*places), "der")
 
 
 @pytest.mark.parametrize("line", ["▁ d e r", "▁ x", "x"], ids=["known", "cut", "unknown letter"])
-def test_other_lines_with_places_are_translated(tmp_path, line):
-    check(*make_input(tmp_path, place(1)), line)
+def test_other_lines_with_places_are_translated(line):
+    check(make_task(place(1)), line)

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from fairseq_phrase.batch.raw_tokens import (
-    CutText,
+    LINE,
     RawTokens,
     SourceDictionary,
-    line_of,
     plain,
     rows_of,
 )
@@ -32,14 +31,20 @@ def dictionary():
 
 
 def test_indices_of_cut_text_carry_its_line(dictionary):
-    tokens = dictionary.encode_line(CutText.of("▁ein ☃", "ein ☃"), add_if_not_exist=False)
+    tokens = dictionary.encode_line(f"▁ein ☃{LINE}ein ☃", add_if_not_exist=False)
     assert tokens.long().origins == ["ein ☃"]
     assert tokens.tolist() == [4, dictionary.unk(), dictionary.eos()]
 
 
+def test_a_line_may_have_any_character(dictionary):
+    line = f"ein{LINE}▁ein"
+    tokens = dictionary.encode_line(f"▁ein{LINE}{line}", add_if_not_exist=False)
+    assert tokens.origins == [line]
+    assert tokens.tolist() == [4, dictionary.eos()]
+
+
 def test_indices_of_other_text_carry_nothing(dictionary):
     assert type(dictionary.encode_line("▁ein", add_if_not_exist=False)) is torch.Tensor
-    assert line_of("▁ein") == "▁ein"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.corpus.segmenters import SentencePieceSegmenter
 from fairseq_phrase.corpus.sentencepiece_training import sampled, train_sentencepiece
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS, lines
 

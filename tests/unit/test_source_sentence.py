@@ -9,7 +9,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_phrase.attention.source_sentence import SourceSentence, require_length, words_by_marks
+from fairseq_phrase.batch.source_batches import SourceText
+from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
@@ -73,10 +74,12 @@ def task():
     for symbol in ("▁Hund", "▁läuft"):
         dictionary.add_symbol(symbol)
     labels.add_symbol("NP")
+    source = SourceText(dictionary, lambda field: labels, lambda: None)
+    source.fields.update({"words", "spans"})
     return Namespace(
         source_dictionary=dictionary,
         label_dictionary=lambda field: labels,
-        parse_of=lambda sentence: {"spans": np.array([[0, 2, labels.index("NP")]])},
+        source_text=source,
     )
 
 

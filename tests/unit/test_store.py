@@ -15,7 +15,7 @@ from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import rerun
-from fairseq_phrase.syntax.alignment import words_of_subwords
+from fairseq_phrase.syntax.encoding import words_of_subwords
 from tests.support.hostile import trees
 from tests.support.stores import SPLIT, write_arrays, write_store
 

@@ -19,7 +19,7 @@ from fairseq.sequence_generator import (
 from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_phrase.attention import alignment_picture
-from fairseq_phrase.attention.source_sentence import SourceSentence
+from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.coverage import with_coverage

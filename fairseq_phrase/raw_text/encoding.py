@@ -1,7 +1,8 @@
-"""Text that was cut into subwords before it is parsed, and the word of each subword.
+"""Words and lines to subwords with their parse, in the same way for a corpus and for new text.
 
-The subwords are given, so a parser's words are found in them by characters. Imports no fairseq and no
-torch.
+Either the parser's words are cut into subwords one by one, so that the word of every subword is known, or
+a line was cut before it is parsed: then the words are found in its subwords by characters. Imports no
+fairseq and no torch, so that worker processes start quickly.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from fairseq_phrase.corpus.subword_nmt import JOIN
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
+from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
+from fairseq_phrase.raw_text.segmenters import JOIN
 from fairseq_phrase.syntax.alignment import ends_in_text
+from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
 
 
 class MisspeltError(ValueError):
@@ -117,3 +122,28 @@ def _words(pieces: list[str]) -> list[list[str]]:
             words.append([piece])
         joined = piece.endswith(JOIN)
     return words
+
+
+def encode_line(
+    parse: Parse, line: CutLine, pipeline: ParsingPipeline
+) -> tuple[EncodedSentence, str | None]:
+    """Encode a line that was cut into subwords before it was parsed.
+
+    Args:
+        parse: its parse.
+        line: its subwords and the text that they spell.
+        pipeline: what parsed it.
+
+    Returns:
+        The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
+        sentence has flat trees over the words between white space.
+    """
+    if isinstance(parse, Unparsed):
+        problem = parse.reason
+    else:
+        try:
+            return encode_words(parse, line.pieces_of(parse.words)), None
+        except MisspeltError as error:
+            problem = f"its parse is not one of this text: {error}"
+    flat = pipeline.flat(Unparsed(problem, cut_at_white_space(line.text)))
+    return encode_words(flat, line.pieces_of(flat.words)), problem

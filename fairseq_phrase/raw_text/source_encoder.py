@@ -1,24 +1,18 @@
-"""Raw source lines to subwords and parses, made in the same way as the data."""
+"""Raw source lines to encoded sentences, made in the same way as the data."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.corpus.encoding import encode_line, encode_sentence
-from fairseq_phrase.corpus.segmented_text import CutLine
-from fairseq_phrase.corpus.segmenters import (
-    EveryWord,
-    Segmenter,
-    WholeWords,
-    load_segmenter,
-)
-from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
+from fairseq_phrase.raw_text.encoding import CutLine, encode_line
+from fairseq_phrase.raw_text.segmenters import EveryWord, Segmenter, encode_sentence, load_segmenter
 from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -114,71 +108,55 @@ class SourceEncoder:
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
 
-    def parse(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees."""
-        if self.whole_lines:
-            return self._parse_whole(lines)
-        return [encode_sentence(sentence, self.segmenter) for sentence in self.parsed(lines)]
+    def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[EncodedSentence]:
+        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees.
+
+        Args:
+            lines: raw text.
+            constituents: False leaves out those that are made from dependency trees.
+        """
+        parse = partial(self.pipeline.parse, constituents=constituents)
+        return self._encoded(lines, parse)
+
+    def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
+        return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
+
+    def _encoded(
+        self, lines: Sequence[str], parse: Callable[[Sequence[str]], Iterable[Parse]]
+    ) -> list[EncodedSentence]:
+        if not self.whole_lines:
+            return [encode_sentence(self._usable(one), self.segmenter) for one in parse(lines)]
+        cut = self._cut_whole(lines)
+        return [
+            self._fitted(one, line)
+            for one, line in zip(parse([line.text for line in cut]), cut, strict=True)
+        ]
 
     def encode(self, sentence: ParsedSentence) -> EncodedSentence:
         """Cut the words of a parsed sentence into subwords; its trees are kept."""
         if not self.whole_lines:
             return encode_sentence(sentence, self.segmenter)
         text = "".join(sentence.marked_words()).replace("▁", " ").strip()
-        (line,) = self._cut_whole([text])
-        return encode_line(sentence, line, self.pipeline)[0]
+        return self._fitted(sentence, *self._cut_whole([text]))
 
     def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Parse lines; a line that cannot be parsed gets flat trees."""
         if self.whole_lines:
             lines = [line.text for line in self._cut_whole(lines)]
-        sentences = []
-        for sentence in self.pipeline.parse(lines):
-            if isinstance(sentence, Unparsed):
-                logger.warning("%s: going on without its parse", sentence.reason)
-                sentence = self.pipeline.flat(sentence)
-            sentences.append(sentence)
-        return sentences
+        return list(map(self._usable, self.pipeline.parse(lines)))
+
+    def _usable(self, parse: Parse) -> ParsedSentence:
+        if isinstance(parse, Unparsed):
+            logger.warning("%s: going on without its parse", parse.reason)
+            return self.pipeline.flat(parse)
+        return parse
+
+    def _fitted(self, parse: Parse, line: CutLine) -> EncodedSentence:
+        sentence, problem = encode_line(parse, line, self.pipeline)
+        if problem is not None:
+            logger.warning("%s: going on without its parse", problem)
+        return sentence
 
     def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
         return [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
-
-    def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
-        if not self.whole_lines:
-            words = map(self.pipeline.tokenize, lines)
-            return [encode_sentence(sentence, self.segmenter) for sentence in words]
-        cut = [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
-        return [
-            encode_line(self.pipeline.tokenize(line.text), line, self.pipeline)[0] for line in cut
-        ]
-
-    def _parse_whole(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        cut = self._cut_whole(lines)
-        encoded = []
-        for parse, line in zip(self.pipeline.parse([line.text for line in cut]), cut, strict=True):
-            sentence, problem = encode_line(parse, line, self.pipeline)
-            if problem is not None:
-                logger.warning("%s: going on without its parse", problem)
-            encoded.append(sentence)
-        return encoded
-
-    def tokenize(self, line: str) -> list[str]:
-        """Cut a line into words, ``▁`` in front of those that white space precedes.
-
-        If subwords are cut from whole lines, the line is returned as one.
-        """
-        if self.whole_lines:
-            return [line]
-        return self.pipeline.tokenize(line).marked_words()
-
-    def text_of(self, pieces: list[str]) -> str:
-        """Spell the subwords of a line."""
-        segmenter = self.segmenter
-        if isinstance(segmenter, EveryWord):
-            segmenter = segmenter.segmenter
-        if isinstance(segmenter, WholeWords):
-            return " ".join(pieces)
-        if isinstance(segmenter, SubwordNmtSegmenter):
-            return CutLine.of_subword_nmt(pieces).text
-        return CutLine.of_sentencepiece(pieces).text

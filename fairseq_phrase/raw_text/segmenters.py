@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import sentencepiece
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.corpus.special_pieces import is_mistakable, without_white_space
-from fairseq_phrase.corpus.subword_nmt import SubwordNmtSegmenter
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.labels import SPECIAL
+from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import require_file
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
 # word then keeps its own ▁ and gets no other.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
+
+#: The end of a subword of subword-nmt that continues in the next one.
+JOIN = "@@"
 
 
 class Segmenter(Protocol):
@@ -30,6 +35,10 @@ class Segmenter(Protocol):
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line."""
+        ...
+
+    def join(self, pieces: str) -> str:
+        """Join subwords, with a space between them, to text."""
         ...
 
 
@@ -73,6 +82,84 @@ class SentencePieceSegmenter:
         """Cut a line of raw text, as SentencePiece does."""
         return _unmistakable(_pieces(self._lines, line))
 
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return pieces.replace(" ", "").replace("▁", " ").strip()
+
+
+class SubwordNmtSegmenter:
+    """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
+
+    Args:
+        model: the file of codes.
+        vocabulary: the allowed subwords; other ones are cut again. All are allowed by default.
+
+    Raises:
+        UserError: subword-nmt is not installed, or the file is missing or holds no codes.
+    """
+
+    def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
+        try:
+            from subword_nmt.apply_bpe import BPE
+        except ImportError:
+            raise UserError("subword-nmt is not installed: pip install subword-nmt") from None
+        self.model = model
+        require_file(model, "file of BPE codes")
+        try:
+            with open(model, encoding="utf-8") as codes:
+                self._bpe: Any = BPE(codes, vocab=vocabulary)
+        except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
+            raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
+        self._bpe.cache = _NoCache()  # its own grows with the text
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word.
+
+        Args:
+            word: the word. A ``▁`` in front says that white space precedes it; BPE drops it.
+
+        Returns:
+            Its pieces, ``@@`` at the end of all but the last.
+        """
+        return tuple(self._cut(word.removeprefix("▁") or word))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line whose words are separated by white space."""
+        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
+
+    def pieces_with_dropout(self, word: str, dropout: float, dice: random.Random) -> list[str]:
+        """Cut one word and skip merges at random.
+
+        Args:
+            word: the word, without ``▁``.
+            dropout: the probability of skipping a merge.
+            dice: the random number generator.
+
+        Returns:
+            Its pieces, as BPE makes them: some may look like fairseq's special tokens.
+        """
+        # subword-nmt draws from Python's global generator, which other code uses, too.
+        state = random.getstate()
+        random.seed(dice.getrandbits(64))
+        try:
+            return self._bpe.segment_tokens([word], dropout=dropout)
+        finally:
+            random.setstate(state)
+
+    def _cut(self, word: str) -> list[str]:
+        pieces = self._bpe.segment_tokens([word])
+        if not any(map(is_mistakable, pieces)):
+            return pieces
+        # A piece that is one of fairseq's special tokens, or contains what Python regards as white space,
+        # is cut into characters.
+        text = without_white_space(word)
+        return [character + JOIN for character in text[:-1]] + text[-1:]
+
 
 class WholeWords:
     """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
@@ -88,6 +175,10 @@ class WholeWords:
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line into its words at white space."""
         return [piece for word in line.split() for piece in self.word_pieces(word)]
+
+    def join(self, pieces: str) -> str:
+        """Return the words; they stay apart."""
+        return pieces
 
 
 class EveryWord:
@@ -110,6 +201,10 @@ class EveryWord:
         """Cut a line, word by word."""
         return [piece for word in line.split() for piece in self.word_pieces(f"▁{word}")]
 
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return self.segmenter.join(pieces)
+
 
 def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     """Load a subword model.
@@ -127,6 +222,11 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     return SEGMENTERS[bpe](model)
 
 
+def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
+    """Cut a sentence's words into subwords (:func:`encode_words`)."""
+    return encode_words(sentence, [segmenter.word_pieces(word) for word in sentence.marked_words()])
+
+
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
     processor = sentencepiece.SentencePieceProcessor()
     processor.load_from_serialized_proto(serialized)
@@ -142,6 +242,16 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[
         ) from None
 
 
+def is_mistakable(piece: str) -> bool:
+    """Return whether fairseq would read a piece as a special token, or cut it at white space."""
+    return piece in SPECIAL or piece.split() != [piece]
+
+
+def without_white_space(text: str) -> list[str]:
+    """Return the characters of a text without white space."""
+    return [character for character in text if not character.isspace()]
+
+
 def _unmistakable(pieces: list[str]) -> list[str]:
     """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
     if not any(map(is_mistakable, pieces)):
@@ -150,6 +260,13 @@ def _unmistakable(pieces: list[str]) -> list[str]:
     for piece in pieces:
         cut += without_white_space(piece) if is_mistakable(piece) else [piece]
     return cut
+
+
+class _NoCache(dict):
+    """A dictionary that stores nothing."""
+
+    def __setitem__(self, word: object, pieces: object) -> None:
+        pass
 
 
 #: What cuts words into subwords, by ``--bpe``.

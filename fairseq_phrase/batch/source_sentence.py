@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.utils import split_paths
 
-from fairseq_phrase.batch.syntax_dataset import collate_parses
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
+from fairseq_phrase.store.copied_words import place
 from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
 
@@ -39,20 +40,18 @@ class SourceSentence:
 
     @classmethod
     def of_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
-        """Take a parsed raw sentence, from ``task.encode_lines``.
+        """Take an encoded raw sentence, from ``task.source_text``.
 
         Raises:
             UserError: the model needs trees, but the parser does not make them.
         """
+        batch = task.source_text.batch([sentence])
+        net_input = batch["net_input"]
+        del net_input["src_lengths"]
         dictionary = task.source_dictionary
-        known = dictionary.indices
-        pieces, copied = number_unknown(sentence.pieces, known, number_of_places(known))
-        indices = [*map(dictionary.index, pieces), dictionary.eos()]
-        parse = {"words": sentence.words, **task.parse_of(sentence)}
-        tokens = torch.tensor([indices])
-        net_input = {"src_tokens": tokens, **collate_parses(tokens, [parse], dictionary)}
         typed = [*sentence.pieces, dictionary[dictionary.eos()]]
-        return cls._of(net_input, typed, task, copied)
+        (copied,) = batch["copied"]
+        return cls._of(net_input, typed, task, copied, np.append(sentence.words, -1))
 
     @classmethod
     def of_batch(
@@ -84,9 +83,11 @@ class SourceSentence:
         tokens: list[str],
         task: Any,
         copied: Sequence[str],
+        words: np.ndarray | None = None,
     ) -> SourceSentence:
-        words = net_input["src_words"][0].numpy() if "src_words" in net_input else None
-        if words is None:
+        if "src_words" in net_input:
+            words = net_input["src_words"][0].numpy()
+        elif words is None:
             dictionary = task.source_dictionary
             special = {dictionary[index] for index in (dictionary.bos(), dictionary.eos())}
             words = words_by_marks(tokens, special)
@@ -158,6 +159,75 @@ class SourceSentence:
             (token.removesuffix("@@"), bool(first))
             for token, first in zip(self.tokens, begins, strict=True)
         ]
+
+
+def raw_sentence(task: Any, line: str) -> SourceSentence:
+    """Parse a raw line and cut it into subwords, in the same way as the data.
+
+    Raises:
+        UserError: the task or the data's parser cannot parse raw text.
+    """
+    if not hasattr(task, "source_text"):
+        raise UserError("this model's task does not parse raw text: name a sentence by its --line")
+    return SourceSentence.of_raw(task.source_text.encode([line])[0], task)
+
+
+def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
+    """Read one sentence of a data directory.
+
+    Args:
+        task: the model's task.
+        subset: ``test``, ``valid``, …
+        index: the sentence, from 0.
+
+    Raises:
+        UserError: the subset or the sentence does not exist.
+    """
+    language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
+    if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
+        task.require_parses(["words"])  # for the labels of nodes; the model may not need them
+    dataset = _loaded(task, subset)
+    if not 0 <= index < len(dataset):
+        raise UserError(f"{subset} has lines 1 to {len(dataset)}, not {index + 1}")
+    batch = dataset.collater([dataset[index]])
+    (copied,) = batch.get("copied", [()])
+    return SourceSentence.of_batch(batch["net_input"], task, copied)
+
+
+def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
+    """Yield fairseq's batches of a data set.
+
+    Args:
+        task: the model's task.
+        subset: ``test``, ``valid``, …
+        max_tokens: the largest number of tokens in a batch, as fairseq counts them.
+
+    Raises:
+        UserError: the subset does not exist, or has no targets.
+    """
+    dataset = _loaded(task, subset)
+    if dataset.tgt is None:
+        raise UserError(f"{subset} has no targets")
+    batches = task.get_batch_iterator(
+        dataset,
+        max_tokens=max_tokens,
+        max_positions=(task.cfg.max_source_positions, task.cfg.max_target_positions),
+        ignore_invalid_inputs=True,
+    )
+    return batches.next_epoch_itr(shuffle=False)
+
+
+def _loaded(task: Any, subset: str) -> Any:
+    """Load a split.
+
+    Raises:
+        UserError: the subset does not exist.
+    """
+    try:
+        task.load_dataset(subset)
+    except FileNotFoundError as error:
+        raise UserError(str(error)) from None
+    return task.dataset(subset)
 
 
 def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> list[str]:
