@@ -42,9 +42,15 @@ make_file() {
     "$@" >"$file.partial" && mv "$file.partial" "$file"
 }
 
-# ensure_environment EXTRAS: let PATH find fairseq's commands, this project's, and what EXTRAS need. An
+# step TITLE COMMAND...: run it and print only the title; in a dry run, print the command.
+step() {
+    [ -n "$DRY_RUN" ] || echo "- $1"
+    run "${@:2}"
+}
+
+# ensure_environment EXTRAS [FURTHER]: let PATH find fairseq's commands, this project's, and what EXTRAS need. An
 # environment of the user's is used if it is complete, and never changed. Else a virtual environment is
-# made; a dry run prints how.
+# made, with FURTHER extras; a dry run prints how.
 OWN_ENVIRONMENT= # 1: it was made here, and parsers may be installed into it
 ENSURED=
 ensure_environment() {
@@ -62,7 +68,7 @@ ensure_environment() {
     prefix=$("$PYTHON" -c 'import sys; print(sys.prefix)' 2>/dev/null) || [ -z "$GIVEN_PYTHON" ] ||
         die "PYTHON=$PYTHON cannot be run"
     if [ -n "${FAIRSEQ_PHRASE_VENV:-}" ] || ! use_environment "$prefix" "$1"; then
-        use_environment "$venv" "$1" || make_environment "$venv" "$1"
+        use_environment "$venv" "$1" || make_environment "$venv" "$1${2:+,$2}"
     fi
 }
 
@@ -82,8 +88,10 @@ use_environment() {
     else
         if "$1/bin/python3" -c 'import torch' 2>/dev/null; then torch=; fi
         die "the virtual environment $1 lacks $lacking, and nothing is installed into it. Either install them:
-    $1/bin/python -m pip install $torch'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
-    $1/bin/python -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1' '.[$2]'
+    $1/bin/python -m pip install $torch'cython>=3' 'numpy>=2.0.2' 'setuptools>=77' setuptools-scm wheel
+    $1/bin/python -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1'
+    $1/bin/python -m pip install --no-build-isolation --editable '.[$2]'
+    $1/bin/python scripts/link_package.py
 or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scripts bash $SCRIPT"
     fi
 }
@@ -112,7 +120,7 @@ make_environment() {
     stamp="$1/.installed-$2-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         choose_python
-        say "Setting up $1 (once; about 5 minutes where fairseq must be compiled)"
+        say "Setting up $1 (once: about 5 minutes)"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
         # A wheel of fairseq exists for Python 3.12; else it is compiled, for about two minutes.
@@ -121,15 +129,19 @@ header = os.path.join(sysconfig.get_path("include"), "Python.h")
 sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.path.exists(header)))' ||
             die "fairseq is compiled here: sudo apt-get install g++ python3-dev"
         if "$PYTHON" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
-        [ -x "$python" ] || run "$PYTHON" -m venv "${site[@]}" "$1"
+        [ -x "$python" ] || step "a virtual environment" "$PYTHON" -m venv "${site[@]}" "$1"
         run touch "$1/.installed" # made here, though not complete yet
-        run "$python" -m pip install --quiet --upgrade pip
+        step pip "$python" -m pip install --quiet --upgrade pip
         [ -n "${site[*]}" ] || "$python" -c 'import torch' 2>/dev/null ||
-            run "$python" -m pip install "$TORCH"
-        run "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=64' setuptools-scm wheel
+            step "$TORCH" "$python" -m pip install --quiet "$TORCH"
+        step "what fairseq is built with" \
+            "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=77' setuptools-scm wheel
         # Without build isolation, or pip fetches a second torch to build with. seqeval is built with setuptools-scm.
-        run "$python" -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1'
-        run "$python" -m pip install --no-build-isolation --editable ".[$2]"
+        step "fairseq (compiled in two minutes, except on Python 3.12)" \
+            "$python" -m pip install --quiet --no-build-isolation 'fairseq-fixed==0.12.3.1'
+        step "this project and its packages" \
+            "$python" -m pip install --quiet --no-build-isolation --editable ".[$2]"
+        run "$python" scripts/link_package.py
         run touch "$stamp"
     fi
     OWN_ENVIRONMENT=1

@@ -15,6 +15,12 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_DEFINITION = re.compile(r"^(\[[^\]]+\]: )(\S+)$", re.MULTILINE)
+# README has absolute links, which hold on a package index.
+_ABSOLUTE = re.compile(
+    r"https://(github\.com/fairseq-phrase/fairseq_phrase/blob|"
+    r"raw\.githubusercontent\.com/fairseq-phrase/fairseq_phrase)/main/"
+)
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -45,18 +51,27 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     name = page.file.src_uri
     source = sources.get(name, f"docs/{name}")
 
-    def rewritten(match: re.Match[str]) -> str:
-        mark, text, target = match.groups()
+    def on_site(target: str) -> str | None:
+        """Return the link to a file, and None for a file that is not on the site."""
         path, _, anchor = target.partition("#")
         if not path or "://" in target:
-            return match[0]
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        found = further.get(place, place.removeprefix("docs/"))
-        if place.startswith("docs/") or place in further:
-            link = posixpath.relpath(found, posixpath.dirname(name) or ".")
-            return f"{mark}[{text}]({link}{'#' + anchor if anchor else ''})"
-        return text
+            return target
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if not file.startswith("docs/") and file not in further:
+            return None
+        found = further.get(file, file.removeprefix("docs/"))
+        link = posixpath.relpath(found, posixpath.dirname(name) or ".")
+        return f"{link}#{anchor}" if anchor else link
+
+    def rewritten(match: re.Match[str]) -> str:
+        mark, text, target = match.groups()
+        link = on_site(target)
+        return text if link is None else f"{mark}[{text}]({link})"
+
+    def defined(match: re.Match[str]) -> str:
+        link = on_site(_ABSOLUTE.sub("", match[2]))
+        return match[0] if link is None else match[1] + link
 
     parts = _CODE.split(markdown)
-    parts[::2] = [_LINK.sub(rewritten, part) for part in parts[::2]]
+    parts[::2] = [_DEFINITION.sub(defined, _LINK.sub(rewritten, part)) for part in parts[::2]]
     return "".join(parts)

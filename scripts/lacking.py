@@ -24,9 +24,18 @@ def lacking(extras: str) -> list[str]:
         needed = requires("fairseq-phrase") or []
     except PackageNotFoundError:
         needed = []
+    wanted = extras.split(",")
+    for extra in wanted:  # fairseq-phrase[test] needs fairseq-phrase[plot]
+        own = (
+            re.match(rf"fairseq-phrase\[([\w,]+)\].*extra == ['\"]{extra}['\"]", need)
+            for need in needed
+        )
+        wanted += [
+            more for found in own if found for more in found[1].split(",") if more not in wanted
+        ]
     for need in needed:
         extra = re.search(r"extra == ['\"](\w+)", need)
-        if extra is None or extra[1] in extras.split(","):
+        if extra is None or extra[1] in wanted:
             name = re.match(r"[\w.-]+", need)[0]
             try:
                 version(name)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import os
 import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import fairseq_phrase
 from fairseq_phrase.errors import UserError, file_of
+
+_PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -80,6 +84,13 @@ def run(
         # In a log, tqdm writes a line a minute. It reads these when it is imported.
         os.environ.setdefault("TQDM_MININTERVAL", "60")
         os.environ.setdefault("TQDM_MAXINTERVAL", "60")
+    if (other := other_copy()) is not None:
+        print(
+            f"{command}: warning: this command runs {_PACKAGE}, and --user-dir fairseq_phrase in this "
+            f"folder runs {other}, which differs. Keep one, in the clone:\n    python -m pip install "
+            "--no-build-isolation --editable . && python scripts/link_package.py",
+            file=sys.stderr,
+        )
     try:
         body(argv)
     except UserError as error:
@@ -95,6 +106,24 @@ def run(
         again = shlex.join([command, *(sys.argv[1:] if argv is None else argv)])
         stopped = f"interrupted; {kept}" if kept else "interrupted"
         sys.exit(_fail(command, f"{stopped}. To run it again:\n    {again}", 130))
+
+
+def other_copy() -> Path | None:
+    """Find another copy of this package with other code, which fairseq would import here.
+
+    fairseq looks for ``--user-dir fairseq_phrase`` in the working folder, then beside its package.
+    """
+    fairseq = importlib.util.find_spec("fairseq")
+    beside = [Path(fairseq.origin).parent.parent] if fairseq and fairseq.origin else []
+    for folder in (Path.cwd(), *beside):
+        found = (folder / _PACKAGE.name).resolve()
+        if (found / "__init__.py").is_file():
+            return None if found == _PACKAGE or _code(found) == _code(_PACKAGE) else found
+    return None
+
+
+def _code(package: Path) -> dict[Path, bytes]:
+    return {path.relative_to(package): path.read_bytes() for path in package.rglob("*.py")}
 
 
 def _fail(command: str, message: str, status: int) -> int:

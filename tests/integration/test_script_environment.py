@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
+import fairseq.utils
 import pytest
 
 from tests.support.repository import REPOSITORY
@@ -87,7 +89,7 @@ def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     assert files(tmp_path) == before
     for command in (
         f"{bare_python} -m venv .venv",
-        ".venv/bin/python -m pip install --no-build-isolation fairseq-fixed",
+        ".venv/bin/python -m pip install --quiet --no-build-isolation fairseq-fixed",
         "fairseq-phrase-preprocess -s ",
         f"scripts/table.py run configs/tables/{script}.yaml",
         "fairseq-phrase-report ",
@@ -180,17 +182,23 @@ def test_what_an_extra_needs_is_looked_for(tmp_path):
         "Name: fairseq-phrase\nVersion: 1\nRequires-Dist: numpy>=2\n"
         "Requires-Dist: no-such-picture>=3; extra == 'plot'\n"
         "Requires-Dist: no-such-test>=3; extra == 'dev'\n"
+        "Requires-Dist: fairseq-phrase[plot]; extra == 'dev'\n"
     )
-    done = subprocess.run(
-        [sys.executable, script, "plot"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "no-such-picture" in done.stdout
-    assert "no-such-test" not in done.stdout
-    assert "numpy" not in done.stdout
+
+    def lacking(extra: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, script, extra],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert "no-such-picture" in lacking("plot")
+    assert "no-such-test" not in lacking("plot")
+    assert "no-such-picture" in lacking("dev"), "an extra that needs another one"
+    assert "numpy" not in lacking("dev")
 
 
 def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
@@ -235,3 +243,77 @@ def test_a_script_that_is_stopped_says_how_to_go_on(clone):
     )  # fmt: skip
     assert "Stopped. What is finished is kept; to go on from there:" in output
     assert "bash scripts/quickstart.sh --fast --out my\\ run\n" in output
+
+
+@pytest.fixture
+def site(clone, tmp_path):
+    """The packages of an environment with fairseq, in which a clone is installed editably."""
+    site = tmp_path / "site"
+    for folder in ("fairseq", "fairseq_phrase-1.dist-info"):
+        (site / folder).mkdir(parents=True)
+    (site / "fairseq" / "__init__.py").touch()
+    (site / "fairseq_phrase-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: fairseq-phrase\nVersion: 1\n"
+    )
+    (site / "fairseq_phrase-1.dist-info" / "RECORD").write_text(
+        "fairseq_phrase-1.dist-info/RECORD,,\n"
+    )
+    (clone / "fairseq_phrase").mkdir()
+    (clone / "fairseq_phrase" / "__init__.py").touch()
+    return site
+
+
+def link(clone: Path, site: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-S", clone / "scripts" / "link_package.py"],
+        env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stderr
+
+
+def test_fairseq_finds_an_editable_installation_from_every_folder(
+    clone, site, tmp_path, monkeypatch
+):
+    for _ in range(2):
+        assert link(clone, site) == f"{site}/fairseq_phrase leads to {clone}/fairseq_phrase\n"
+    # pip removes what its record lists.
+    record = (site / "fairseq_phrase-1.dist-info" / "RECORD").read_text().split()
+    assert record.count("fairseq_phrase,,") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fairseq.utils.__file__", str(site / "fairseq" / "utils.py"))
+    imported = []
+    monkeypatch.delitem(sys.modules, "fairseq_phrase")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(fairseq.utils.import_user_module, "memo", set(), raising=False)
+    monkeypatch.setattr("fairseq.tasks.import_tasks", lambda path, name: None)
+    monkeypatch.setattr("fairseq.models.import_models", lambda path, name: None)
+    monkeypatch.setattr("importlib.import_module", imported.append)
+    fairseq.utils.import_user_module(types.SimpleNamespace(user_dir="fairseq_phrase"))
+    assert imported == ["fairseq_phrase"]
+    assert os.path.samefile(Path(sys.path[0], "fairseq_phrase"), clone / "fairseq_phrase")
+
+
+def test_a_copy_is_not_replaced_by_a_link(clone, site):
+    (site / "fairseq_phrase").mkdir()
+    assert "is a copy, not an editable installation" in link(clone, site)
+    assert not (site / "fairseq_phrase").is_symlink()
+
+
+def test_a_command_says_that_fairseq_would_import_another_copy(tmp_path):
+    command = [sys.executable, "-m", "fairseq_phrase.cli.synthetic", "--help"]
+    copy = tmp_path / "fairseq_phrase"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+    def warning() -> str:
+        # -P: without the working folder in the path, as an installed command runs.
+        done = subprocess.run(
+            [command[0], "-P", *command[1:]], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        return done.stderr
+
+    assert warning() == ""
+    shutil.copytree(REPOSITORY / "fairseq_phrase", copy)
+    assert warning() == "", "the same code"
+    (copy / "text.py").write_text("")
+    assert f"--user-dir fairseq_phrase in this folder runs {copy}, which differs" in warning()

@@ -12,7 +12,7 @@ from tests.support import warm_start
 from tests.support.repository import REPOSITORY
 
 #: Nothing is downloaded or installed. Scripts, examples and the demo have tests of their own.
-LEFT_OUT = ("bash scripts/", "fairseq-phrase-demo ", "pip install ", "python -m ")
+LEFT_OUT = ("bash scripts/", "git clone ", "fairseq-phrase-demo ", "pip install ", "python -m ")
 _SMALLER = {
     r"--vocab-size \d+": "--vocab-size 300",
     r"--workers \d+": "--workers 1",

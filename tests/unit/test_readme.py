@@ -29,6 +29,11 @@ STOCK = {
     "fairseq-interactive": options.get_interactive_generation_parser,
 }
 OWN = "fairseq-phrase-"
+#: Before links of README to files of the repository, which hold on a package index, too.
+ABSOLUTE = re.compile(
+    r"https://(github\.com/fairseq-phrase/fairseq_phrase/blob|"
+    r"raw\.githubusercontent\.com/fairseq-phrase/fairseq_phrase)/main/"
+)
 #: Pages of the site that are not in docs/, as in scripts/docs_site.py.
 FURTHER = {
     "index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
@@ -105,9 +110,10 @@ def test_every_configuration_of_a_hydra_command_exists():
 
 def test_every_command_of_this_project_is_shown_in_the_pages():
     shown = {words[0] for page in PAGES for words in commands_of(page)}
-    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
-    (installed,) = re.findall(r"^COMMANDS = \((.*?)\)", setup, re.DOTALL | re.MULTILINE)
-    assert {OWN + name for name in re.findall(r'"(\w+)"', installed)} <= shown
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    installed = set(re.findall(r'^(fairseq-phrase-\w+) = "', project, re.MULTILINE))
+    assert len(installed) == len(list((REPOSITORY / "fairseq_phrase" / "cli").glob("*.py"))) - 2
+    assert installed <= shown
 
 
 def test_the_python_example_runs():
@@ -122,7 +128,9 @@ def test_the_python_example_runs():
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_leads_somewhere(page):
     """Files exist, and a page that is linked to has the heading that is named."""
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"(?m)^\[[^\]]+\]: (\S+)$", text)]
+    for link in (ABSOLUTE.sub("", link) for link in links):
         if link.startswith("http"):
             continue
         name, _, heading = link.partition("#")
@@ -169,5 +177,15 @@ def test_the_architecture_lists_every_room():
     assert listed == {path.parent.name for path in package.glob("*/__init__.py")}
 
 
-def test_the_readme_is_short():
-    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+def test_the_readme_fits_a_screen_and_a_package_index():
+    """Short lines, and no link that is relative to the repository."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 120
+    assert re.findall(r"\]\((?!http)[^)]*\)", text) == []
+    defined, used = (
+        set(re.findall(r"(?m)^(\[[^\]]+\]): https:", text)),
+        re.findall(r"\](\[[^\]]+\])", text),
+    )
+    assert defined == set(used)
