@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
+from fairseq_phrase.inspection.integrity import load_dictionaries
+from fairseq_phrase.inspection.parsed_text import ParsedTextReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -59,6 +62,23 @@ def answer(
         "attention": attention_of(translator, sentence),
         "seconds": round(time.perf_counter() - start, 2),
     }
+
+
+def example_of(translator: Translator) -> str:
+    """Return a short sentence of the model's own data; an empty text if they are not here (a bundle)."""
+    config = translator.task.cfg
+    directory = Path(config.data)
+    try:
+        manifest = Manifest.load(directory, config.source_lang)
+        dictionaries = load_dictionaries(directory, manifest)
+        for split in reversed(manifest.splits):  # test and validation come last
+            reader = ParsedTextReader(directory, manifest, split, dictionaries)
+            for line in range(1, min(len(reader), 100) + 1):
+                if 5 <= len((found := reader.read(line)).words) <= 12:
+                    return found.text
+    except (OSError, UserError):
+        pass
+    return ""
 
 
 def is_made_from_heads(translator: Translator) -> bool:

@@ -199,12 +199,11 @@ function drawAttention(card, attention, heads, chosen) {
   const weights = attention.nodes.map((_, query) => attention.nodes.map((__, key) =>
     chosen ? heads[chosen - 1][query][key] : heads.reduce((sum, each) => sum + each[query][key], 0) / heads.length));
   const canvas = card.querySelector("canvas");
-  canvas.width = canvas.height = count;
-  const context = canvas.getContext("2d");
-  weights.forEach((row, query) => row.forEach((weight, key) => {
-    context.fillStyle = `rgba(43, 108, 176, ${Math.min(1, weight * 1.5)})`;
-    context.fillRect(key, query, 1, 1);
-  }));
+  const most = Math.max(...weights.flat());
+  const shade = (weight) => `${Math.round(100 * weight / most)}%`;
+  const { cell, margin } = drawMatrix(canvas, attention.nodes, weights, most);
+  card.querySelector(".to").textContent = most.toFixed(2);
+  card.querySelector(".dashed").hidden = attention.tokens === count;
   const nodes = card.querySelector(".nodes");
   const hint = card.querySelector(".weights");
   nodes.replaceChildren(...attention.nodes.map((label, index) => {
@@ -217,10 +216,9 @@ function drawAttention(card, attention, heads, chosen) {
   const show = (query) => {
     [...nodes.children].forEach((node, key) => {
       node.classList.toggle("query", key === query);
-      node.style.background = query === null ? "" : `rgba(43, 108, 176, ${Math.min(0.9, 1.5 * weights[query][key])})`;
-      node.title = query === null ? "" : weights[query][key].toFixed(3);
+      node.style.background = `color-mix(in srgb, var(--accent) calc(0.6 * ${shade(weights[query][key])}), transparent)`;
+      node.title = weights[query][key].toFixed(3);
     });
-    if (query === null) return;
     const best = weights[query].map((weight, key) => [weight, key]).sort((a, b) => b[0] - a[0]).slice(0, 4);
     hint.textContent = `${attention.nodes[query]} attends to ` +
       best.map(([weight, key]) => `${attention.nodes[key]} (${weight.toFixed(2)})`).join(", ");
@@ -229,7 +227,55 @@ function drawAttention(card, attention, heads, chosen) {
     node.addEventListener("mouseenter", () => show(query));
     node.addEventListener("focus", () => show(query));
   });
-  canvas.onmousemove = (event) => show(Math.min(count - 1, Math.floor(event.offsetY / canvas.clientHeight * count)));
+  canvas.onmousemove = (event) => {
+    const row = Math.floor((event.offsetY * canvas.height / canvas.clientHeight / devicePixelRatio - margin) / cell);
+    if (row >= 0 && row < count) show(row);
+  };
+}
+
+// Rows attend to columns. Both have the nodes' names if there is room for them.
+function drawMatrix(canvas, names, weights, most) {
+  const cell = Math.max(4, Math.min(22, Math.floor(440 / names.length)));
+  const style = getComputedStyle(canvas);
+  const margin = cell < 9 ? 16 : Math.min(110, 8 + 7 * Math.max(...names.map((name) => name.length)));
+  const size = margin + cell * names.length + 1;
+  canvas.width = canvas.height = size * devicePixelRatio;
+  canvas.style.width = `${size}px`;
+  const context = canvas.getContext("2d");
+  context.scale(devicePixelRatio, devicePixelRatio);
+  context.fillStyle = style.color;
+  weights.forEach((row, query) => row.forEach((weight, key) => {
+    context.globalAlpha = weight / most;
+    context.fillRect(margin + key * cell, margin + query * cell, cell, cell);
+  }));
+  context.globalAlpha = 1;
+  context.strokeStyle = style.getPropertyValue("--line");
+  context.strokeRect(margin + 0.5, margin + 0.5, size - margin - 1, size - margin - 1);
+  context.fillStyle = getComputedStyle(document.body).color;
+  context.font = `${Math.min(12, Math.max(cell, 9))}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  const label = (text, x, y, turned) => {
+    context.save();
+    context.translate(x, y);
+    if (turned) context.rotate(-Math.PI / 2);
+    context.textAlign = turned ? "left" : "right";
+    context.fillText(text, 0, 0, margin - 6);
+    context.restore();
+  };
+  if (cell < 9) {
+    context.textAlign = "left";
+    context.fillText("columns: attended to", margin, 8);
+    context.save();
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "right";
+    context.fillText("rows: attend", -margin, 8);
+    context.restore();
+  } else names.forEach((name, index) => {
+    const middle = margin + (index + 0.5) * cell;
+    label(name || "·", margin - 4, middle, false);
+    label(name || "·", middle, margin - 4, true);
+  });
+  return { cell, margin };
 }
 
 byId("question").addEventListener("submit", (event) => {
@@ -244,4 +290,7 @@ byId("reset").addEventListener("click", () => {
   byId("reset").hidden = true;
   run(false);
 });
-fetch("api/models").then((response) => response.json()).then((models) => { state.models = models; });
+fetch("api/start").then((response) => response.json()).then(({ models, example }) => {
+  state.models = models;
+  byId("text").value = byId("text").value || example;
+});

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from fairseq_phrase.demo.answers import answer
+from fairseq_phrase.demo.answers import answer, example_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
 
@@ -100,9 +100,9 @@ def make_app(
     worker = ThreadPoolExecutor(1, thread_name_prefix="model")
     waiting = 0
 
-    @app.get("/api/models")
-    async def list_models() -> list[str]:
-        return list(models)
+    @app.get("/api/start")
+    async def start() -> dict[str, Any]:
+        return {"models": list(models), "example": example_of(next(iter(models.values())))}
 
     @app.post("/api/translate")
     async def translate(request: Request) -> dict[str, Any]:

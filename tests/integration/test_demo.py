@@ -28,6 +28,7 @@ from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,17 @@ def models(data_directory, synthetic_corpus, tmp_path_factory):
 @pytest.fixture
 def client(models):
     return TestClient(make_app(models), base_url="http://127.0.0.1")
+
+
+def test_the_page_begins_with_a_sentence_of_the_data(client, models, synthetic_corpus):
+    start = client.get("/api/start").json()
+    assert start["models"] == list(models)
+    lines = [
+        line
+        for split in ("train", "valid", "test")
+        for line in read_lines(synthetic_corpus / f"{split}.de")
+    ]
+    assert start["example"] in lines
 
 
 def ask(client, **question):
@@ -217,15 +229,13 @@ def browser():
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,1000"):
         options.add_argument(argument)
-    driver = webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
-    )
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     yield driver
     driver.quit()
 
 
 @pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium: apt-get install chromium chromium-driver"
+    CHROMIUM is None or DRIVER is None, reason="apt-get install chromium chromium-driver"
 )
 def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, browser, text):
     waiting = WebDriverWait(browser, 60)
@@ -240,6 +250,8 @@ def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, b
     browser.get(address)
     waiting.until(lambda found: found.execute_script("return state.models.length") == 2)
     field = browser.find_element(By.ID, "text")
+    waiting.until(lambda found: len(field.get_attribute("value").split()) >= 5)  # an example
+    field.clear()
     field.send_keys(text)
     field.submit()
     waiting.until(lambda found: len(found.find_elements(By.TAG_NAME, "article")) == 2)

@@ -5,6 +5,7 @@ Scripts, the two examples of plugins, the demo and docs/tutorials/translate.md h
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -95,7 +96,8 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
     run_page("docs/translate.md", tmp_path, packages=packages)
     assert len(list(read_lines(tmp_path / "output.en"))) == 3
 
-    write_lines(tmp_path / "sentences.en", list(read_lines(synthetic_corpus / "valid.en")))
+    # A pipeline that is trained here has read German only.
+    write_lines(tmp_path / "sentences.en", list(read_lines(synthetic_corpus / "valid.de")))
     for number in (1, 2):
         trees = (
             f"( (S (NP (DT The) (NN dog{number}{line})) (VP (VBZ barks)) (. .)) )"
@@ -185,17 +187,32 @@ def test_a_parser_adapted_to_own_trees(packages, synthetic_corpus, tmp_path):
     assert (tmp_path / "parsers" / "own" / "config.cfg").exists()
 
 
-def test_the_tutorial_on_grammatical_errors(gold_corpus, tmp_path):
+def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
     (tmp_path / "gec").mkdir()
     for split in SPLITS:
-        lines = [" ".join(sentence.words) for sentence in gold_of(gold_corpus, split, "en")]
-        for suffix in ("src", "tgt"):
-            write_lines(tmp_path / "gec" / f"{split}.{suffix}", lines)
+        sentences = gold_of(gold_corpus, split, "en")
+        m2 = (
+            f"S {' '.join(words := sentence.words)}\n"
+            f"A 0 1|||R|||{words[0].lower()}|||REQUIRED|||-NONE-|||0\n"
+            for sentence in sentences
+        )
+        text = "\n".join(m2).encode()
+        if split == "valid":
+            (tmp_path / "valid.m2.gz").write_bytes(gzip.compress(text))
+        else:
+            (tmp_path / f"{split}.m2").write_bytes(text)
         trees = tmp_path / "gec" / f"{split}.src.conllu"
         shutil.copyfile(gold_corpus / f"{split}.en.conllu", trees)
+    write_lines(tmp_path / "new.src", ["the dog sleeps .", "a student sees the dog ."])
     small = {"--arch relation_transformer": "--arch relation_transformer_tiny"}
-    run_page("docs/tutorials/grammatical_errors.md", tmp_path, small)
-    assert (tmp_path / "checkpoints" / "gec" / "generate-test.txt").stat().st_size > 1000
+    run_page("docs/tutorials/grammatical_errors.md", tmp_path, small, packages=packages)
+    assert (tmp_path / "gec" / "test.tgt").read_text() != (
+        tmp_path / "gec" / "test.src"
+    ).read_text()
+    assert len(list(read_lines(tmp_path / "corrections.txt"))) == 30
+    assert len(list(read_lines(tmp_path / "new.corrected"))) == 2
+    kept = {path.name for path in (tmp_path / "checkpoints" / "gec").glob("*.pt")}
+    assert kept == {"checkpoint_best.pt", "checkpoint_last.pt"}
 
 
 def test_the_tutorial_on_parsers(tmp_path):
