@@ -8,7 +8,7 @@
 # reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. Those of the synthetic
 # corpus are its own.
 #
-# If Multi30k or a parser cannot be had, a larger synthetic corpus takes its place, in a folder of its own.
+# If Multi30k or a parser is unavailable, a larger synthetic corpus replaces it, in another folder.
 #
 # Options of this table:
 #   --fast                  a small synthetic corpus instead of Multi30k
@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 FAST='' CORPUS='' SOURCE=de TARGET=en JOBS=3 OUT=${WORK:-}
 parse_options
 [ -n "$FAST" ] || MAX_EPOCH=${MAX_EPOCH:-6}
-ensure_environment plot
+ensure_environment plot demo
 
 say "Text"
 if [ -z "$FAST" ]; then
@@ -46,9 +46,9 @@ else
     [ -n "$FAST" ] || echo "The project's own synthetic corpus takes the place of Multi30k, with its own trees"
     TRAIN=$OUT/synthetic/train DEV=$OUT/synthetic/valid TEST=$OUT/synthetic/test VOCABULARY=800 PARSER=conllu
     REFERENCE=$TEST.en WHAT="Synthetic corpus"
-    synthetic_text "$OUT/synthetic" $((FAST ? 5000 : 29000)) 500
+    synthetic_text "$OUT/synthetic" "${SLICE:-$((FAST ? 5000 : 29000))}" 500
 fi
-slice_text
+[ -n "$CORPUS" ] || slice_text # the synthetic corpus has its size, and trees beside the text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
     --constituents from-dependencies --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
 
@@ -73,10 +73,16 @@ show_sentence() {
     done
 }
 
-# say_next: the commands that come next.
+# say_next: the commands that come next. The synthetic corpus has no parser, and the PhraseTransformer needs none.
 say_next() {
-    local path=$OUT/rows/phrase/seed${SEEDS%%,*}/average.pt parsed='' shown=$OUT/rows/relation/seed${SEEDS%%,*}/average.pt
-    case "$PARSER" in conllu) ;; *) path=$shown parsed=" --source-parser $PARSER" ;; esac
+    local row data checkpoint rows='relation phrase transformer' parser=$PARSER sentence='Ein Hund läuft durch den Schnee.'
+    [ -z "$CORPUS" ] || { rows='phrase transformer' parser=none sentence='Der Student sieht den Hund.'; }
+    for row in $rows; do
+        [[ ,$ROWS, == *,$row,* ]] && break
+    done
+    checkpoint=$(printf %q "$OUT/rows/$row/seed${SEEDS%%,*}/average.pt")
+    data=$(printf %q "$OUT/data-bin")
+    parser=$(printf %q "$parser")
     echo
     [ -z "$OWN_ENVIRONMENT" ] || cat <<END
 The commands are in an environment of this project:
@@ -84,13 +90,15 @@ The commands are in an environment of this project:
 END
     cat <<END
 Translate a sentence of your own:
-    echo 'Ein Hund läuft durch den Schnee.' | fairseq-phrase-translate $OUT/data-bin --path $path$parsed
+    echo '$sentence' | fairseq-phrase-translate $data --path $checkpoint --source-parser $parser
 END
-    [ -z "$parsed" ] || cat <<END
-See trees and attention in a browser, and change a tree:
-    pip install --no-build-isolation '.[demo]' && fairseq-phrase-demo $shown --data $OUT/data-bin$parsed
+    "$PYTHON" -c 'import fastapi, uvicorn' 2>/dev/null || cat <<END
+The next command needs two more packages:
+    python -m pip install fastapi uvicorn
 END
     cat <<END
+See in a browser what the model attends to$([ "$row" = relation ] && echo ", and change the tree"):
+    fairseq-phrase-demo $row=$checkpoint --data $data --source-parser $parser
 The report: $OUT/report/report.html. The documentation: README.md, docs/usage.md
 END
 }

@@ -1,0 +1,94 @@
+"""The quickstart, shortened: the commands that it prints at its end run as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+
+import pytest
+
+from tests.integration.test_table_slices import FEW, pipeline_of
+from tests.support.commands import run_script
+from tests.support.multi30k import multi30k_of
+from tests.support.repository import REPOSITORY
+from tests.support.warm_start import REAL, commands
+
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def inspect_starts_cold(tmp_path, monkeypatch):
+    """It changes how its output is encoded, which a warm process cannot do."""
+    folder = tmp_path / "cold"
+    folder.mkdir()
+    (folder / "fairseq-phrase-inspect").symlink_to(REAL / "fairseq-phrase-inspect")
+    monkeypatch.setitem(
+        ENVIRONMENT,
+        "PATH",
+        os.pathsep.join(map(str, (folder, commands(), REAL, os.environ["PATH"]))),
+    )
+
+
+def printed_commands(output: str) -> dict[str, str]:
+    """The indented lines at the quickstart's end, by the command that each runs."""
+    end = output[output.index("\nTranslate a sentence of your own:") :]
+    lines = re.findall(r"^    (.*)$", end, re.MULTILINE)
+    return {re.search(r"fairseq-phrase-(\w+)", line)[1]: line for line in lines}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_as_printed(printed: dict[str, str]) -> str:
+    """Run the translation, and the demo until it serves; return the translation."""
+    translated = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", printed["translate"]],
+        cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert translated.returncode == 0, translated.stderr
+    demo = subprocess.Popen(
+        ["bash", "-c", f"exec {printed['demo']} --port {free_port()}"],
+        cwd=REPOSITORY, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    said = []
+    for line in demo.stdout:
+        said.append(line)
+        if "http://" in line:
+            break
+    demo.terminate()
+    demo.wait()
+    assert "http://127.0.0.1" in "".join(said)
+    return translated.stdout
+
+
+def test_the_commands_after_the_fast_quickstart_run_as_printed(tmp_path):
+    """With --slice, too: the synthetic corpus is smaller then, and so are its trees."""
+    out = tmp_path / "my run"
+    printed = printed_commands(
+        run_script("quickstart", "--fast", *FEW, "--out", out, PATH=ENVIRONMENT["PATH"])
+    )
+    assert (out / "synthetic" / "train.de").read_text().count("\n") == 300
+    assert run_as_printed(printed).count("\n") == 1
+
+
+@pytest.mark.parametrize("rows", ["transformer,relation", "transformer"])
+def test_the_commands_after_the_quickstart_run_as_printed(
+    rows, synthetic_corpus, trained_pipeline, tmp_path
+):
+    multi30k_of(synthetic_corpus, tmp_path / "multi30k")
+    printed = printed_commands(
+        run_script(
+            "quickstart", *FEW, "--rows", rows, "--out", tmp_path / "out",
+            PATH=ENVIRONMENT["PATH"], FAIRSEQ_PHRASE_DATA=str(tmp_path),
+            FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+        )
+    )  # fmt: skip
+    assert rows.rpartition(",")[2] in printed["demo"]
+    assert run_as_printed(printed).count("\n") == 1
