@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="also write probing.md, probing.json, and probing.png if there are several layers, and keep "
+        help="also write probing.md, probing.json, and probing.png, and keep "
         "what each classifier found in finished/, from which a later call goes on; with --make, the "
         "folder of the task",
     )  # fmt: skip
@@ -198,8 +198,7 @@ def _probe(args: argparse.Namespace) -> None:
     if args.out is not None:
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
         (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
-        if any(len(results.layers(model)) > 1 for model in results.probes):
-            draw(results, args.out / "probing.png")
+        draw(results, args.out / "probing.png")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

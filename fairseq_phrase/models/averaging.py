@@ -39,9 +39,12 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
         if (match := re.fullmatch(r"checkpoint(\d+)\.pt", path.name))
     }
     if len(epochs) < count:
+        there = sorted(path.name for path in directory.glob("checkpoint*.pt"))
+        instead = f"use --last {len(epochs)}" if epochs else "name files instead of --last"
         raise UserError(
-            f"{directory} has {len(epochs)} epoch checkpoints, fewer than {count}: train with "
-            f"--keep-last-epochs {count} or more, for at least {count} epochs"
+            f"{directory} has {len(epochs)} epoch checkpoints, fewer than {count}: {instead} (the "
+            f"checkpoints are {', '.join(there) or 'none'}), or train at least {count} epochs with "
+            f"--keep-last-epochs {count}"
         )
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 

@@ -45,7 +45,7 @@ class RowDifferences:
     Attributes:
         row: the row.
         seed: the seed of both runs.
-        equal: number of sentences with identical translations.
+        equal: number of sentences with the same score.
         better: number of sentences with a higher score than the baseline's.
         worse: number of sentences with a lower score.
         best: the sentences with the largest gains, in descending order.
@@ -94,7 +94,7 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
                 better = [one for one in reversed(ranked) if one.gain > 0]
                 found.append(
                     RowDifferences(
-                        row, run.seed, len(other) - len(every), len(better), len(worse),
+                        row, run.seed, len(other) - len(better) - len(worse), len(better), len(worse),
                         better[:count], worse[:count],
                     )
                 )  # fmt: skip

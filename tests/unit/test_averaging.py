@@ -35,7 +35,7 @@ def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
         save(tmp_path / f"checkpoint{name}.pt", 1.0)
     names = [path.name for path in last_checkpoints(tmp_path, 3)]
     assert names == ["checkpoint2.pt", "checkpoint9.pt", "checkpoint10.pt"]
-    with pytest.raises(UserError, match="4 epoch checkpoints, fewer than 5"):
+    with pytest.raises(UserError, match="4 epoch checkpoints, fewer than 5: use --last 4"):
         last_checkpoints(tmp_path, 5)
     with pytest.raises(UserError, match="nowhere is no folder of checkpoints"):
         last_checkpoints(tmp_path / "nowhere", 1)

@@ -201,6 +201,18 @@ def test_the_page_holds_everything_and_text_is_no_markup(table):
     assert r"$\pm$" in latex
 
 
+def test_sentences_that_are_better_worse_and_the_same_are_all_sentences(table):
+    """The first translations differ, and both score 0."""
+    for row, wrong in (("baseline", "# # # #"), ("k2", "% % % %")):
+        hypotheses = [wrong, *TRANSLATIONS[row, 1][1:]]
+        shutil.rmtree(table / "runs" / row)
+        write_run(table / "runs" / row / "seed1", hypotheses, SOURCES, REFERENCES, seed=1)
+    report(table, "--baseline", "baseline", "--trials", "50")
+    text = (table / "out" / "report.html").read_text()
+    counts = re.search(r"(\d+) sentences better, (\d+) worse, (\d+) with the same score", text)
+    assert sum(map(int, counts.groups())) == len(REFERENCES)
+
+
 def test_examples_show_the_raw_source_where_it_is_named(table):
     (table / "test.de").write_text("".join(f"Rohtext {i}\n" for i in range(60)))
     report(table, "--baseline", "baseline", "--trials", "50", "--source", str(table / "test.de"))
