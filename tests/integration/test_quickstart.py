@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-from tests.integration.test_table_slices import FEW, pipeline_of
 from tests.support.commands import run_script
 from tests.support.multi30k import multi30k_of
 from tests.support.repository import REPOSITORY
+from tests.support.table_slices import FEW, pipeline_of
 from tests.support.warm_start import REAL, commands
 
 ENVIRONMENT = {
