@@ -57,9 +57,10 @@ def _exported(args: argparse.Namespace) -> str:
 
         kind = export_transformers(args.checkpoint, args.data, args.out, args.source_parser)
         return f"transformers' AutoModelForSeq2SeqLM ({kind})"
-    from fairseq_phrase.inference.bundle import write_bundle
+    from fairseq_phrase.inference.bundle import new_folder, write_bundle
 
-    write_bundle(args.checkpoint, args.data, args.out, args.source_parser)
+    with new_folder(args.out) as folder:
+        write_bundle(args.checkpoint, args.data, folder, args.source_parser)
     return "fairseq-phrase-translate and fairseq_phrase.load"
 
 

@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,26 +45,46 @@ def is_bundle(path: Path) -> bool:
     return (path / CONTENTS).is_file()
 
 
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Make a folder that has its name only once it is complete.
+
+    Args:
+        out: the folder.
+
+    Yields:
+        The folder to fill, which is removed after an error.
+
+    Raises:
+        UserError: it exists already.
+    """
+    if out.exists():
+        raise UserError(f"{out} exists already: name a folder that does not, or remove it")
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    os.replace(partial, out)
+
+
 def write_bundle(
-    checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None
-) -> Path:
+    checkpoint: Path, data: str | Path, folder: Path, source_parser: str | None = None
+) -> None:
     """Write a bundle.
 
     Args:
         checkpoint: a fairseq checkpoint.
         data: its data directory; the first of ``data1:data2`` is copied.
-        out: the folder to make.
+        folder: an empty folder, see :func:`new_folder`.
         source_parser: the parser's name on other machines, if the manifest names a path.
 
-    Returns:
-        The folder.
-
     Raises:
-        UserError: the checkpoint or the data are missing, do not fit together or cannot be exported; or
-            ``out`` exists.
+        UserError: the checkpoint or the data are missing, do not fit together or cannot be exported.
     """
-    if out.exists():
-        raise UserError(f"{out} exists already: name a folder that does not, or remove it")
     saved = read_checkpoint(checkpoint)
     require_exportable(saved)
     directory = Path(split_paths(str(data))[0])
@@ -70,26 +92,18 @@ def write_bundle(
     manifest = Manifest.load(directory, languages[0])
     described = _described(saved, languages)
     build_models([saved], directory, source_parser=source_parser)  # they fit
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        described["aliases"] = _write_weights(saved.state["model"], partial / WEIGHTS)
-        names = [f"dict.{language}.txt" for language in languages]
-        names += [manifest.bpe_model] if manifest.bpe_model else []
-        names += [
-            name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
-        ]
-        for name in dict.fromkeys(names):
-            shutil.copyfile(directory / name, partial / name)
-        replace(manifest, splits={}, parser=source_parser or manifest.parser).save(partial)
-        described["files"] = {path.name: checksum(path) for path in sorted(partial.iterdir())}
-        text = json.dumps(described, indent=2, ensure_ascii=False)
-        (partial / CONTENTS).write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return out
+    described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
+    names = [f"dict.{language}.txt" for language in languages]
+    names += [manifest.bpe_model] if manifest.bpe_model else []
+    names += [
+        name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
+    ]
+    for name in dict.fromkeys(names):
+        shutil.copyfile(directory / name, folder / name)
+    replace(manifest, splits={}, parser=source_parser or manifest.parser).save(folder)
+    described["files"] = {path.name: checksum(path) for path in sorted(folder.iterdir())}
+    text = json.dumps(described, indent=2, ensure_ascii=False)
+    (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
 def require_exportable(saved: SavedModel) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.bundle import write_bundle
+from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import load_ensemble
+from fairseq_phrase.inference.stock_options import obstacle
 
 #: The file that transformers runs with ``trust_remote_code=True``.
 _CODE = '''"""A model of fairseq_phrase, which must be installed, with its extra [transformers]."""
@@ -19,6 +20,15 @@ from fairseq_phrase.inference.transformers_model import (  # noqa: F401
 )
 '''
 _MODULE = "modeling_fairseq_phrase"
+#: FSMT's name of each of fairseq's activation functions.
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_fast": "gelu_accurate",  # fairseq's older name for it
+    "gelu_accurate": "gelu_accurate",
+    "tanh": "tanh",
+    "linear": "linear",
+}
 
 
 def _search(dictionary: Any) -> dict[str, Any]:
@@ -68,16 +78,30 @@ def export_transformers(
         raise UserError(
             "--to transformers needs transformers: pip install 'fairseq-phrase[transformers]'"
         ) from None
-    if out.exists():
-        raise UserError(f"{out} exists already: name a folder that does not, or remove it")
-    (model,), task = load_ensemble(str(checkpoint), data, source_parser)
-    if _is_fsmt(model):
-        _fsmt(transformers, model, task).save_pretrained(out)
-        return "FSMTForConditionalGeneration"
-    from fairseq_phrase.inference.transformers_model import hugging_face_options
+    with new_folder(out) as folder:
+        (model,), task = load_ensemble(str(checkpoint), data, source_parser)
+        if _is_fsmt(model):
+            _fsmt(transformers, model, task).save_pretrained(folder)
+            return "FSMTForConditionalGeneration"
+        write_bundle(checkpoint, data, folder, source_parser)
+        _describe(folder, task.target_dictionary)
+        return "FairseqPhraseModel"
 
-    write_bundle(checkpoint, data, out, source_parser)
-    tokens = vars(hugging_face_options(task.target_dictionary, len(task.target_dictionary)))
+
+def _describe(folder: Path, dictionary: Any) -> None:
+    """Write what transformers needs beside a bundle.
+
+    Args:
+        folder: the bundle.
+        dictionary: fairseq's target dictionary.
+    """
+    special = {
+        "bos_token_id": dictionary.bos(),
+        "pad_token_id": dictionary.pad(),
+        "eos_token_id": dictionary.eos(),
+        "decoder_start_token_id": dictionary.eos(),
+        "forced_eos_token_id": dictionary.eos(),
+    }
     config = {
         "model_type": "fairseq_phrase",
         "architectures": ["FairseqPhraseModel"],
@@ -86,37 +110,21 @@ def export_transformers(
             "AutoModel": f"{_MODULE}.FairseqPhraseModel",
             "AutoModelForSeq2SeqLM": f"{_MODULE}.FairseqPhraseModel",
         },
-        **tokens,
+        "vocab_size": len(dictionary),
+        **special,
     }
-    special = {name: value for name, value in tokens.items() if name != "vocab_size"}
-    for name, content in (
-        ("config.json", config),
-        (
-            "generation_config.json",
-            {**special, **_search(task.target_dictionary), "use_cache": False},
-        ),
-    ):
-        (out / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    (out / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
-    return "FairseqPhraseModel"
+    generation = {**special, **_search(dictionary), "use_cache": False}
+    for name, content in (("config", config), ("generation_config", generation)):
+        text = json.dumps(content, indent=2) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    (folder / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
 
 def _is_fsmt(model: Any) -> bool:
-    """Tell whether transformers' FSMT computes the same as a model."""
-    from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
-
-    cfg, encoder, decoder = model.cfg, model.encoder, model.decoder
-    is_stock = type(encoder) in (TransformerEncoderBase, *TransformerEncoderBase.__subclasses__())
+    """Return whether transformers' FSMT computes the same as a model."""
     return (
-        is_stock
-        and type(encoder).__module__.startswith("fairseq.")
-        and type(decoder).__module__.startswith("fairseq.")
-        and isinstance(decoder, TransformerDecoderBase)
-        and not (cfg.encoder.normalize_before or cfg.decoder.normalize_before)
-        and not (cfg.encoder.learned_pos or cfg.decoder.learned_pos)
-        and not (cfg.layernorm_embedding or cfg.no_token_positional_embeddings)
-        and cfg.encoder.embed_dim == cfg.decoder.embed_dim
-        and cfg.decoder.input_dim == cfg.decoder.output_dim == cfg.decoder.embed_dim
+        obstacle(model, {"activation_fn": _ACTIVATIONS}) is None
+        and model.cfg.encoder.embed_dim == model.cfg.decoder.embed_dim
     )
 
 
@@ -127,7 +135,7 @@ def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
         langs=[task.cfg.source_lang, task.cfg.target_lang],
         src_vocab_size=len(task.source_dictionary),
         tgt_vocab_size=len(task.target_dictionary),
-        activation_function=str(cfg.activation_fn),
+        activation_function=_ACTIVATIONS[str(cfg.activation_fn)],
         d_model=cfg.encoder.embed_dim,
         max_position_embeddings=max(cfg.max_source_positions, cfg.max_target_positions),
         encoder_layers=cfg.encoder.layers,
@@ -140,7 +148,8 @@ def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
         attention_dropout=cfg.attention_dropout,
         activation_dropout=cfg.activation_dropout,
         scale_embedding=not cfg.no_scale_embedding,
-        tie_word_embeddings=cfg.share_decoder_input_output_embed or cfg.share_all_embeddings,
+        # It ties all three embeddings. Two that fairseq shares are written twice.
+        tie_word_embeddings=cfg.share_all_embeddings,
         decoder_start_token_id=task.target_dictionary.eos(),
     )
     made = transformers.FSMTForConditionalGeneration(config)

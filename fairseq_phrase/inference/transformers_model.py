@@ -6,7 +6,6 @@ configuration and a few lines of code, which import this module.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,22 +195,9 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         if len(rows) != encoded["encoder_out"][0].size(1):
             # transformers repeated the sentences for its beams.
             encoded = self.encoder.encoder.reorder_encoder_out(encoded, rows)
-        logits, _ = self.decoder(decoder_input_ids, encoder_out=encoded)
+        output = self.decoder(decoder_input_ids, encoder_out=encoded)
+        logits = output[0]
+        if getattr(self.decoder, "adaptive_softmax", None) is not None:
+            # Such a decoder returns its states. Logarithms of probabilities are logits as well.
+            logits = self.decoder.get_normalized_probs(output, True, None)
         return Seq2SeqLMOutput(logits=logits, encoder_last_hidden_state=encoder_outputs[0])
-
-
-def hugging_face_options(dictionary: Any, size: int) -> Namespace:
-    """Return the special tokens that transformers asks for.
-
-    Args:
-        dictionary: fairseq's target dictionary.
-        size: the size of the target vocabulary.
-    """
-    return Namespace(
-        vocab_size=size,
-        bos_token_id=dictionary.bos(),
-        pad_token_id=dictionary.pad(),
-        eos_token_id=dictionary.eos(),
-        decoder_start_token_id=dictionary.eos(),
-        forced_eos_token_id=dictionary.eos(),
-    )

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 
 import ctranslate2
 import pytest
 import torch
+from fairseq import checkpoint_utils, tasks
+from fairseq.models import FairseqDecoder, FairseqEncoder
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig
 from fairseq_cli import train as fairseq_train
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
-from fairseq_phrase.inference import translator
+from fairseq_phrase.inference import ctranslate2_export, translator
 from fairseq_phrase.inference.hypotheses import Hypothesis
+from fairseq_phrase.inference.stock_options import obstacle, stock_options
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
@@ -144,20 +151,232 @@ def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, 
 
 @pytest.mark.parametrize("name", ["plain", "normalized before"])
 def test_ctranslate2_scores_as_fairseq(name, checkpoints, data_directory, lines, tmp_path):
-    out = exported(checkpoints[name], data_directory, tmp_path / "model", "ctranslate2")
-    own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
-    dictionary = own.task.source_dictionary
-    sources = [
-        [dictionary[dictionary.index(x)] for x in each.pieces] for each in own._lines.encode(lines)
-    ]
-    targets = [own._target.subwords("The man runs.").split()] * len(lines)
-    model = ctranslate2.Translator(str(out), device="cpu")
-    for line, scored in zip(lines, model.score_batch(sources, targets), strict=True):
-        mean = sum(scored.log_probs) / len(scored.log_probs)
-        assert own.score(line, "The man runs.") == pytest.approx(mean / 0.6931472, abs=1e-4)
+    check_ctranslate2(checkpoints[name], data_directory, tmp_path / "model", lines)
 
 
 def test_ctranslate2_refuses_what_it_cannot_run(checkpoints, data_directory, tmp_path, capsys):
     with pytest.raises(SystemExit):
         exported(checkpoints["tree"], data_directory, tmp_path / "model", "ctranslate2")
-    assert "cannot run tree_transformer_tiny" in capsys.readouterr().err
+    assert (
+        "it has a TreeTransformerModel, which is not fairseq's Transformer"
+        in capsys.readouterr().err
+    )
+
+
+SIDES = ("encoder", "decoder")
+UNSHARED = {"share_all_embeddings": False, "share_decoder_input_output_embed": False}
+NORMALIZED = dict.fromkeys(("encoder_normalize_before", "decoder_normalize_before"), True)
+#: Options by title. Which of the two libraries' own models they have: FSMT, and what CTranslate2 refuses.
+CASES = {
+    "without effect": (
+        {
+            "dropout": 0.2, "attention_dropout": 0.2, "activation_dropout": 0.2, "relu_dropout": 0.2,
+            "encoder_layerdrop": 0.2, "decoder_layerdrop": 0.2, "max_source_positions": 300,
+            "max_target_positions": 200, "adaptive_softmax_dropout": 0.2, "base_sublayers": 2,
+            "adaptive_softmax_factor": 2.0, "tie_adaptive_weights": True, "tie_adaptive_proj": True,
+            "quant_noise_pq_block_size": 4, "checkpoint_activations": True, "base_shuffle": 0,
+            "min_params_to_wrap": 10, "export": True,
+        }, True, None,
+    ),
+    "embeddings from files": (
+        {"encoder_embed_path": "words", "decoder_embed_path": "words", **UNSHARED}, True, None,
+    ),
+    "all embeddings shared": ({"share_all_embeddings": True}, True, None),
+    "none shared": (UNSHARED, True, None),
+    "the decoder's shared": ({**UNSHARED, "share_decoder_input_output_embed": True}, True, None),
+    "sizes": (
+        {
+            "encoder_layers": 1, "decoder_layers": 3, "encoder_ffn_embed_dim": 48,
+            "decoder_ffn_embed_dim": 40, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+        }, True, None,
+    ),
+    "heads": ({"decoder_attention_heads": 4}, True, "--encoder-attention-heads that differs"),
+    "widths": ({**UNSHARED, "encoder_embed_dim": 48, "decoder_embed_dim": 32}, False, None),
+    "unscaled": ({"no_scale_embedding": True}, True, None),
+    "gelu": ({"activation_fn": "gelu"}, True, None),
+    "gelu_fast": ({"activation_fn": "gelu_fast"}, True, None),
+    "gelu_accurate": ({"activation_fn": "gelu_accurate"}, True, None),
+    "tanh": ({"activation_fn": "tanh"}, True, "--activation-fn tanh"),
+    "linear": ({"activation_fn": "linear"}, True, "--activation-fn linear"),
+    "normalized before": (NORMALIZED, False, None),
+    "one side": ({"encoder_normalize_before": True}, False, "--encoder-normalize-before that differs"),
+    "no last norm": (
+        {**NORMALIZED, "no_decoder_final_norm": True}, False, "--no-decoder-final-norm",
+    ),
+    "normalized embeddings": ({"layernorm_embedding": True}, False, None),
+    "learned positions": (
+        {"encoder_learned_pos": True, "decoder_learned_pos": True}, False, None,
+    ),
+    "no positions": (
+        {"no_token_positional_embeddings": True}, False, "--no-token-positional-embeddings",
+    ),
+    "input width": (
+        {**UNSHARED, "decoder_input_dim": 16}, False, "--decoder-input-dim 16",
+    ),
+    "output width": (
+        {**UNSHARED, "decoder_output_dim": 16}, False, "--decoder-output-dim 16",
+    ),
+    "no cross-attention": ({"no_cross_attention": True}, False, "--no-cross-attention"),
+    "cross and self": ({"cross_self_attention": True}, False, "--cross-self-attention"),
+    "merged embeddings": (
+        {**UNSHARED, "merge_src_tgt_embed": True}, False, "--merge-src-tgt-embed",
+    ),
+    "adaptive softmax": (
+        {**UNSHARED, "adaptive_softmax_cutoff": "50,100"}, False, "--adaptive-softmax-cutoff 50,100",
+    ),
+    "adaptive input": ({"adaptive_input": True}, False, "--adaptive-input"),
+    "characters": ({"char_inputs": True}, False, "--char-inputs"),
+    "quantized": ({"quant_noise_pq": 0.1}, False, "--quant-noise-pq 0.1"),
+}  # fmt: skip
+#: With these fairseq builds or runs no model here: they need several processes, a package, a GPU, or a
+#: checkpoint with more layers. Whether they are refused.
+UNBUILT = {
+    "base_layers": (1, True),
+    "quant_noise_scalar": (0.1, True),
+    "encoder_layers_to_keep": ("0", True),
+    "decoder_layers_to_keep": ("0", True),
+    "encoder_xformers_att_config": ("{}", True),
+    "decoder_xformers_att_config": ("{}", True),
+    "offload_activations": (True, False),
+}
+
+
+def test_the_cases_have_every_option_of_fairseqs_transformer():
+    named = {name for options, _, _ in CASES.values() for name in options}
+    assert named | {*UNBUILT} == {*stock_options()}
+
+
+@pytest.fixture(scope="module")
+def make_checkpoint(checkpoints, data_directory, tmp_path_factory):
+    """A function that writes a checkpoint of a model with random parameters and the given options."""
+    folder = tmp_path_factory.mktemp("options")
+
+    def make(title, data=data_directory, **options):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoints["plain"]))
+        for name, value in options.items():
+            if name.endswith("embed_path"):
+                value = folder / value
+                value.write_text(f"1 32\n</s> {' '.join(['0.1'] * 32)}\n", encoding="utf-8")
+            setattr(state["cfg"].model, name, value if not isinstance(value, Path) else str(value))
+        state["cfg"].model.decoder_input_dim = options.get("decoder_input_dim", 32)
+        state["cfg"].model.decoder_output_dim = options.get("decoder_output_dim", 32)
+        state["cfg"].task.data = str(data)
+        for name in [name for name in vars(state["cfg"].model) if name.endswith("_fingerprint")]:
+            delattr(state["cfg"].model, name)
+        torch.manual_seed(1)
+        model = tasks.setup_task(state["cfg"].task).build_model(state["cfg"].model)
+        with torch.no_grad():
+            for parameter in model.parameters():  # what starts at 0 or 1 would hide what it changes
+                parameter += 0.1 * torch.randn_like(parameter)
+        state["model"] = model.state_dict()
+        path = folder / f"{title}.pt"
+        torch.save(state, path)
+        return path
+
+    return make
+
+
+def check_transformers(checkpoint, data, out, lines, is_fsmt):
+    """Compare the probabilities that an exported model gives with fairseq's."""
+    own = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
+    parse = own.inputs(lines)
+    tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
+    previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
+    with torch.no_grad():
+        output = own.models[0](tokens, mask.sum(1), previous)
+    expected = own.models[0].get_normalized_probs(output, log_probs=True)
+    model = AutoModelForSeq2SeqLM.from_pretrained(
+        exported(checkpoint, data, out, "transformers"), trust_remote_code=True
+    )
+    assert (type(model).__name__ == "FSMTForConditionalGeneration") == is_fsmt
+    with torch.no_grad():
+        logits = model(
+            input_ids=tokens, attention_mask=mask, decoder_input_ids=previous, use_cache=False
+        ).logits
+    torch.testing.assert_close(logits.log_softmax(-1), expected, atol=5e-5, rtol=5e-5)
+
+
+def check_ctranslate2(checkpoint, data, out, lines):
+    """Compare the scores of a translation with fairseq's."""
+    own = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
+    dictionary = own.task.source_dictionary
+    sources = [
+        [dictionary[dictionary.index(x)] for x in each.pieces] for each in own._lines.encode(lines)
+    ]
+    targets = [own._target.subwords("The man runs.").split()] * len(lines)
+    model = ctranslate2.Translator(
+        str(exported(checkpoint, data, out, "ctranslate2")), device="cpu"
+    )
+    for line, scored in zip(lines, model.score_batch(sources, targets), strict=True):
+        mean = sum(scored.log_probs) / len(scored.log_probs)
+        assert own.score(line, "The man runs.") == pytest.approx(mean / 0.6931472, abs=1e-4)
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_every_option_is_exported_with_the_same_numbers_or_refused(
+    title, make_checkpoint, data_directory, lines, tmp_path, capsys
+):
+    options, is_fsmt, refused = CASES[title]
+    checkpoint = make_checkpoint(title, **options)
+    check_transformers(checkpoint, data_directory, tmp_path / "model.hf", lines, is_fsmt)
+    if refused is None:
+        check_ctranslate2(checkpoint, data_directory, tmp_path / "model.ct2", lines)
+        return
+    with pytest.raises(SystemExit):
+        exported(checkpoint, data_directory, tmp_path / "model.ct2", "ctranslate2")
+    assert f"it has {refused}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["model.hf"]
+
+
+@pytest.mark.parametrize("name", UNBUILT)
+def test_options_that_need_more_than_this_machine_are_known(name):
+    cfg = TransformerConfig(encoder=EncDecBaseConfig(), decoder=DecoderConfig())
+    model = TransformerModelBase(cfg, FairseqEncoder(None), FairseqDecoder(None))
+    assert obstacle(model, {}) is None
+    value, is_refused = UNBUILT[name]
+    setattr(cfg, name, value)
+    flag = f"--{name.replace('_', '-')} {value}"
+    assert obstacle(model, {}) == (flag if is_refused else None)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_dictionaries_of_different_sizes_are_exported(
+    shared, make_checkpoint, data_directory, lines, tmp_path
+):
+    data = shutil.copytree(data_directory, tmp_path / "data")
+    with open(data / "dict.en.txt", "a", encoding="utf-8") as stream:
+        stream.write("another 1\nword 1\n")
+    options = {**UNSHARED, "share_decoder_input_output_embed": shared}
+    checkpoint = make_checkpoint(f"unequal-{shared}", data, **options)
+    check_transformers(checkpoint, data, tmp_path / "model.hf", lines, True)
+    check_ctranslate2(checkpoint, data, tmp_path / "model.ct2", lines)
+
+
+@pytest.mark.parametrize("layer", [1, 4])
+def test_an_alignment_layer_that_is_not_there_is_refused(
+    layer, make_checkpoint, data_directory, lines, tmp_path, capsys
+):
+    align = {"arch": "transformer_align", "_name": "transformer_align", "alignment_heads": 1}
+    options = {**align, "alignment_layer": layer, "full_context_alignment": False}
+    checkpoint = make_checkpoint(f"align-{layer}", data_directory, **options)
+    check_transformers(checkpoint, data_directory, tmp_path / "model.hf", lines, True)
+    if layer == 1:
+        check_ctranslate2(checkpoint, data_directory, tmp_path / "model.ct2", lines)
+        return
+    with pytest.raises(SystemExit):
+        exported(checkpoint, data_directory, tmp_path / "model.ct2", "ctranslate2")
+    assert "--alignment-layer 4, but --decoder-layers 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [("raise ValueError('no')", "ValueError: no"), ("import os; os.abort()", "exit status -6")],
+)
+def test_a_folder_that_ends_its_reader_is_not_left(
+    program, message, checkpoints, data_directory, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(ctranslate2_export, "_TRIAL", program)
+    with pytest.raises(SystemExit):
+        exported(checkpoints["plain"], data_directory, tmp_path / "model", "ctranslate2")
+    assert message in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
