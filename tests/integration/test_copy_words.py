@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq_phrase.batch.source_sentence import dataset_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
+from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.store.copied_words import CopiedWordsWriter
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import run
@@ -184,6 +186,29 @@ def test_pictures_of_a_line_show_its_words(corpus, data):
     line = (corpus / "valid.de").read_text(encoding="utf-8").splitlines()[2]
     assert sentence.tokens == [*line.split(), "</s>"]
     assert len(sentence.copied) == 2
+
+
+def test_probing_reads_what_translation_reads(corpus, data):
+    task = make_task(data)
+    (line,) = (corpus / "valid.de").read_text(encoding="utf-8").splitlines()[:1]
+    read = dataset_sentence(task, "valid", 0).net_input["src_tokens"][0]
+    assert task.source_dictionary.index("<copy1>") in read
+    probed = []
+
+    class Encoder(torch.nn.Module):
+        num_layers = 1
+
+        def max_positions(self):
+            return 100
+
+        def forward(self, src_tokens, **inputs):
+            probed.append(src_tokens[0])
+            states = torch.zeros(*src_tokens.T.shape, 2)
+            return {"encoder_out": [states], "encoder_states": [states, states]}
+
+    sentences = EncodedLines().encode(task, [line], "data")
+    SentenceVectors(Namespace(encoder=Encoder()), task)(sentences)
+    assert torch.equal(probed[0], read)
 
 
 def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_places(
