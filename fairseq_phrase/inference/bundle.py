@@ -203,11 +203,7 @@ def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
             "source_lang": languages[0],
             "target_lang": languages[1],
         },
-        "task_state": {
-            name: value
-            for name, value in (saved.state.get("task_state") or {}).items()
-            if isinstance(value, str | int | float)
-        },
+        "task_state": saved.state.get("task_state") or {},
     }
 
 
