@@ -24,7 +24,7 @@ from omegaconf import II, OmegaConf
 _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
 
 
-def _flat_fields() -> list[tuple[str, Any, Field]]:
+def _flat_fields() -> list[tuple[str, Any, Field[Any]]]:
     flat = []
     for outer in fields(TransformerConfig):
         if outer.name == "_name":
@@ -44,7 +44,7 @@ def _flat_fields() -> list[tuple[str, Any, Field]]:
     return flat
 
 
-def copied(original: Field, default: Any) -> Any:
+def copied(original: Field[Any], default: Any) -> Any:
     """Copy an option and its help, with another default."""
     return field(default=default, metadata=dict(original.metadata))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.data import Dictionary
@@ -118,7 +118,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         # It is a function of the dictionaries, so checkpoints do not need it.
         self.register_buffer("source_words", source_words(source, target), persistent=False)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         prev_output_tokens: Tensor,
         encoder_out: dict[str, list[Any]],
@@ -162,7 +162,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             attention = attention.reshape(len(tokens), -1, attention.size(-1)).to(features)
         padding = tokens.eq(self.source_padding)
         source = CopySource(states, self.source_words[tokens], padding)
-        return self.copy_scores(words, features, source, attention).view(shape)
+        return cast(Tensor, self.copy_scores(words, features, source, attention).view(shape))
 
 
 def _check_data(task: TranslationTask) -> None:

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
@@ -89,6 +89,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(given.get("encoder", "")))
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
     of_encoders = {each.name for one in ENCODERS.values() for each in one.options} | {"encoder"}
+    of_fairseq = {each.name for each in fields(FlatTransformerConfig)}
     of_encoder = {each.name for each in method.options} if method else set()
     if method and _is_plain(method.encoder, options, given):
         encoder = "transformer"
@@ -100,7 +101,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
                 parts["decoder" if "decoder" in option.name else "encoder"].append(option)
         elif option.name in of_encoder:
             parts["encoder"].append(option)
-        elif option.name not in FlatTransformerConfig.__dataclass_fields__.keys() | of_encoders:
+        elif option.name not in of_fairseq | of_encoders:
             parts["decoder"].append(option)
     entries = {"encoder": Entry(encoder, encoder, "encoder")}
     for part, chosen in parts.items():
@@ -138,13 +139,13 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     sections = plain(state.get("cfg"))
     entries = model_entries(sections.get("model") or state.get("args"))
     task = plain(sections.get("task") or state.get("args"))
-    languages = task.get("source_lang"), task.get("target_lang")
     directory = split_paths(str(task.get("data") or "."))[0]
     if task.get("data") and Path(directory).is_dir():
-        if languages[0] is None:
-            languages = data_utils.infer_language_pair(directory)
-        if languages[0] is not None:
-            data = data_identity(directory, *languages).only("languages", "source", "target")
+        source, target = task.get("source_lang"), task.get("target_lang")
+        if source is None:
+            source, target = data_utils.infer_language_pair(directory)
+        if source is not None:
+            data = data_identity(directory, source, target).only("languages", "source", "target")
             entries |= data.entries
     return Identity(entries)
 
@@ -168,8 +169,8 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
     for section, names in UNTRUSTED.items():
         for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
             for name in names:
-                value = getattr(part, name, None)
-                if isinstance(value, str) and (not name.endswith("parser") or names_path(value)):
+                given = getattr(part, name, None)
+                if isinstance(given, str) and (not name.endswith("parser") or names_path(given)):
                     setattr(part, name, None)
 
 
@@ -207,7 +208,7 @@ def guard_checkpoints() -> None:
             "identity": identity_of(state, path).as_dict(),
             "checkpoint": path,
         }
-        return state
+        return cast(dict[str, Any], state)
 
     @functools.wraps(resume)
     def load_checkpoint(self: Trainer, filename: str, *args: Any, **options: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -191,8 +191,10 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         # (nodes, batch, width) -> (batch, nodes, width)
         states = encoded["encoder_out"][0].transpose(0, 1)
         if self.labelled == "word":
-            return self.head(self._word_states(states, src_tokens, words))
-        return self.head(self._sentence_state(states, src_tokens, encoded, parse).unsqueeze(1))
+            return cast(Tensor, self.head(self._word_states(states, src_tokens, words)))
+        return cast(
+            Tensor, self.head(self._sentence_state(states, src_tokens, encoded, parse).unsqueeze(1))
+        )
 
     def _word_states(self, states: Tensor, src_tokens: Tensor, words: Tensor | None) -> Tensor:
         """Shape: (batch, words, width)."""
@@ -216,7 +218,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         states = states[:, : src_tokens.size(1)]
         is_unit = src_tokens.ne(self.dictionary.pad()) & src_tokens.ne(self.dictionary.eos())
         if self.attention is not None:
-            return self.attention(states, ~is_unit)
+            return cast(Tensor, self.attention(states, ~is_unit))
         return mean_of_tokens(states, is_unit)
 
     def _roots(self, encoded: dict[str, Any], parse: dict[str, Tensor]) -> Tensor:
@@ -227,7 +229,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
                 f"--pooling root: {type(self.encoder).__name__} has no root node, as it reads no tree: "
                 "choose mean, cls or attention, or an encoder of trees"
             )
-        return roots
+        return cast(Tensor, roots)
 
     def get_targets(self, sample: dict[str, Any], net_output: Tensor) -> Tensor:
         """Return the labels, as wide as the logits. Shape: (batch, words) or (batch, 1)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -67,7 +67,7 @@ class PositionOptions:
 
 def needs_tree(cfg: Any) -> bool:
     """Tell whether the options ask for dependency trees."""
-    return cfg.structural_absolute or cfg.structural_relative
+    return bool(cfg.structural_absolute or cfg.structural_relative)
 
 
 def relative_clips(cfg: Any) -> dict[str, int]:
@@ -176,7 +176,9 @@ class PositionedEncoder(SyntaxEncoder):
             The first states and the scaled embeddings. Shape of each: (batch, tokens, width).
         """
         if self.depth_encoding is None or depths is None:
-            return super().forward_embedding(src_tokens, token_embedding)
+            return cast(
+                tuple[Tensor, Tensor], super().forward_embedding(src_tokens, token_embedding)
+            )
         if token_embedding is None:
             token_embedding = self.embed_tokens(src_tokens)
         embedded = self.embed_scale * token_embedding
@@ -203,5 +205,5 @@ class PositionedEncoder(SyntaxEncoder):
         if first + longest > len(table):
             # fairseq computes sinusoids for more positions when they are needed.
             filled = src_tokens.new_full((1, longest), first)
-            return positions(filled)[0]
-        return table[first : first + longest]
+            return cast(Tensor, positions(filled)[0])
+        return cast(Tensor, table[first : first + longest])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -122,7 +122,7 @@ class PretrainerModel(NamedEncoderModel):
 
     def max_positions(self) -> int:
         """Return the largest number of tokens."""
-        return self.encoder.max_positions()
+        return int(self.encoder.max_positions())
 
     def forward(
         self,
@@ -202,7 +202,7 @@ class PretrainerModel(NamedEncoderModel):
     def output_layer(self, states: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
         """Turn states into logits, see :meth:`forward`."""
         if self.lm_head is not None:
-            return self.lm_head(states, masked_tokens)
+            return cast(Tensor, self.lm_head(states, masked_tokens))
         if masked_tokens is not None:
             states = states[masked_tokens]
         return linear(states, self.embed_tokens.weight)
@@ -210,11 +210,11 @@ class PretrainerModel(NamedEncoderModel):
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """Return probabilities, or their logarithms. Shape: as the logits."""
         logits = net_output[0].float()
-        return logits.log_softmax(-1) if log_probs else logits.softmax(-1)
+        return cast(Tensor, logits.log_softmax(-1) if log_probs else logits.softmax(-1))
 
     def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
         """Return the tokens to predict, padding elsewhere. Shape: (batch, tokens)."""
-        return sample["target"]
+        return cast(Tensor, sample["target"])
 
 
 def causal_window(cfg: Any) -> CausalWindow | None:

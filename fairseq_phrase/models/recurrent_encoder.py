@@ -85,7 +85,7 @@ class RecurrentEncoder(TimeFirstEncoder):
         """
         raise NotImplementedError
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         src_tokens: Tensor,
         src_lengths: Tensor | None = None,
@@ -135,7 +135,7 @@ class RecurrentEncoder(TimeFirstEncoder):
 
     def max_positions(self) -> int:
         """Return the largest number of tokens, ``--max-source-positions``."""
-        return self.cfg.max_source_positions
+        return int(self.cfg.max_source_positions)
 
 
 def check_width(cfg: Any) -> Sequence[str]:

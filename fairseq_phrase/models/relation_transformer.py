@@ -122,7 +122,7 @@ class RelationEncoder(SyntaxEncoder):
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
         """Tell whether there are no biases."""
-        return cfg.relation_bias == "none"
+        return bool(cfg.relation_bias == "none")
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
         """Number the relations of all pairs of tokens."""

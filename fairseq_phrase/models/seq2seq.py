@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoderDecoderModel
@@ -132,7 +132,7 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
         model.use_pretrained(cfg, task)
         return model
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         src_tokens: Tensor,
         src_lengths: Tensor | None,
@@ -154,8 +154,9 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
         encoder_out = self.encoder(
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses
         )
-        return self.decoder(
-            prev_output_tokens, encoder_out=encoder_out, features_only=features_only
+        return cast(
+            tuple[Tensor, dict[str, list[Any]]],
+            self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=features_only),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from fairseq.models import FairseqIncrementalDecoder
 from fairseq.models.transformer import TransformerConfig
@@ -92,7 +92,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         features, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return features if features_only else self.output_layer(features), extra
 
-    def extract_features(  # type: ignore[override]
+    def extract_features(
         self,
         prev_output_tokens: Tensor,
         encoder_out: dict[str, list[Any]],
@@ -118,7 +118,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         """Score words. Shape: (rows, target tokens, words)."""
         if self.output_projection is None:
             return linear(features, self.embed_tokens.weight)
-        return self.output_projection(features)
+        return cast(Tensor, self.output_projection(features))
 
     def _state(
         self,
@@ -172,7 +172,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
     def max_positions(self) -> int:
         """Return the length of the longest target."""
-        return self.max_target_positions
+        return int(self.max_target_positions)
 
 
 def _rows(values: Tensor, rows: int) -> Tensor:

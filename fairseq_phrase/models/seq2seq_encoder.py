@@ -32,8 +32,8 @@ RECURRENT = "recurrent"
 def encoder_width(cfg: Any) -> int:
     """Return the width of the encoder's states."""
     if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
-        return cfg.encoder.embed_dim
-    return cfg.encoder_hidden_size * (2 if cfg.encoder_bidirectional else 1)
+        return int(cfg.encoder.embed_dim)
+    return int(cfg.encoder_hidden_size * (2 if cfg.encoder_bidirectional else 1))
 
 
 class Seq2SeqEncoder(TimeFirstEncoder):
@@ -142,7 +142,7 @@ class Seq2SeqEncoder(TimeFirstEncoder):
 
     def max_positions(self) -> int:
         """Return the length of the longest source."""
-        return self.max_source_positions
+        return int(self.max_source_positions)
 
 
 def mean_state(states: Tensor, padding: Tensor) -> CellState:

@@ -27,7 +27,7 @@ def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
 class SyntaxDecoder(TransformerDecoderBase):
     """fairseq's Transformer decoder, for encoders whose nodes are more than the source tokens."""
 
-    def extract_features(  # type: ignore[override]
+    def extract_features(
         self,
         prev_output_tokens: Tensor,
         encoder_out: dict[str, list[Any]],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -45,7 +45,7 @@ class TokenAttention(MultiheadAttention):
     Time-first.
     """
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, states: Tensor, structure: SourceStructure, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once.
@@ -115,7 +115,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         """Return the layer's attention blocks, in order: name, attention, layer norm."""
         return [("all nodes", self.self_attn, self.self_attn_layer_norm)]
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         states: Tensor,
         structure: Any,
@@ -165,8 +165,11 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Wrap a layer for checkpointed activations and sharding, as fairseq wraps its own."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-    return fsdp_wrap(
-        layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+    return cast(
+        nn.Module,
+        fsdp_wrap(
+            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+        ),
     )
 
 
@@ -322,13 +325,13 @@ class SyntaxEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
         if self.is_plain(cfg):
-            return super().build_encoder_layer(cfg)
+            return cast(nn.Module, super().build_encoder_layer(cfg))
         index, self._num_built = self._num_built, self._num_built + 1
         layer = self.build_layer(cfg, index)
         layer.index = index  # type: ignore[assignment]
         return wrap_layer(layer, cfg)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         src_tokens: Tensor,
         src_lengths: Tensor | None = None,
@@ -466,7 +469,7 @@ class SyntaxEncoder(TransformerEncoderBase):
             maps.append({"all nodes": weights.transpose(0, 1)})
         return SourceStructure(padding_mask), maps
 
-    def reorder_encoder_out(  # type: ignore[override]
+    def reorder_encoder_out(
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
     ) -> dict[str, list[Any]]:
         """Reorder the output of :meth:`forward` for beam search.
@@ -479,7 +482,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         reordered = super().reorder_encoder_out(own, new_order)
         for name in encoder_out.keys() - reordered.keys() - {"fc_results"}:
             reordered[name] = [each.index_select(0, new_order) for each in encoder_out[name]]
-        return reordered
+        return cast(dict[str, list[Any]], reordered)
 
 
 # fairseq has the translation architecture of this name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -73,7 +73,7 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
         model.use_pretrained(cfg, task)
         if copying:
             model.decoder.start_copying(str(cfg.copy), cfg.encoder.embed_dim, task)
-        return model
+        return cast(SyntaxTransformerModel, model)
 
     @classmethod
     def build_encoder(

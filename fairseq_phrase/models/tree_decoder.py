@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -45,7 +45,7 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     question = (new_order._version, sentences, beams)
     if question not in answers:
         answers[question] = _regroup(new_order, sentences, beams)
-    return answers[question]
+    return cast(tuple[Tensor | None, int], answers[question])
 
 
 def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
@@ -100,7 +100,7 @@ class TreeCrossAttention(MultiheadAttention):
         super().__init__(encoder_decoder_attention=True, **options)
         self.accumulation = accumulation
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         query: Tensor,
         key: Tensor,
@@ -230,7 +230,7 @@ class TreeDecoder(SyntaxDecoder):
         """Build a layer, wrapped as fairseq wraps its own."""
         return wrap_layer(TreeDecoderLayer(cfg, no_encoder_attn), cfg)
 
-    def extract_features(  # type: ignore[override]
+    def extract_features(
         self,
         prev_output_tokens: Tensor,
         encoder_out: dict[str, list[Any]],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-class PerLayer(tuple):
+class PerLayer(tuple[Any, ...]):
     """A structure for each layer of an encoder, where layers attend within different windows."""
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_phrase.modules.tensors import upcast
+from fairseq_phrase.modules.tensors import applied, upcast
 
 #: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
 #: losses finite: e^-100 is less than the smallest normal number of single precision.
@@ -54,7 +54,7 @@ def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tenso
         >>> joined.softmax(-1).tolist()[0][0]  # word 2 is in the vocabulary and twice in the source
         [0.20000000298023224, 0.20000000298023224, 0.6000000238418579]
     """
-    return _JoinScores.apply(words, positions, source, padding)
+    return applied(_JoinScores, words, positions, source, padding)
 
 
 class _JoinScores(torch.autograd.Function):
@@ -91,7 +91,7 @@ class _JoinScores(torch.autograd.Function):
         return words.scatter(-1, word, joined.to(words.dtype))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         word, share_of_word, share_of_position = ctx.saved_tensors
         at_source = gradient.gather(-1, word)
         of_positions = (at_source * share_of_position).to(ctx.type_of_positions)

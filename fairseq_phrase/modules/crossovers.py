@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -17,7 +17,7 @@ Setting = TypeVar("Setting")
 
 def crossover(name: str) -> dict[str, float]:
     """Read the numbers of a crossover, by type of device: ``cpu``, ``cuda``."""
-    return json.loads(FILE.read_text(encoding="utf-8"))[name]
+    return cast(dict[str, float], json.loads(FILE.read_text(encoding="utf-8"))[name])
 
 
 def for_device(choices: dict[str, Setting], device: torch.device) -> Setting:

@@ -61,7 +61,9 @@ def _means(states: Tensor, members: Tensor) -> Tensor:
     return torch.bmm(members.to(states) / counts.to(states), states)
 
 
-def with_first_token(src_tokens: Tensor, words: Tensor | None, token: int) -> tuple:
+def with_first_token(
+    src_tokens: Tensor, words: Tensor | None, token: int
+) -> tuple[Tensor, Tensor | None]:
     """Put a token before each sentence; it belongs to no word.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,11 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
     Returns:
         Each projection's output, views of one tensor. Shape of each: (..., output width)
     """
-    return _joined_product(states, projections).split(
-        [projection.out_features for projection in projections], -1
+    return cast(
+        Sequence[Tensor],
+        _joined_product(states, projections).split(
+            [projection.out_features for projection in projections], -1
+        ),
     )
 
 
@@ -88,7 +91,7 @@ def split_heads(
     projected = _joined_product(states, projections)
     # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)
     heads = projected.unflatten(-1, (len(projections), num_heads, -1)).permute(2, 1, 3, 0, 4)
-    return heads.contiguous().unbind()
+    return cast(tuple[Tensor, ...], heads.contiguous().unbind())
 
 
 class HeadsAttention(nn.Module):
@@ -152,4 +155,4 @@ class HeadsAttention(nn.Module):
         Args:
             heads: Shape: (batch, heads, tokens, head width)
         """
-        return self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
+        return cast(Tensor, self.out_proj(heads.permute(2, 0, 1, 3).flatten(2)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import overload
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     made = _made.setdefault(tokens, {})
     if (padding_index, version) not in made:
         made[padding_index, version] = tokens.eq(padding_index)
-    return made[padding_index, version]
+    return cast(Tensor, made[padding_index, version])
 
 
 @overload
@@ -87,7 +87,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     made = _made.setdefault(mask, {})
     if dtype not in made:
         made[dtype] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
-    return made[dtype]
+    return cast(Tensor | None, made[dtype])
 
 
 def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
@@ -104,3 +104,8 @@ def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
 def upcast(values: Tensor) -> Tensor:
     """Convert half to single precision, in which sums are computed; keep double precision."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """Apply a function with a gradient of its own, whose ``apply`` has no types in torch."""
+    return cast(Tensor, function.apply(*inputs))

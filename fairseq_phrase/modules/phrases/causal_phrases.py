@@ -77,11 +77,11 @@ class CausalPhrases(PhraseBatch):
             self.relative = replace(phrases.relative, masked_pairs=~self.visible)
 
     @cached_property
-    def key_mask(self) -> Tensor:  # type: ignore[override]
+    def key_mask(self) -> Tensor:
         """The keys that phase 1 attends to. Shape: (batch, 1, nodes, nodes)."""
         return self.visible[:, None]
 
     @cached_property
-    def tokens(self) -> CausalPhrases:  # type: ignore[override]
+    def tokens(self) -> CausalPhrases:
         """The tokens alone."""
         return CausalPhrases(self._all.tokens, self._window)

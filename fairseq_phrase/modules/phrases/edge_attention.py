@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.crossovers import for_device
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.tensors import upcast
+from fairseq_phrase.modules.tensors import applied, upcast
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,7 +83,7 @@ def edge_attention(
         for states in (query, key, value)
     )
     # Shape: (edges, heads)
-    scores = _EdgeDot.apply(query_rows, key_rows, queries, keys) / math.sqrt(width)
+    scores = applied(_EdgeDot, query_rows, key_rows, queries, keys) / math.sqrt(width)
     if bias is not None:
         scores = scores + bias
     per_node = (batch * num_nodes, heads)
@@ -101,7 +102,7 @@ def edge_attention(
     if leak:
         inner = inner - (unit * is_node)[queries]
     weights = inner / normalizer.index_select(0, queries)
-    output = _EdgeSum.apply(weights, value_rows, queries, keys)
+    output = applied(_EdgeSum, weights, value_rows, queries, keys)
     output = output.view(batch, num_nodes, heads, width).transpose(1, 2)
     if leak:
         leaked = (unit / normalizer).view(batch, num_nodes, heads, 1).transpose(1, 2)
@@ -116,7 +117,9 @@ class _EdgeDot(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, left: Tensor, right: Tensor, left_index: Tensor, right_index: Tensor):
+    def forward(
+        ctx: Any, left: Tensor, right: Tensor, left_index: Tensor, right_index: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(left, right, left_index, right_index)
         dots = left.new_empty(len(left_index), left.size(1), dtype=_accumulator(left))
         for part in _parts(left_index, left):
@@ -125,10 +128,10 @@ class _EdgeDot(torch.autograd.Function):
         return dots
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         left, right, left_index, right_index = ctx.saved_tensors
-        left_gradient = _EdgeSum.apply(gradient, right, left_index, right_index)
-        right_gradient = _EdgeSum.apply(gradient, left, right_index, left_index)
+        left_gradient = applied(_EdgeSum, gradient, right, left_index, right_index)
+        right_gradient = applied(_EdgeSum, gradient, left, right_index, left_index)
         return left_gradient.to(left.dtype), right_gradient.to(right.dtype), None, None
 
 
@@ -136,7 +139,9 @@ class _EdgeSum(torch.autograd.Function):
     """For each target row the weighted sum of its pairs' source rows: (rows, heads, head width)."""
 
     @staticmethod
-    def forward(ctx, weights: Tensor, source: Tensor, target_index: Tensor, source_index: Tensor):
+    def forward(
+        ctx: Any, weights: Tensor, source: Tensor, target_index: Tensor, source_index: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(weights, source, target_index, source_index)
         sums = torch.zeros_like(source, dtype=_accumulator(source))
         for part in _parts(target_index, source):
@@ -145,10 +150,10 @@ class _EdgeSum(torch.autograd.Function):
         return sums
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weights, source, target_index, source_index = ctx.saved_tensors
-        weight_gradient = _EdgeDot.apply(gradient, source, target_index, source_index)
-        source_gradient = _EdgeSum.apply(weights, gradient, source_index, target_index)
+        weight_gradient = applied(_EdgeDot, gradient, source, target_index, source_index)
+        source_gradient = applied(_EdgeSum, weights, gradient, source_index, target_index)
         return weight_gradient, source_gradient.to(source.dtype), None, None
 
 

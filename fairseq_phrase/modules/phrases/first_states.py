@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +91,10 @@ class PooledPhrases(nn.Module):
         weights = (scores - maxima[phrase]).exp()
         sums = weights.new_zeros(slots, self.num_heads).index_add(0, phrase, weights)
         weighed = tokens * (weights / sums[phrase])[:, :, None]
-        return weighed.new_zeros(slots, *weighed.shape[1:]).index_add(0, phrase, weighed).flatten(1)
+        return cast(
+            Tensor,
+            weighed.new_zeros(slots, *weighed.shape[1:]).index_add(0, phrase, weighed).flatten(1),
+        )
 
 
 class EndsOfPhrases(nn.Module):
@@ -117,4 +121,4 @@ class EndsOfPhrases(nn.Module):
         last = empty.scatter_reduce(0, phrase, token, "amax", include_self=False)
         rows = states.flatten(0, 1)
         ends = torch.cat([rows.index_select(0, first), rows.index_select(0, last)], dim=1)
-        return self.projection(ends)
+        return cast(Tensor, self.projection(ends))

@@ -55,7 +55,7 @@ class PositionedPhrases(PhraseBatch):
             self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
 
     @cached_property
-    def tokens(self) -> PositionedPhrases:  # type: ignore[override]
+    def tokens(self) -> PositionedPhrases:
         """The tokens alone, with their positions."""
         return PositionedPhrases(super().tokens, *self._of_tokens)
 

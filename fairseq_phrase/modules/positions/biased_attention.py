@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.tensors import upcast
+from fairseq_phrase.modules.tensors import applied, upcast
 
 
 class _PairBias(torch.autograd.Function):
     """Look up numbers for every pair; the gradients are summed without a vector for each pair."""
 
     @staticmethod
-    def forward(ctx, masked: Tensor | None, *tables_and_indices: Tensor) -> Tensor:
+    def forward(ctx: Any, masked: Tensor | None, *tables_and_indices: Tensor) -> Tensor:
         tables, indices = tables_and_indices[::2], tables_and_indices[1::2]
         ctx.save_for_backward(*indices)
         ctx.widths = [table.size(1) for table in tables]
@@ -29,11 +30,13 @@ class _PairBias(torch.autograd.Function):
         for other in others:
             first += other
         bias = first.unflatten(2, indices[0].shape[1:])
-        return bias if masked is None else bias.masked_fill(masked[:, None, None], -math.inf)
+        return cast(
+            Tensor, bias if masked is None else bias.masked_fill(masked[:, None, None], -math.inf)
+        )
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # The gradient at masked keys is 0, because the softmax gave them no weight.
         exact = upcast(gradient).flatten(2)
         batch, heads, _ = exact.shape
@@ -63,7 +66,7 @@ def pair_bias(*lookups: tuple[Tensor, Tensor], masked: Tensor | None = None) -> 
     Returns:
         Shape: (batch, heads, queries, keys)
     """
-    return _PairBias.apply(masked, *(tensor for lookup in lookups for tensor in lookup))
+    return applied(_PairBias, masked, *(tensor for lookup in lookups for tensor in lookup))
 
 
 def biased_attention(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_phrase.modules.tensors import masked_keys, upcast
+from fairseq_phrase.modules.tensors import applied, masked_keys, upcast
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -256,7 +256,7 @@ def relative_scores(
     Returns:
         Shape: (batch, heads, queries, keys)
     """
-    return _Scores.apply(query, key, table.to(query.dtype), positions, scale)
+    return applied(_Scores, query, key, table.to(query.dtype), positions, scale)
 
 
 def relative_values(
@@ -270,4 +270,4 @@ def relative_values(
         table: rows a. Shape: (R, head width)
         positions: the pairs' rows.
     """
-    return _Values.apply(weights, value, table.to(value.dtype), positions)
+    return applied(_Values, weights, value, table.to(value.dtype), positions)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -134,7 +135,7 @@ class XLAttention(HeadsAttention):
 
     def _heads(self, states: Tensor) -> Tensor:
         """Shape: (time, batch, width) -> (batch, heads, time, head width)."""
-        return states.unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3)
+        return cast(Tensor, states.unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3))
 
 
 def _softmax(scores: Tensor, visible: Tensor | None) -> Tensor:

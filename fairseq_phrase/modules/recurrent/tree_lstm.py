@@ -6,6 +6,8 @@ Memory Networks* (ACL 2015): eqs. 2-8 (child-sum) and 9-14 (N-ary, here with N =
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -55,7 +57,7 @@ class TreeLSTM(nn.Module):
         hidden = torch.cat([pool[:0], *computed])[:, : self.hidden_dim]
         output = hidden.new_zeros(len(flat) + 1, self.hidden_dim)
         # The added nodes all write to the last row, which is dropped.
-        return output.index_copy(0, rows, hidden)[:-1].unflatten(0, inputs.shape[:2])
+        return cast(Tensor, output.index_copy(0, rows, hidden)[:-1].unflatten(0, inputs.shape[:2]))
 
     def step(self, gates: Tensor, children: Tensor, step: Step) -> Tensor:
         """Compute the nodes of one height.

@@ -117,10 +117,10 @@ class AttentiveLayers(nn.Module):
             return self._stepwise(inputs, source, state, keys)
         states, cells = self.layers(inputs, state.cells)
         weights = None
-        if keys is not None:
+        if self.attention is not None and self.readout is not None:
             # Nothing of the attention enters a cell, so all steps attend at once.
-            context, weights = self.attention(states, source, keys, state.step)  # type: ignore[misc]
-            states = self.readout(context, states)  # type: ignore[misc]
+            context, weights = self.attention(states, source, keys, state.step)
+            states = self.readout(context, states)
         after = DecoderState(cells, None, state.step + inputs.size(1))
         return dropout(states, self.dropout, self.training), weights, after
 
@@ -128,13 +128,20 @@ class AttentiveLayers(nn.Module):
         self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState]:
         """Run step by step, because a step's attention enters a cell."""
+        assert self.attention is not None
+        assert self.readout is not None
         cells, fed = self.layers.unbind(state.cells), state.fed
-        if self.input_feeding and fed is None:
+        if fed is None:
             fed = inputs.new_zeros(len(inputs), self.output_width)
         outputs, weights = [], []
         for step, own in enumerate(inputs.unbind(1), start=state.step):
-            take = self._before if self.before else self._fed
-            output, own_weights, cells = take(own, fed, cells, source, keys, step)
+            if self.before:
+                context, own_weights = self.attention(cells[-1][0][:, None], source, keys, step)
+                hidden, cells = self.layers.step(torch.cat([own, context[:, 0]], -1), cells)
+            else:
+                hidden, cells = self.layers.step(torch.cat([own, fed], -1), cells)
+                context, own_weights = self.attention(hidden[:, None], source, keys, step)
+            output = self.readout(context[:, 0], hidden)
             fed = dropout(output, self.dropout, self.training)
             outputs.append(fed)
             weights.append(own_weights)
@@ -144,16 +151,3 @@ class AttentiveLayers(nn.Module):
             state.step + len(outputs),
         )
         return torch.stack(outputs, 1), torch.cat(weights, 1), after
-
-    def _fed(self, own, fed, cells, source, keys, step) -> tuple:
-        """Take one step with input feeding."""
-        hidden, cells = self.layers.step(torch.cat([own, fed], -1), cells)
-        context, weights = self.attention(hidden[:, None], source, keys, step)  # type: ignore[misc]
-        return self.readout(context[:, 0], hidden), weights, cells  # type: ignore[misc]
-
-    def _before(self, own, fed, cells, source, keys, step) -> tuple:
-        """Take one step with attention before the cell."""
-        query = cells[-1][0][:, None]
-        context, weights = self.attention(query, source, keys, step)  # type: ignore[misc]
-        hidden, cells = self.layers.step(torch.cat([own, context[:, 0]], -1), cells)
-        return self.readout(context[:, 0], hidden), weights, cells  # type: ignore[misc]

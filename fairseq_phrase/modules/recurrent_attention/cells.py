@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -162,7 +163,7 @@ def both_directions(state: CellState) -> CellState:
     """
 
     def joined(states: Tensor) -> Tensor:
-        return states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2)
+        return cast(Tensor, states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2))
 
     return replace(
         state,

@@ -6,6 +6,7 @@ Both are over a whole sentence, without scaling, residual connection or layer no
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class BilinearSelfAttention(nn.Module):
         queries = torch.einsum("btw,hwv->bhtv", states, self.weight)
         values = self.values(states).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
         weights = _weights(queries @ states[:, None].transpose(2, 3), padding[:, None, None])
-        return (weights @ values).transpose(1, 2).flatten(2)
+        return cast(Tensor, (weights @ values).transpose(1, 2).flatten(2))
 
 
 def _weights(scores: Tensor, hidden: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Source:
     states: Tensor
     padding: Tensor
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Check the mask."""
         check_mask("padding", self.padding, *self.states.shape[:2])
 

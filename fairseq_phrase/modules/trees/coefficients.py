@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.crossovers import crossover, for_device
+from fairseq_phrase.modules.tensors import applied
 from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
@@ -187,7 +188,7 @@ class DepthCoefficients:
         # (A·M^T) ∘ Sub
         of_nodes = (shares.flatten(1, 2) @ self._below).unflatten(1, shares.shape[1:3])
         of_nodes = of_nodes.masked_fill(~self._subtrees.unsqueeze(2), 0.0)
-        of_indices = _Counted.apply(shares, self)
+        of_indices = applied(_Counted, shares, self)
         return torch.cat([shares, of_nodes, of_indices], -1).transpose(1, 2)
 
     def pieces(self) -> list[slice]:
@@ -220,7 +221,7 @@ class _Counted(torch.autograd.Function):
         return coefficients
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> Any:
         form = context.form
         shares = gradient.new_empty(*gradient.shape[:3], form._below.size(1))
         for piece in form.pieces():

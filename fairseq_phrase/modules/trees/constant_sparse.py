@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from fairseq_phrase.modules.tensors import applied
+
 
 class _Rows:
     """The entries by row: for each row a bag of weighted columns."""
@@ -54,7 +56,7 @@ class ConstantSparseMatrix:
         Args:
             dense: Shape: (columns, width)
         """
-        return _Product.apply(dense, self)
+        return applied(_Product, dense, self)
 
 
 class _Product(torch.autograd.Function):
@@ -64,5 +66,5 @@ class _Product(torch.autograd.Function):
         return matrix._by_rows @ dense
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> Any:
         return context.matrix._by_columns @ gradient.contiguous(), None

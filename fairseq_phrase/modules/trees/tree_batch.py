@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -146,7 +146,7 @@ class TreeBatch:
         key = (build, *choices)
         if key not in self._cache:
             self._cache[key] = build(self, *choices)
-        return self._cache[key]
+        return cast(Cached, self._cache[key])
 
     # What the trees are made of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -52,12 +52,15 @@ class PhraseSource:
     fields: Callable[[Any], Sequence[str]]
 
 
+#: What finds the phrases of a batch.
+Find = TypeVar("Find", bound=Callable[[SourceTokens, ParseBatch, Any], PhraseBatch | Tensor])
+
 registered_sources: dict[str, PhraseSource] = {}
 
 
 def phrase_source(
     name: str, fields: Sequence[str] | Callable[[Any], Sequence[str]] = ()
-) -> Callable[[Callable], Callable]:
+) -> Callable[[Find], Find]:
     """Register a function as a source of phrases.
 
     Args:
@@ -72,7 +75,7 @@ def phrase_source(
                 return tokens.is_unit[:, None]
     """
 
-    def register(find: Callable) -> Callable:
+    def register(find: Find) -> Find:
         needed = fields if callable(fields) else lambda options: fields
         registered_sources[name] = PhraseSource(name, find, needed)
         return find
