@@ -11,8 +11,17 @@ from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 #: The tag of a word without a preterminal.
 NO_TAG = "X"
 # White space outside ASCII is part of a word: a no-break space in "10 000".
-_TOKEN = re.compile(r"[()]|[^() \t\n\r\f\v]+")
+# NEGRA's tag of brackets and dashes is "$(", and its word may be a bracket: "($( ()".
+_TOKEN = re.compile(
+    r"(?P<leaf>(?<=\(\$\([ \t])[()](?=\)))|(?<=\()\$\([^() \t\n\r\f\v]*(?=[ \t])"
+    r"|[()]|[^() \t\n\r\f\v]+"
+)
 _EMPTY_ELEMENT = "-NONE-"
+#: A leaf that may be an empty element, in treebanks that do not tag it ``-NONE-``.
+EMPTY_ELEMENT = re.compile(r"0|\*\S*")
+# Brackets that hold one token, and those that hold several.
+_ONE_TOKEN = re.compile(r"\(\s*[^()\s]+\s*\)")
+_TOKENS = re.compile(r"\(\s*[^()\s]+\s+[^()]*[^()\s]\s*\)")
 _ESCAPES = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
     r"\/": "/", r"\*": "*",
@@ -28,11 +37,26 @@ class BracketedSentence:
         words: the leaves as they are written, with escapes.
         tags: their preterminals; :data:`NO_TAG` for a word without one.
         tree: the constituents, including unary chains. Several trees are joined under one extra root.
+        offsets: the leaves' offsets in the text that was read.
     """
 
     words: list[str]
     tags: list[str]
     tree: ConstituencyTree
+    offsets: list[int]
+
+
+class BracketsError(ValueError):
+    """Malformed brackets.
+
+    Args:
+        offset: where, from 0.
+        reason: what is wrong.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"column {offset + 1}: {reason}")
+        self.offset, self.reason = offset, reason
 
 
 @dataclass
@@ -40,20 +64,24 @@ class _Node:
     """A bracket that is not closed yet.
 
     Attributes:
-        column: its column in the line, from 1.
+        offset: its offset in the line.
         start: its first word, from 0.
         label: its label; empty until the label is read.
         leaves: the words directly below it, from 0.
         is_empty: whether nothing is below it, not even an empty element.
         parts: how many of its children have words.
+        has_brackets: whether a bracket is directly below it.
+        label_offset: the offset of its label.
     """
 
-    column: int
+    offset: int
     start: int
     label: str = ""
     leaves: list[int] = field(default_factory=list)
     is_empty: bool = True
     parts: int = 0
+    has_brackets: bool = False
+    label_offset: int = 0
 
 
 def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSentence:
@@ -61,77 +89,99 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
 
     Empty elements (``-NONE-``), and constituents that contain only empty elements, are left out. An
     outermost bracket without a label is removed. Function tags and indices are removed: ``NP-SBJ-1``
-    becomes ``NP``. A node over a single word is its preterminal, so its label is the word's tag.
+    becomes ``NP``. A node over a single word is its preterminal, so its label is the word's tag. If most
+    innermost brackets have one token, leaves have brackets of their own: ``(NN (dog))``.
 
     Args:
-        line: brackets and words; an empty line has no tree.
+        line: brackets and words; an empty line has no tree. It may contain line breaks.
         keep_functions: keep function tags and indices in the labels.
 
     Raises:
-        ValueError: the brackets are not balanced, a tree is empty, a word is outside all brackets, an
+        BracketsError: the brackets are not balanced, a tree is empty, a word is outside all brackets, an
             inner node has no label, or a label contains white space. The message has the column.
     """
-    reader = _Reader(keep_functions)
+    own = len(_ONE_TOKEN.findall(line))
+    reader = _Reader(keep_functions, bool(own) and own > len(_TOKENS.findall(line)))
     is_label = False
     for match in _TOKEN.finditer(line):
-        token, column = match.group(), match.start() + 1
-        if token == "(":
-            reader.open(column)
+        token, offset = match.group(), match.start()
+        if match["leaf"]:
+            reader.word(token, offset)
+        elif token == "(":
+            reader.open(offset)
         elif token == ")":
-            reader.close(column)
+            reader.close(offset)
         elif is_label:
-            reader.label(token, column)
+            reader.label(token, offset)
         else:
-            reader.word(token, column)
-        is_label = token == "("
+            reader.word(token, offset)
+        is_label = token == "(" and not match["leaf"]
     return reader.finished()
 
 
 class _Reader:
-    """Build a sentence from brackets and words, which come one after the other."""
+    """Build a sentence from brackets and words, which come one after the other.
 
-    def __init__(self, keep_functions: bool):
-        self._keep_functions = keep_functions
+    Args:
+        keep_functions: keep function tags in the labels.
+        own_brackets: whether leaves have brackets of their own.
+    """
+
+    def __init__(self, keep_functions: bool, own_brackets: bool) -> None:
+        self._keep_functions, self._own_brackets = keep_functions, own_brackets
         self._words: list[str] = []
         self._tags: list[str] = []
+        self._offsets: list[int] = []
         self._spans: list[tuple[int, int]] = []
         self._labels: list[str] = []
         # The open brackets; the first one represents the line.
         self._nodes = [_Node(0, 0)]
 
-    def open(self, column: int) -> None:
-        self._nodes.append(_Node(column, len(self._words)))
+    def open(self, offset: int) -> None:
+        self._nodes[-1].has_brackets = True
+        self._nodes.append(_Node(offset, len(self._words)))
 
-    def label(self, label: str, column: int) -> None:
+    def label(self, label: str, offset: int) -> None:
         if label.split() != [label]:
-            raise ValueError(f"column {column}: the label '{label}' contains white space")
-        self._nodes[-1].label = label
+            raise BracketsError(offset, f"the label '{label}' contains white space")
+        self._nodes[-1].label, self._nodes[-1].label_offset = label, offset
 
-    def word(self, word: str, column: int) -> None:
+    def word(self, word: str, offset: int, start: int | None = None) -> None:
+        """Add a word, before those from ``start`` on; at the end by default."""
         if len(self._nodes) == 1:
-            raise ValueError(f"column {column}: '{word}' is outside all brackets")
+            raise BracketsError(offset, f"'{word}' is outside all brackets")
         node = self._nodes[-1]
+        start = len(self._words) if start is None else start
         node.leaves.append(len(self._words))
         node.is_empty = False
         node.parts += 1
-        self._words.append(word)
+        self._words.insert(start, word)
         self._tags.append(NO_TAG)
+        self._offsets.insert(start, offset)
 
-    def close(self, column: int) -> None:
+    def close(self, offset: int) -> None:
         if len(self._nodes) == 1:
-            raise ValueError(f"column {column}: a closing bracket without an opening one")
+            raise BracketsError(offset, "a closing bracket without an opening one")
         node = self._nodes.pop()
         parent = self._nodes[-1]
+        if self._is_leaf(node):
+            parent.leaves += node.leaves
+            parent.parts += node.parts
+            self.word(node.label, node.label_offset, node.start)
+            return
         if node.is_empty:
-            raise ValueError(f"column {node.column}: an empty tree, expected words in it")
+            raise BracketsError(
+                node.offset,
+                f"an empty tree, expected words in it{f' or after {node.label}' * bool(node.label)}",
+            )
         parent.is_empty = False
         if not node.label:
             if len(self._nodes) > 1:
-                raise ValueError(f"column {node.column}: an inner node without a label")
+                raise BracketsError(node.offset, "an inner node without a label")
             parent.parts += node.parts
             return
         if node.label == _EMPTY_ELEMENT and node.parts == len(node.leaves):
-            del self._words[node.start :], self._tags[node.start :]
+            del self._words[node.start :], self._tags[node.start :], self._offsets[node.start :]
         if len(self._words) == node.start:
             return
         parent.parts += 1
@@ -142,15 +192,21 @@ class _Reader:
             self._spans.append((node.start, len(self._words)))
             self._labels.append(label)
 
+    def _is_leaf(self, node: _Node) -> bool:
+        """Whether a bracket is a leaf's own: ``(dog)``, ``(New York)`` or an empty element ``(*)``."""
+        if len(self._nodes) == 1 or node.has_brackets or node.label in ("", _EMPTY_ELEMENT):
+            return False
+        return self._own_brackets or (node.is_empty and bool(EMPTY_ELEMENT.fullmatch(node.label)))
+
     def finished(self) -> BracketedSentence:
         if len(self._nodes) > 1:
-            raise ValueError(f"column {self._nodes[-1].column}: this bracket is never closed")
+            raise BracketsError(self._nodes[-1].offset, "this bracket is never closed")
         count = len(self._words)
         if self._nodes[0].parts > 1:
             self._spans.append((0, count))
             self._labels.append(ROOT_LABEL)
         tree = ConstituencyTree(self._spans, self._labels, count)
-        return BracketedSentence(self._words, self._tags, tree)
+        return BracketedSentence(self._words, self._tags, tree, self._offsets)
 
 
 def _without_functions(label: str) -> str:

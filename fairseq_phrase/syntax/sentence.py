@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,29 @@ class ParsedSentence:
             "▁" + word if space else word
             for word, space in zip(self.words, self.space_before, strict=True)
         ]
+
+    @classmethod
+    def joined(cls, parts: Sequence[ParsedSentence]) -> ParsedSentence:
+        """Join the sentences of a line, which have trees of the same kinds, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        heads: list[int] = []
+        for part in parts:
+            if part.tree is not None:
+                heads += (part.tree.heads + len(heads)).tolist()
+        trees = [part.constituents for part in parts if part.constituents is not None]
+        return cls(
+            [word for part in parts for word in part.words],
+            [space for part in parts for space in part.space_before],
+            DependencyTree(heads) if parts[0].tree is not None else None,
+            [label for part in parts for label in part.deprels],
+            [tag for part in parts for tag in part.tags],
+            ConstituencyTree.joined(trees) if trees else None,
+            {
+                name: [label for part in parts for label in part.features[name]]
+                for name in parts[0].features
+            },
+        )
 
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
         """Remove words; their dependents become dependents of the nearest kept ancestor.

@@ -144,11 +144,15 @@ CONLLU = [
     (DOG.format(0, 0), "line 2", "more than one root"),
     (DOG.format(0, 9), "line 2", "word 2 has head 9"),
     (DOG.format(0, 1).replace("\t", " "), "line 1", "expected 10 columns"),
-    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "not what line 1 of the text has"),
-    (DOG.format(0, 1), "conllu", "fewer sentences than its text has lines"),
-    (DOG.format(0, 1) * 3, "line 7", "more sentences here than lines"),
+    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "the text has 'Hund bellt' there"),
+    (
+        DOG.format(0, 1),
+        "conllu",
+        "missing at the end: line 2 of the text has none (1 trees for 2 lines",
+    ),
+    (DOG.format(0, 1) * 3, "line 7", "more trees here than lines"),
     (DOG.format(0, 1).encode("utf-16"), "line 1", "not UTF-8"),
-    (b"", "conllu", "none is left for line 1"),
+    (b"", "conllu", "missing at the end: line 1 of the text has none (0 trees for 2 lines"),
 ]
 
 

@@ -190,11 +190,15 @@ def test_words_or_surface_tokens_and_nothing_else():
         ([row("1-2", "ab", "_"), row(1, "a", 0), row("2-3", "b", "_")], 4, "2-3 is not where"),
         ([row("1-2", "ab", "_"), row(1, "a", 0)], 3, "word 2 of 1-2 is missing"),
         ([row(f"1-{'9' * 5000}", "ab", "_")], 2, "expected word 1 next, found '1-999"),
-        ([row(1, "x", 2), row(2, "b", 0)], 2, "word 1 is not what line 2 .* 'ab', found 'x'"),
-        ([row(1, "a", 2), row(2, "c", 0)], 3, "word 2 is not what line 2 .* 'b', found 'c'"),
-        ([row(1, "a", 2), row(2, "b", 0), row(3, "c", 2)], 4, "word 3 .* expected '', found 'c'"),
-        ([row(1, "a", 0)], 2, "ends before line 2 .* expected 'b' after its 1 words"),
-        ([row("0.1", "a", "_")], 2, "ends before line 2 .* expected 'ab' after its 0 words"),
+        ([row(1, "x", 2), row(2, "b", 0)], 2, "word 1 is 'x', and the text has 'a b' there"),
+        ([row(1, "a", 2), row(2, "c", 0)], 3, "word 2 is 'c', and the text has 'b' there"),
+        (
+            [row(1, "a", 2), row(2, "b", 0), row(3, "c", 2)],
+            4,
+            "word 3 is 'c', and the text has no more words",
+        ),
+        ([row(1, "a", 0)], 2, "ends after its 1 words, and the text goes on: 'b'"),
+        ([row("0.1", "a", "_")], 2, "a tree without words, for 'a b'"),
     ],
     ids=lambda value: None,
 )
@@ -244,13 +248,77 @@ def test_a_sentence_of_a_hundred_thousand_words_takes_seconds(tmp_path):
     assert time.process_time() - start < 20
 
 
-def test_fewer_sentences_than_lines_are_refused_with_the_line_left_over(tmp_path):
-    with pytest.raises(UserError, match=r"train\.de\.conllu has fewer sentences .* line 3"):
-        read(tmp_path, [*DOG, ""], "Der Hund bellt", "", "Ja")
+def test_a_tree_that_is_missing_costs_its_line_and_is_counted(tmp_path):
+    (tmp_path / "train.de").write_text("Der Hund bellt\n\nJa\nSo\nNein\n")
+    rows = [*DOG, "", row(1, "So", 0), ""]
+    texts = ["Der Hund bellt", "", "Ja", "So", "Nein"]
+    first, _, missing, so, last = read(tmp_path, rows, *texts)
+    assert (first.words, so.words) == (["Der", "Hund", "bellt"], ["So"])
+    assert missing.reason == (
+        f"{tmp_path / 'train.de.conllu'}, line 5: a tree is missing before this one: line 3 of the text "
+        "has none, and this tree is of line 4 (2 trees for 4 lines with text)"
+    )
+    assert "a tree is missing at the end: line 5 of the text has none (2 trees for" in last.reason
+
+
+def test_several_sentences_that_spell_a_line_are_joined(tmp_path):
+    two = [row(1, "Ja", 2, "a", "INTJ"), row(2, "so", 0, "root")]
+    rows = [*DOG, "", *two, "", *two, "", *DOG]
+    texts = ["Der Hund bellt Ja so ja so", "Der Hund bellt"]
+    first, second = read(tmp_path, rows, *texts)
+    assert first.words == texts[0].split()
+    assert first.tree.heads.tolist() == [1, 2, 2, 4, 2, 6, 2]
+    assert first.deprels == ["det", "nsubj", "root", "a", "root", "a", "root"]
+    assert len(second.words) == 3
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_line_in_several_sentences_with_one_wrong_word_costs_one_line(tmp_path, bad):
+    parts = [[row(1, f"a{number}", 0), ""] for number in range(3)]
+    parts[bad] = [row(1, "wrong", 0), ""]
+    rows = [*DOG, "", *(line for part in parts for line in part), *DOG]
+    texts = ["Der Hund bellt", "a0 a1 a2", "Der Hund bellt"]
+    before, unparsed, after = read(tmp_path, rows, *texts)
+    assert len(before.words) == len(after.words) == 3
+    assert "word 1 is 'wrong'" in unparsed.reason or "ends after its 1 words" in unparsed.reason
+
+
+def test_trees_that_are_of_no_line_cost_one_line(tmp_path):
+    extra = [row(1, "Wer", 0), "", row(1, "Was", 0), ""]
+    texts = ["Der Hund bellt", "Ja", "Der Hund bellt"]
+    before, unparsed, after = read(tmp_path, [*DOG, "", *extra, row(1, "Ja", 0), "", *DOG], *texts)
+    assert len(before.words) == len(after.words) == 3
+    assert "line 5: 2 trees from here on are of no line of the text (5 trees" in unparsed.reason
+
+
+@given(st.data())
+def test_one_bad_line_costs_one_line(tmp_path_factory, data):
+    count = data.draw(st.integers(3, 12))
+    texts = [f"w{number} x{number}" for number in range(count)]
+    bad = set(data.draw(st.lists(st.integers(0, count - 1), max_size=3)))
+    rows = []
+    for number in range(count):
+        word = f"w{number}"
+        kind = data.draw(st.sampled_from(["other", "none", "malformed", "split"]))
+        if number in bad and kind == "none":
+            continue
+        if number in bad:
+            word = "other" if kind != "malformed" else f"{word}\t"
+        rows += [row(1, word, 0), *([""] if kind == "split" else [])]
+        rows += [row(1 if kind == "split" else 2, f"x{number}", 0 if kind == "split" else 1), ""]
+    parses = read(tmp_path_factory.getbasetemp(), rows, *texts)
+    assert {n for n, parse in enumerate(parses) if isinstance(parse, Unparsed)} == bad
+
+
+def test_trees_of_cased_text_fit_lower_cased_text(tmp_path):
+    rows = [row("1-2", "Zum", "_"), row(1, "Zu", 3), row(2, "dem", 3), row(3, "HAUS", 0)]
+    for words, expected in (("words", ["zu", "dem", "haus"]), ("surface", ["zum", "haus"])):
+        (sentence,) = read(tmp_path, rows, "zum haus", words=words)
+        assert sentence.words == expected
 
 
 def test_more_sentences_than_lines_are_refused_with_their_place(tmp_path):
-    with pytest.raises(UserError, match=r"train\.de\.conllu, line 5: there are more sentences"):
+    with pytest.raises(UserError, match=r"train\.de\.conllu, line 5: there are more trees"):
         read(tmp_path, [*DOG, "", row(1, "Ja", 0)], "Der Hund bellt")
 
 

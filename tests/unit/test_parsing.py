@@ -45,7 +45,7 @@ def test_a_line_without_a_parse_stops_the_run_and_is_named(treebank, capsys):
     assert stopped.value.code == 2
     message = capsys.readouterr().err
     assert "train.de, line 2: " in message
-    assert "train.de.ptb, line 2: word 1 is 'other', and the text has '" in message
+    assert "train.de.ptb, line 2, column 12: word 1 is 'other', and the text has '" in message
     assert "--on-error skip" in message
     assert not (treebank / "out").exists()
 
@@ -98,7 +98,7 @@ def test_more_flat_trees_than_the_allowed_share_are_refused_with_the_first_cause
     )
     assert "raise --max-flat" in message
     for number in (1, 2, 3):
-        assert f"\n  line {number}: {trees}, line {number}: word 1 is 'unfit'" in message
+        assert f"\n  line {number}: {trees}, line {number}, column 7: word 1 is 'unfit'" in message
     assert "line 4: " not in message
     assert not (treebank / "out").exists()
 

@@ -351,7 +351,8 @@ def test_files_of_parses_with_other_words_than_the_tokenized_text_are_refused_li
     made = ParsingPipeline(ParsingOptions("conllu", "parser", tokenized=True))
     first, second, third = made.read(path, iter(["zum", "a bc", "ab"]))
     assert "expected word 1 to be 'zum', found 'zu' (1 words in the text, 2" in first.reason
-    assert "expected word 1 to be 'a', found 'ab' (2 words in the text, 2" in second.reason
+    assert "give --parser conllu:surface" in first.reason
+    assert "expected word 1 to be 'a', found 'a▁b' (2 words in the text, 2" in second.reason
     assert second.sentence.words == ["a", "bc"]
     assert third.words == ["ab"]
 

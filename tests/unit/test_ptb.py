@@ -66,12 +66,10 @@ def test_words_are_spelled_as_in_the_text(tmp_path, leaves, text, words):
 @pytest.mark.parametrize(
     ("brackets", "text", "message"),
     [
-        ("(S (X a) (X c))", "a b", r"word 2 is 'c', and the text has 'b' there"),
+        ("(S (X a) (X c))", "a b", "column 13: word 2 is 'c', and the text has 'b' there"),
         ("(S (X a) (X b))", "a", "word 2 is 'b', and the text has no more words there"),
-        ("(S (X a))", "a b c", "the text goes on after the last of 1 words: 'b c'"),
-        ("", "a", "no tree for 'a'"),
-        ("(S (-NONE- *))", "a", "no tree for 'a'"),
-        ("(S (X a))", "", "word 1 is 'a', and the text has no more words"),
+        ("(S (X a))", "a b c", "ends after its 1 words, and the text goes on: 'b c'"),
+        ("(S (-NONE- *))", "a", "a tree without words, for 'a'"),
         ("(S (X a)", "a", "column 1: this bracket is never closed"),
         ("(S (X a)) b", "a b", "column 11: 'b' is outside"),
         ("(N\u00a0P (X a))", "a", "the label .* contains white space"),
@@ -83,7 +81,7 @@ def test_a_malformed_tree_is_named_by_line_and_the_next_is_read(tmp_path, bracke
     good = "(S (X good))"
     unparsed, sentence = read(tmp_path, [good, brackets, good], ["good", text, "good"])[1:]
     assert isinstance(unparsed, Unparsed)
-    assert unparsed.reason.startswith(f"{tmp_path / 'train.en.ptb'}, line 2: ")
+    assert unparsed.reason.startswith(f"{tmp_path / 'train.en.ptb'}, line 2")
     assert re.search(message, unparsed.reason)
     assert unparsed.sentence.words == text.split()
     assert sentence.words == ["good"]
@@ -98,15 +96,61 @@ def test_lines_without_text_have_lines_without_brackets(tmp_path):
 @pytest.mark.parametrize(
     ("trees", "texts", "message"),
     [
-        (1, 2, r"train\.en\.ptb has fewer trees than its text has lines: none is left for line 2"),
-        (2, 1, r"train\.en\.ptb, line 2: there are more trees here than lines of text"),
+        (2, 1, r"train\.en\.ptb, line 2: there are more trees here than lines in the text"),
         (1, 0, "line 1: there are more trees"),
-        (0, 1, "none is left for line 1"),
     ],
 )
-def test_more_or_fewer_trees_than_lines_are_refused(tmp_path, trees, texts, message):
+def test_more_trees_than_lines_are_refused(tmp_path, trees, texts, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, ["(NN a)"] * trees, ["a"] * texts)
+
+
+def test_an_empty_line_for_text_is_a_missing_tree(tmp_path):
+    good, missing, last = read(tmp_path, ["(X good)", "", "(X a)"], ["good", "b", "a"])
+    assert (good.words, last.words) == (["good"], ["a"])
+    assert "train.en.ptb, line 3: a tree is missing before this one: line 2" in missing.reason
+
+
+def test_brackets_as_treebanks_have_them(tmp_path):
+    brackets = [
+        "(VROOT (NP (ART-NK the) (NN cat)) ($( -) (S ($( () (PPER it) ($( ))) ($, ,))",
+        "( (IP-HLN (NR 中) (VP (VV 签订) (NP-OBJ (-NONE- *pro*)))) )",
+        "(NP  (NN\t(Kera)) (SBAR (SC\t(untuk)) (S (NP-SBJ  (*-1)) (VP (VB (a)) (NN (New York))))))",
+        "(S (NP-SBJ (*)) (VP (VB go) (X 0)) (SBAR (0) (NN now)))",
+        "( (S",
+        "    (NN two)",
+        "    (NN lines)))",
+        "(S (CD 0) (SYM *))",
+    ]
+    texts = ["the cat - (it) ,", "中签订", "Kera untuk a new york", "go now", "two lines", "0 *"]
+    sentences = read(tmp_path, brackets, texts)
+    for sentence in sentences:
+        assert not isinstance(sentence, Unparsed), sentence.reason
+    assert [sentence.words for sentence in sentences] == [
+        ["the", "cat", "-", "(", "it", ")", ","], ["中", "签订"],
+        ["Kera", "untuk", "a", "new", "york"], ["go", "now"], ["two", "lines"], ["0", "*"],
+    ]  # fmt: skip
+    assert sentences[0].tags == ["ART", "NN", "$(", "$(", "PPER", "$(", "$,"]
+    assert sentences[2].tags == ["NN", "SC", "VB", "X", "X"]
+    assert sentences[2].constituents.labels == ["NN", "VP", "S", "SBAR", "NP"]
+    assert sentences[3].constituents.labels == ["VP", "SBAR", "S"]
+
+
+def test_a_position_in_a_tree_of_several_lines_is_one_of_the_file(tmp_path):
+    unparsed, broken = read(
+        tmp_path, ["(S (X a)", "  (X", "   b))", "(S (X c)", "  (Y))"], ["a x", "c"]
+    )
+    assert (
+        "train.en.ptb, line 3, column 4: word 2 is 'b', and the text has 'x' there"
+        in unparsed.reason
+    )
+    assert "train.en.ptb, line 5, column 3: an empty tree, expected words" in broken.reason
+
+
+def test_trees_on_several_lines_that_spell_a_line_are_joined(tmp_path):
+    (sentence,) = read(tmp_path, ["(S (X a) (X b))", "(S (X c) (X d))"], ["a b C d"])
+    assert sentence.words == ["a", "b", "C", "d"]
+    assert sentence.constituents.labels == ["S", "S", "ROOT"]
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_a_tree(tmp_path):

@@ -1,0 +1,233 @@
+"""Files of trees beside a text: which trees spell which line."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.base import FileParser, Unparsed, cut_at_white_space, flat
+from fairseq_phrase.syntax.alignment import TextReader
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.text import read_lines
+
+#: Lines and trees together that are searched for the next line that fits a tree.
+_AHEAD = 40
+_SHOWN = 60
+Item = TypeVar("Item")
+
+
+class MisfitError(Exception):
+    """What is wrong with a tree.
+
+    Args:
+        line: the line of the file where it is.
+        message: what was expected there and what was found.
+        column: the column, if it is known.
+    """
+
+    def __init__(self, line: int, message: str, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line, self.column = line, column
+
+
+class Tree(Protocol):
+    """The tree of a sentence in a file.
+
+    Attributes:
+        line: its first line in the file.
+    """
+
+    line: int
+
+    def spelled(self, reader: TextReader) -> ParsedSentence:
+        """Take the tree's words from the text, and return the tree with the text's words.
+
+        Raises:
+            MisfitError: the tree is malformed, or the text has other words there.
+        """
+        ...
+
+
+class TreeFiles(FileParser):
+    """Files of trees in the order of the text's lines.
+
+    A line has one tree, or several whose words spell it one after the other; these are joined. A line
+    without text has none. After a line whose trees do not spell it, reading continues at the next line
+    that trees do spell.
+    """
+
+    @abstractmethod
+    def trees(self, path: Path) -> Iterator[Tree]:
+        """Yield the trees of a file; a malformed one raises its error when it is spelled."""
+
+    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
+        """Read the parses of a file, one for each line of its text.
+
+        Yields:
+            Each line's parse; :class:`Unparsed` if its tree is missing, malformed, or does not spell it.
+
+        Raises:
+            UserError: the file cannot be read, or trees are left after the last line.
+        """
+        return _Reading(self, path, lines).parses()
+
+
+class _Ahead(Generic[Item]):
+    """An iterator whose next items can be seen."""
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+        self._seen: deque[Item] = deque()
+
+    def peek(self, index: int) -> Item | None:
+        """Return the item after ``index`` others; None after the last one."""
+        while len(self._seen) <= index:
+            try:
+                self._seen.append(next(self._items))
+            except StopIteration:
+                return None
+        return self._seen[index]
+
+    def drop(self, count: int) -> None:
+        """Go past items."""
+        for _ in range(count):
+            if self.peek(0) is not None:
+                self._seen.popleft()
+
+
+class _Reading:
+    """One pass over a text and the file of its trees."""
+
+    def __init__(self, parser: TreeFiles, path: Path, lines: Iterator[str]) -> None:
+        self._parser, self._path = parser, path
+        self._lines = _Ahead(lines)
+        self._trees = _Ahead(parser.trees(path))
+        self._counts = ""
+
+    def parses(self) -> Iterator[ParsedSentence | Unparsed]:
+        """Yield the parse of each line."""
+        number = 1
+        while (line := self._lines.peek(0)) is not None:
+            if not line.strip():
+                yield flat(cut_at_white_space(line), self._parser.fields)
+            else:
+                try:
+                    parts = self._attempt(line, 0)
+                    self._trees.drop(len(parts))
+                    yield ParsedSentence.joined(parts)
+                except MisfitError as error:
+                    reason = self._reason(number, line, error)
+                    yield Unparsed(reason, cut_at_white_space(line))
+            self._lines.drop(1)
+            number += 1
+        if (tree := self._trees.peek(0)) is not None:
+            raise UserError(
+                f"{at(self._path, tree.line)}: there are more trees here than lines in the text"
+            )
+
+    def _attempt(self, line: str, first: int) -> list[ParsedSentence]:
+        """Spell a line with the trees from an index on.
+
+        Raises:
+            MisfitError: they do not spell it.
+        """
+        reader = TextReader(line)
+        parts: list[ParsedSentence] = []
+        while reader.rest or not parts:
+            tree, before = self._trees.peek(first + len(parts)), reader.end
+            try:
+                if tree is None:
+                    raise MisfitError(0, "no tree is left for this line")
+                part = tree.spelled(reader)
+                if not part.words:
+                    raise MisfitError(
+                        tree.line, f"a tree without words, for '{line.strip()[:_SHOWN]}'"
+                    )
+            except MisfitError:
+                last = self._trees.peek(first + len(parts) - 1) if parts else None
+                if last is None or reader.end > before:
+                    raise
+                count = len(parts[-1].words)
+                raise MisfitError(
+                    last.line,
+                    f"this tree ends after its {count} words, and the text goes on: "
+                    f"'{reader.rest.rstrip()[:_SHOWN]}'",
+                ) from None
+            parts.append(part)
+        return parts
+
+    def _reason(self, number: int, line: str, error: MisfitError) -> str:
+        """Give up on a line and on its trees; return what is wrong."""
+        tree = self._trees.peek(0)
+        given_up, ahead = self._next_fit()
+        later = [index for index in range(1, given_up) if self._fits(0, index)]
+        self._trees.drop(given_up)
+        if tree is None or (given_up == 0 and ahead):
+            where = at(self._path, None if tree is None else tree.line)
+            owner = "" if tree is None else f", and this tree is of line {number + ahead}"
+            return (
+                f"{where}: a tree is missing {'at the end' if tree is None else 'before this one'}: line "
+                f"{number} of the text has none{owner}{self._counted()}"
+            )
+        if later:
+            return (
+                f"{at(self._path, tree.line)}: {later[0]} trees from here on are of no line of the text"
+                f"{self._counted()}"
+            )
+        column = "" if error.column is None else f", column {error.column}"
+        return f"{at(self._path, error.line)}{column}: {error}"
+
+    def _next_fit(self) -> tuple[int, int]:
+        """Find the next line that trees spell.
+
+        Returns:
+            The number of trees before it that belong to the line that is read, and the number of lines
+            up to it: 1 and 0 if none is near.
+        """
+        for total in range(1, _AHEAD + 1):
+            for ahead in range(1, total + 1):
+                trees = total - ahead
+                if self._fits(ahead, trees):
+                    between = [self._lines.peek(index) or "" for index in range(1, ahead)]
+                    others = sum(1 for line in between if line.strip())
+                    return max(min(1, trees), trees - others), ahead
+        return 1, 0
+
+    def _fits(self, ahead: int, index: int) -> bool:
+        """Whether trees from an index on spell a line ahead; the ends of text and file fit, too."""
+        line = self._lines.peek(ahead)
+        if line is None or self._trees.peek(index) is None:
+            return line is None and self._trees.peek(index) is None
+        try:
+            return bool(line.strip() and self._attempt(line, index))
+        except MisfitError:
+            return False
+
+    def _counted(self) -> str:
+        """Return how many trees the file has, and how many lines with text."""
+        if not self._counts:
+            trees = sum(1 for _ in self._parser.trees(self._path))
+            text = str(self._path).removesuffix(".gz").removesuffix(f".{self._parser.suffix}")
+            there = [path for path in (Path(text), Path(f"{text}.gz")) if path.is_file()]
+            self._counts = f" ({trees} trees in the file)"
+            if there:
+                lines = sum(1 for line in read_lines(there[0]) if line.strip())
+                self._counts = f" ({trees} trees for {lines} lines with text)"
+        return self._counts
+
+
+def difference(reader: TextReader, number: int, word: str) -> str:
+    """Describe the first word of a tree that the text does not have.
+
+    Args:
+        reader: the text.
+        number: the word's number, from 1.
+        word: the word.
+    """
+    found = reader.rest.rstrip()[:_SHOWN]
+    there = repr(found) if found else "no more words"
+    return f"word {number} is '{word[:_SHOWN]}', and the text has {there} there"
