@@ -45,7 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
-    text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
+    text.add_argument(
+        "--testpref",
+        metavar="PREF",
+        help="test texts, separated by commas; the target may be missing",
+    )
     text.add_argument(
         "--destdir", type=Path, default=Path("data-bin"), metavar="DIR",
         help="the data directory to make",
@@ -252,6 +256,8 @@ def report(options: Options, counts: SplitCounts) -> str:
         said, empty = [f"{counts.kept - empty} sentences"], 0
         if counts.empty:
             said.append(f"{counts.empty} blank lines between documents")
+    elif options.languages[-1] not in counts.subwords:
+        said = [f"{counts.kept} sentences without a target"]
     for language in options.parsing:
         words, subwords = counts.words[language], counts.subwords[language]
         said.append(f"{words} words and {subwords} subwords of {language}")

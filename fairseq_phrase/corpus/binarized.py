@@ -54,6 +54,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
     ):
         if lines == len(binarized):
+            _check_returns(text, prefix)
             raise UserError(
                 f"{at(text, lines + 1)}: {prefix}.bin ends before this line, after {lines}; "
                 f"{_EXPECTED}"
@@ -63,6 +64,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         found = [number_of(piece, unknown) for piece in pieces]
         found.append(end)
         if found != expected:
+            _check_returns(text, prefix)
             difference = _first_difference(pieces, found, expected, dictionary)
             raise UserError(f"{at(text, lines)}: {difference} in {prefix}.bin; {_EXPECTED}")
         if not special.isdisjoint(found[:-1]):
@@ -74,10 +76,31 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
                 "attach"
             )
     if lines < len(binarized):
+        _check_returns(text, prefix)
         raise UserError(
             f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}; {_EXPECTED}"
         )
     return lines
+
+
+def _check_returns(text: Path, prefix: Path) -> None:
+    """Check that no line has a carriage return within, which ends a sentence for fairseq.
+
+    Raises:
+        UserError: a line has one; the message has the sentences of both sides.
+    """
+    for number, line in enumerate(read_lines(text), start=1):
+        if "\r" in line:
+            paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))
+            names = [path.stem for path in paths if path.name.count(".") == 3]  # without parses
+            counts = (
+                f"{name}.bin has {len(IndexedReader(prefix.parent / name))}" for name in names
+            )
+            raise UserError(
+                f"{at(text, number)}: a carriage return within the line, which ends a sentence in "
+                f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, then "
+                "attach"
+            )
 
 
 _EXPECTED = "expected the very text that was binarized, and its dictionary"

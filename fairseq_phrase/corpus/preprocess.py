@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from itertools import product
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
@@ -58,8 +57,9 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     if options.labels is not None:
         leave_out_fields(pipelines[options.source_lang], options.languages[1])
     files: dict[Path, str] = {}
-    for prefix, language in product(options.splits.values(), options.languages):
-        files |= files_of(find_text(prefix, language), pipelines.get(language))
+    for name, prefix in options.splits.items():
+        for language in _languages_of(options, name, prefix):
+            files |= files_of(find_text(prefix, language), pipelines.get(language))
     corpora = {
         name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
     }
@@ -171,12 +171,23 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     }
 
 
+def _languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
+    """Return a split's languages; a test set of new text may lack the target."""
+    languages = options.languages
+    needed = options.labels or options.copy_words or languages[-1] in options.parsing
+    target = Path(f"{prefix}.{languages[-1]}")
+    is_there = target.exists() or Path(f"{target}.gz").exists()
+    if needed or is_there or not name.startswith("test"):
+        return languages
+    return languages[:1]
+
+
 def _find_split(
     options: Options, files: dict[Path, str], name: str, prefix: str
 ) -> tuple[Corpus, ...]:
     """Find a split's texts and count their lines, which also checks their encoding."""
     corpora = []
-    for language in options.languages:
+    for language in _languages_of(options, name, prefix):
         path = find_text(prefix, language)
         lines = sum(1 for _ in read_lines(path))
         corpora.append(Corpus(f"{name}.{language}", path, lines, files[path]))
@@ -213,13 +224,13 @@ def _make(
                 place.files / f"{options.split_name(name)}.{language}",
                 segmenters[language],
             )
-            for language, corpus in zip(options.languages, pair, strict=True)
+            for language, corpus in zip(options.languages, pair, strict=False)
         ]
         for name, pair in corpora.items()
     }
     # Test sets keep every line, so that references fit. Text of one language has no references.
     splits = [
-        Split(name, tuple(sides), is_whole=name.startswith("test") and len(sides) > 1)
+        Split(name, tuple(sides), name.startswith("test") and options.target_lang is not None)
         for name, sides in raw.items()
     ]
     parse_and_write(options, splits, labels, place.parses)

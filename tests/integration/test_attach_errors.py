@@ -288,3 +288,15 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     attach(data, bpe_corpus, *options, splits=("train",))
     assert jobs == list(range(4, 10))
     assert contents(data) == contents(whole)
+
+
+def test_a_carriage_return_within_a_line_is_named_with_the_sentences_of_both_sides(
+    text, tmp_path, fails
+):
+    lines = list(read_lines(text / "valid.de"))
+    lines[4] = lines[4].replace(" ", "\r", 1)
+    write_lines(text / "valid.de", lines)
+    data = binarize(text, tmp_path / "own", splits=("train", "valid"))
+    message = fails(data, text, "--parser", "none", splits=("train", "valid"))
+    assert "valid.de, line 5: a carriage return within the line" in message
+    assert "(valid.de-en.de.bin has 21, valid.de-en.en.bin has 20 sentences)" in message

@@ -15,6 +15,7 @@ from fairseq_phrase.corpus import preprocess as preprocess_module
 from fairseq_phrase.store import indexed as indexed_module
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
+from tests.support.data_tasks import make_task
 
 DOG = "1\tHund\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t{}\tdep\t_\t_\n\n"
 
@@ -342,3 +343,26 @@ def test_a_text_and_a_packed_text_of_other_content_are_refused(workplace, suffix
         main(workplace.arguments("--parser", "conllu"))
     message = capsys.readouterr().err
     assert f"train.{suffix}, line {len(lines)}: {packed} has another line here" in message
+
+
+def test_new_text_needs_no_target(workplace, capsys, data_directory):
+    for name in ("train.de", "train.de.conllu"):
+        shutil.copyfile(workplace.raw / name, workplace.raw / name.replace("train", "new"))
+    main([
+        "-s", "de", "-t", "en", "--testpref", str(workplace.raw / "new"), "--parser", "conllu",
+        "--srcdict", str(data_directory / "dict.de.txt"), "--destdir", str(workplace.raw / "out"),
+        "--tgtdict", str(data_directory / "dict.en.txt"),
+        "--sentencepiece-model", str(data_directory / "spm.model"),
+    ])  # fmt: skip
+    count = len(workplace.lines("de"))
+    assert f"test: {count} sentences without a target; " in capsys.readouterr().out
+    files = {path.name for path in (workplace.raw / "out").iterdir()}
+    assert "test.de-en.de.heads.bin" in files
+    assert "test.de-en.en.bin" not in files
+    task = make_task(workplace.raw / "out", source_lang="de", target_lang="en")
+    task.load_dataset("test")
+    batch = task.dataset("test").collater([task.dataset("test")[0], task.dataset("test")[1]])
+    assert batch.get("target") is None
+    with pytest.raises(SystemExit):
+        main(["-s", "de", "-t", "en", "--trainpref", str(workplace.raw / "new")])
+    assert "new.en.gz is there" in capsys.readouterr().err
