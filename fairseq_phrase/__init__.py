@@ -1,11 +1,10 @@
 """Syntax-aware encoders for fairseq, used with ``--user-dir fairseq_phrase``.
 
-:func:`load` loads a trained model for raw text.
+:func:`load` loads a trained model for raw text. :func:`register` registers all tasks, models and encoders
+with fairseq.
 
-Importing this package does not import any other module. So ``fairseq_phrase.syntax`` needs only NumPy,
-and ``fairseq_phrase.modules`` needs only torch. fairseq imports every file in ``tasks/`` and ``models/``.
-Importing either of these packages registers everything and makes checkpoints loadable (see
-:mod:`fairseq_phrase.compat`).
+An import changes nothing, and importing this package imports no other module. So
+``fairseq_phrase.syntax`` needs only NumPy, and ``fairseq_phrase.modules`` needs only torch.
 """
 
 from importlib import import_module
@@ -14,8 +13,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 
+_WHERE = {"load": "inference.translator", "register": "models.loading"}
+
+
 def __getattr__(name: str) -> Any:
-    """Import :func:`fairseq_phrase.inference.translator.load` when it is asked for."""
-    if name != "load":
+    """Import :func:`load` or :func:`register` when it is asked for."""
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("fairseq_phrase.inference.translator").load
+    return getattr(import_module(f"fairseq_phrase.{_WHERE[name]}"), name)

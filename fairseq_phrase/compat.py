@@ -1,9 +1,8 @@
 """All code that depends on the versions of fairseq and torch.
 
-torch 2.6 and later load checkpoints with ``weights_only=True``, which allows only tensors and registered
-classes. fairseq's checkpoints also contain the configuration and meters, made of the data classes below.
-These classes are registered when :mod:`fairseq_phrase.tasks` or :mod:`fairseq_phrase.models` is imported,
-which fairseq does before it loads a checkpoint.
+An import changes nothing. :func:`fairseq_phrase.register` mends fairseq (:func:`mend_fairseq`). What is
+printed is changed only where fairseq loads this package as a user directory
+(:mod:`fairseq_phrase.tasks.user_directory`).
 """
 
 from __future__ import annotations
@@ -35,8 +34,20 @@ from omegaconf import base, dictconfig, listconfig, nodes
 from fairseq_phrase.errors import UserError
 
 
+def mend_fairseq() -> None:
+    """Apply all changes of fairseq, each once."""
+    make_checkpoints_loadable()
+    keep_last_batches()
+    resume_the_same_training()
+    restore_integers_of_numpy()
+
+
 def make_checkpoints_loadable() -> None:
-    """Register the classes in a fairseq checkpoint; none of them runs code when it is loaded."""
+    """Register the classes in a fairseq checkpoint; none of them runs code when it is loaded.
+
+    torch 2.6 and later load checkpoints with ``weights_only=True``, which allows only tensors and
+    registered classes. fairseq's checkpoints also contain the configuration and meters.
+    """
     torch.serialization.add_safe_globals(
         [
             argparse.Namespace,
@@ -64,6 +75,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is not there")
+    make_checkpoints_loadable()
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
@@ -88,15 +100,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def print_user_errors_plainly() -> None:
     """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
 
-    fairseq-train replaces any error of loading a checkpoint by its own error. The original error is then
-    its cause. Text that ``fairseq-interactive`` cannot decode is treated in the same way.
+    An error that was raised from a :class:`UserError` is printed as that; one that was raised while a
+    :class:`UserError` was handled is another error. Text that ``fairseq-interactive`` cannot decode is
+    treated like a :class:`UserError`.
     """
     default = sys.excepthook
 
     def hook(kind, error, traceback):
         cause = error
         while cause is not None and not isinstance(cause, UserError):
-            cause = cause.__cause__ or cause.__context__
+            cause = cause.__cause__
         if cause is not None:
             print(f"error: {cause}", file=sys.stderr)
         elif issubclass(kind, UnicodeDecodeError) and (

@@ -17,9 +17,9 @@ import pytest
 import sentencepiece
 from hypothesis import settings
 
+import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
 from tests.support import attaching
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
@@ -29,7 +29,7 @@ from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("project")
 
-register_all()
+fairseq_phrase.register()
 
 
 def pytest_report_header() -> list[str]:

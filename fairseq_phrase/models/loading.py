@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_REGISTRY, import_models
-from fairseq.tasks import TASK_REGISTRY, import_tasks
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 
 import fairseq_phrase
-from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.identity import guard_checkpoints
 
 _PACKAGE = Path(fairseq_phrase.__file__).parent
 
@@ -49,10 +52,25 @@ class SavedModel:
         return getattr(part, "_name", None) or getattr(part, "arch", None)
 
 
+def register() -> None:
+    """Do for fairseq what ``--user-dir fairseq_phrase`` does in its commands, except for messages.
+
+    Every task, model and installed encoder is registered, and fairseq is mended
+    (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory whose tasks or models derive from
+    those of this package calls this first. A second call changes nothing.
+    """
+    mend_fairseq()
+    register_all()
+
+
 def register_all() -> None:
-    """Register every task and model of this package, as ``--user-dir`` does in fairseq's commands."""
-    import_tasks(str(_PACKAGE / "tasks"), "fairseq_phrase.tasks")
-    import_models(str(_PACKAGE / "models"), "fairseq_phrase.models")
+    """Register every task and model of this package, and let fairseq load their checkpoints."""
+    make_checkpoints_loadable()
+    guard_checkpoints()
+    for part in ("tasks", "models"):
+        for module in iter_modules([str(_PACKAGE / part)]):
+            if module.name != "user_directory":
+                import_module(f"fairseq_phrase.{part}.{module.name}")
 
 
 def read_checkpoint(path: Path) -> SavedModel:

@@ -1,0 +1,104 @@
+"""An import changes nothing; what fairseq needs is changed by ``register`` and by ``--user-dir``."""
+
+from __future__ import annotations
+
+import sys
+
+from fairseq_phrase.compat import print_user_errors_plainly
+from fairseq_phrase.errors import UserError
+from tests.support.commands import run
+
+STATE = """
+import logging, pkgutil, sys, warnings
+import numpy, torch
+import fairseq.trainer
+from fairseq import checkpoint_utils
+from fairseq.tasks.fairseq_task import FairseqTask
+
+def state():
+    trainer = fairseq.trainer.Trainer
+    return {
+        "hook": sys.excepthook,
+        "warnings": [text for text in map(str, warnings.filters) if "atchange" not in text],
+        "hydra": logging.getLogger("hydra").level,
+        "fairseq": logging.getLogger("fairseq.tasks.fairseq_task").level,
+        "filters": logging.getLogger("fairseq_cli.generate").filters[:],
+        "batches": FairseqTask.get_batch_iterator,
+        "iterators": trainer.get_train_iterator,
+        "resuming": trainer.load_checkpoint,
+        "loading": checkpoint_utils.load_checkpoint_to_cpu,
+        "numpy": hasattr(numpy, "compat"),
+        "classes": set(torch.serialization.get_safe_globals()),
+    }
+
+def changed(then):
+    return sorted(name for name, value in state().items() if value != then[name])
+
+first = state()
+"""
+
+
+def write(folder, code):
+    (folder / "script.py").write_text(code)
+    return folder / "script.py"
+
+
+def test_an_import_changes_nothing_and_register_no_message(tmp_path):
+    code = f"""{STATE}
+import fairseq_phrase
+for module in ("tasks.syntax_labelling", "tasks.syntax_pretraining", "models.architectures",
+               "models.loading", "inference.translator", "inference.labelling", "cli.translate"):
+    __import__(f"fairseq_phrase.{{module}}")
+print("imported:", changed(first))
+fairseq_phrase.register()
+print("registered:", changed(first))
+"""
+    printed = run(write(tmp_path, code))
+    assert "imported: []\n" in printed
+    assert (
+        "registered: ['batches', 'classes', 'iterators', 'loading', 'numpy', 'resuming']" in printed
+    )
+
+
+def test_a_user_directory_changes_what_is_printed_too(tmp_path):
+    code = f"""{STATE}
+fairseq.utils.import_user_module(__import__("argparse").Namespace(user_dir="fairseq_phrase"))
+print("loaded:", changed(first))
+"""
+    printed = run(write(tmp_path, code))
+    for name in (
+        "hook",
+        "hydra",
+        "fairseq",
+        "filters",
+        "batches",
+        "iterators",
+        "resuming",
+        "loading",
+    ):
+        assert f"'{name}'" in printed
+
+
+def test_an_error_that_happens_while_a_users_error_is_handled_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: print("default:", error))
+    print_user_errors_plainly()
+
+    def shown(raised):
+        try:
+            raised()
+        except Exception as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+        captured = capsys.readouterr()
+        return captured.out + captured.err
+
+    def meanwhile():
+        try:
+            raise UserError("the file is missing")
+        except UserError:
+            raise ValueError("another fault")  # noqa: B904 - what is tested
+
+    def caused():
+        raise RuntimeError("loading failed") from UserError("the file is missing")
+
+    assert shown(meanwhile) == "default: another fault\n"
+    assert shown(caused) == "error: the file is missing\n"
