@@ -93,6 +93,32 @@ def add_device(group: Any) -> None:
     )
 
 
+def add_user_dir(group: Any) -> None:
+    """Add ``--user-dir`` to an argument parser or group."""
+    group.add_argument(
+        "--user-dir", metavar="DIR",
+        help="the folder of your own tasks and models, as for fairseq-train",
+    )  # fmt: skip
+
+
+def load_user_dir(args: Any) -> None:
+    """Import the tasks and models of ``--user-dir``, and ours before them.
+
+    Raises:
+        UserError: the folder is missing.
+    """
+    if args.user_dir is None:
+        return
+    if not Path(args.user_dir).is_dir():
+        raise UserError(f"--user-dir {args.user_dir}: there is no such folder")
+    from fairseq.utils import import_user_module
+
+    import fairseq_phrase
+
+    fairseq_phrase.register()
+    import_user_module(args)
+
+
 def add_data(group: Any) -> None:
     """Add ``--data`` to an argument parser or group, for commands that begin with checkpoints."""
     group.add_argument(

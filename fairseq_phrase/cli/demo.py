@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_data, add_device, add_source_parser, positive
+from fairseq_phrase.cli.arguments import (
+    add_data,
+    add_device,
+    add_source_parser,
+    add_user_dir,
+    load_user_dir,
+    positive,
+)
 from fairseq_phrase.errors import UserError
 
 
@@ -28,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     add_data(parser)
     add_source_parser(parser)
     add_device(parser)
+    add_user_dir(parser)
     parser.add_argument(
         "--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",
@@ -72,6 +80,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.demo.server import Limits, make_app
     from fairseq_phrase.inference.translator import load
 
+    load_user_dir(args)
     models = {
         name: load(path, args.data, device=args.device, source_parser=args.source_parser)
         for name, path in paths.items()

@@ -7,7 +7,13 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_phrase.cli import CommandParser, add_hidden, run, standard_stream
-from fairseq_phrase.cli.arguments import add_device, add_max_tokens, add_source_parser
+from fairseq_phrase.cli.arguments import (
+    add_device,
+    add_max_tokens,
+    add_source_parser,
+    add_user_dir,
+    load_user_dir,
+)
 from fairseq_phrase.errors import UserError
 
 
@@ -39,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add_source_parser(parser)
     add_max_tokens(parser, None, " (default: 1000 on a CPU, 12000 on a GPU)")
     add_device(parser)
+    add_user_dir(parser)
     return parser
 
 
@@ -55,6 +62,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.inference.label_scores import describe_scores
     from fairseq_phrase.inference.labelling import load_labeller
 
+    load_user_dir(args)
     labeller = load_labeller(
         args.path,
         args.data,

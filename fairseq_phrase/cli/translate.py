@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.cli import CommandParser, run, standard_stream
-from fairseq_phrase.cli.arguments import add_device, add_source_parser, positive
+from fairseq_phrase.cli.arguments import (
+    add_device,
+    add_source_parser,
+    add_user_dir,
+    load_user_dir,
+    positive,
+)
 from fairseq_phrase.errors import UserError
 
 
@@ -65,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         help="read N lines at a time (default: 512, or 1 if standard input is a terminal)",
     )  # fmt: skip
     add_device(parser)
+    add_user_dir(parser)
     add_source_parser(parser)
     parser.add_argument(
         "--source-tokenized", action="store_true",
@@ -97,6 +104,7 @@ def _body(argv: Sequence[str] | None) -> None:
         total = sum(1 for path in files for _ in read_lines(path))
     from fairseq_phrase.inference.translator import load
 
+    load_user_dir(args)
     model = load(
         path,
         data,

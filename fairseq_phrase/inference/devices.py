@@ -25,5 +25,5 @@ def device_named(name: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"--device {name}: {reason}") from None
+        raise UserError(f"device {name}: {reason}") from None
     return device

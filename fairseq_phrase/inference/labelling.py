@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import utils
+from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
 from fairseq_phrase.compat import use_idle_cores
@@ -18,6 +19,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.devices import device_named
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 
 __all__ = ["LabelledSplit", "Labeller", "load_labeller"]
 
@@ -64,7 +66,7 @@ def load_labeller(
     use_idle_cores()
     saved = [read_checkpoint(Path(path)) for path in utils.split_paths(paths)]
     for one in saved:
-        if one.name("task") != "syntax_labelling":
+        if one.name("task") in TASK_REGISTRY and not one.has_task(SyntaxLabellingTask):
             raise UserError(
                 f"{one.path} was trained with --task {one.name('task')}: fairseq-phrase-label needs a "
                 "model of --task syntax_labelling"

@@ -148,7 +148,7 @@ class Translator:
             UserError: there are more translations than beams, or a line cannot be cut or parsed.
         """
         if not 1 <= nbest <= beam:
-            raise UserError(f"--nbest {nbest}: expected 1 to the number of beams, {beam}")
+            raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
         for chunk in self._lines.chunks(lines, buffer_size):
             found = self._generated(generator, chunk.pieces, batch_size)

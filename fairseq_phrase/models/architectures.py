@@ -7,6 +7,7 @@ afterwards is added.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, make_dataclass
 from enum import Enum
@@ -35,6 +36,7 @@ from fairseq_phrase.models import (  # noqa: F401
 from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, copied
 from fairseq_phrase.models.copying import CopyOptions
 from fairseq_phrase.models.encoder_method import (
+    BROKEN,
     ENCODERS,
     LATE,
     EncoderMethod,
@@ -47,6 +49,8 @@ from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 #: The group of entry points in which installed packages offer encoders.
 GROUP = "fairseq_phrase.encoders"
+
+logger = logging.getLogger(__name__)
 _TRANSLATION = [*options_of(CopyOptions), *options_of(PretrainedTranslationOptions)]
 _FAIRSEQS = {
     each.name: EncoderOption(each.name, each.type, each) for each in fields(FlatTransformerConfig)
@@ -172,21 +176,25 @@ def _described(option: EncoderOption) -> str:
 
 
 def load_installed_encoders() -> None:
-    """Import the encoders that other packages offer as entry points of :data:`GROUP`.
+    """Register the encoders that other packages offer as entry points of :data:`GROUP`.
 
-    Raises:
-        UserError: an encoder cannot be imported.
+    One that cannot be imported or registered is left out, with a warning; using it is an error.
     """
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
-        except Exception as error:
-            raise UserError(
-                f"the encoder '{entry.name}' ({entry.value}) of an installed package cannot be "
-                f"imported: {type(error).__name__}: {error}"
-            ) from error
+            build()
+        except (Exception, SystemExit) as error:
+            reason = (
+                str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            )
+            BROKEN[entry.name] = (
+                f"the encoder '{entry.name}' ({entry.value}) of an installed package cannot be used: "
+                f"{reason}"
+            )
+            logger.warning(BROKEN[entry.name])
 
 
-load_installed_encoders()
 build()
+load_installed_encoders()
 LATE.append(build)

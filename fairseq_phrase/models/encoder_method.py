@@ -84,6 +84,8 @@ class EncoderMethod:
 
 #: All registered encoders, by name.
 ENCODERS: dict[str, EncoderMethod] = {}
+#: What is wrong with encoders of installed packages that are not registered, by their names.
+BROKEN: dict[str, str] = {}
 
 #: Called after each registration, once the architectures are built.
 LATE: list[Callable[[], None]] = []

@@ -18,6 +18,7 @@ from fairseq.tasks import TASK_REGISTRY
 import fairseq_phrase
 from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import BROKEN
 from fairseq_phrase.models.identity import guard_checkpoints
 
 _PACKAGE = Path(fairseq_phrase.__file__).parent
@@ -40,6 +41,11 @@ class SavedModel:
     def task_config(self) -> Any:
         """The configuration of the task."""
         return self.state["cfg"].task
+
+    def has_task(self, kind: type) -> bool:
+        """Return whether its task is registered and of this class, or derives from it."""
+        task = TASK_REGISTRY.get(self.name("task"))
+        return isinstance(task, type) and issubclass(task, kind)
 
     def name(self, what: str) -> str | None:
         """Return the name of the model or the task.
@@ -132,10 +138,14 @@ def build_models(
     task: Any = None
     for one in saved:
         for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
-            if one.name(what) not in registry:
+            if (name := one.name(what)) not in registry:
                 raise UserError(
-                    f"{one.path} holds a {what} '{one.name(what)}', which neither fairseq nor this "
-                    "package has: install the package that defines it"
+                    f"{one.path} holds a {what} '{name}', "
+                    + BROKEN.get(
+                        str(name),
+                        "which neither fairseq nor this package has: install the package that defines "
+                        "it, or name its folder by --user-dir",
+                    )
                 )
         overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
         try:

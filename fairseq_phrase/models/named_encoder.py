@@ -26,6 +26,7 @@ from torch import nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import (
+    BROKEN,
     ENCODERS,
     LATE,
     EncoderMethod,
@@ -104,8 +105,10 @@ def named_method(name: str) -> EncoderMethod:
     """Return the registered encoder of a name.
 
     Raises:
-        UserError: no encoder has this name.
+        UserError: no encoder has this name, or it is broken.
     """
+    if name in BROKEN:
+        raise UserError(f"--encoder {name}: {BROKEN[name]}")
     if name not in ENCODERS:
         raise UserError(f"--encoder {name}: expected one of {', '.join(sorted(ENCODERS))}")
     return ENCODERS[name]

@@ -147,8 +147,11 @@ class Manifest:
                 )
             splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
             manifest = cls(**{**content, "splits": splits})
-            if not set(manifest.fields) <= set(FIELDS):
-                raise ValueError(f"unknown fields {manifest.fields}")
+            if unknown := sorted(set(manifest.fields) - set(FIELDS)):
+                raise UserError(
+                    f"{path} has the parse field {', '.join(unknown)}, which belongs to a package that "
+                    "is not installed or cannot be imported: install it"
+                )
             if not set(manifest.labels) <= set(with_labels(manifest.fields)):
                 raise ValueError(f"labels of {', '.join(manifest.labels)}")
             deque(map(number_of_labels, manifest.labels.values()), maxlen=0)

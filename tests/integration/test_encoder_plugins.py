@@ -105,13 +105,28 @@ def test_an_unknown_source_is_named_with_those_there_are(data_directory, tmp_pat
     assert "constituency, dependency, ngram, none" in log
 
 
-def test_an_encoder_that_cannot_be_imported_is_named(tmp_path, data_directory):
+def test_an_encoder_that_cannot_be_imported_stops_only_the_models_that_use_it(
+    tmp_path, data_directory
+):
     metadata = tmp_path / "broken-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[fairseq_phrase.encoders]\nmine = nowhere\n")
-    log = train(
-        data_directory, tmp_path / "out", "--arch", "transformer", "--max-update", "1",
-        expect=1, PYTHONPATH=os.pathsep.join([str(tmp_path), str(REPOSITORY)]),
-    )  # fmt: skip
-    assert "the encoder 'mine' (nowhere) of an installed package cannot be imported" in log
+    paths = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    broken = (
+        "the encoder 'mine' (nowhere) of an installed package cannot be used: ModuleNotFoundError"
+    )
+    training = (
+        data_directory,
+        tmp_path / "out",
+        *SIZES,
+        "--max-update",
+        "1",
+        "--max-tokens",
+        "400",
+    )
+    log = train(*training, "--arch", "transformer", "--disable-validation", PYTHONPATH=paths)
+    assert broken in log
+    assert "num_updates=1" in log
+    log = train(*training, "--arch", "seq2seq", "--encoder", "mine", expect=1, PYTHONPATH=paths)
+    assert f"error: --encoder mine: {broken}" in log

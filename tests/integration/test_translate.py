@@ -174,7 +174,7 @@ def test_data_that_moved_are_named_in_the_message(
         (["--path", "{folder}"], "is a folder, but not a bundle"),
         (["--path", "{checkpoint}", "nowhere.txt"], "nowhere.txt is not there"),
         (["--path", "{checkpoint}", "--nbest", "9"], "expected 1 to the number of beams, 5"),
-        (["--path", "{checkpoint}", "--device", "cuda:77"], "--device cuda:77"),
+        (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["{folder}", "--path", "{checkpoint}"], "is not a data directory"),
     ],
 )

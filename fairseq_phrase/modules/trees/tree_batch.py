@@ -287,7 +287,7 @@ def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
     padded, real = (starts == -1) & (ends == -1), starts >= 0
     fits = (starts >= 0) & (starts < ends) & (ends <= num_leaves)
     # Padding before each leaf; shape: (batch, leaves + 1)
-    before = np.pad(padding_mask.cumsum(1), ((0, 0), (1, 0)))
+    before = np.pad(padding_mask.astype(np.int64).cumsum(1), ((0, 0), (1, 0)))
     bounds = [np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)]
     holds_padding = real & (bounds[0] < bounds[1])
     inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])

@@ -1,0 +1,56 @@
+"""A user's own task that derives from ours, in a user directory of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.commands import SIZES, TRAINING, run
+
+TASK = """
+from dataclasses import dataclass
+import fairseq_phrase
+fairseq_phrase.register()
+from fairseq.tasks import register_task
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
+
+@dataclass
+class OwnConfig(SyntaxTranslationConfig):
+    pass
+
+@register_task("own_translation", dataclass=OwnConfig)
+class OwnTask(SyntaxTranslationTask):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(data_directory, tmp_path_factory):
+    """The user directory, and a checkpoint of its task."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_tasks").mkdir()
+    (folder / "own_tasks" / "__init__.py").write_text(TASK)
+    run(
+        "fairseq-train", data_directory, "--user-dir", folder / "own_tasks", "--task",
+        "own_translation", "--arch", "phrase_transformer_tiny", *TRAINING, *SIZES, "--max-update", "1",
+        "--max-tokens", "400", "--disable-validation", "--save-dir", folder,
+    )  # fmt: skip
+    return folder / "own_tasks", folder / "checkpoint_last.pt"
+
+
+def test_it_trains_with_our_encoders_and_translates(trained, data_directory, synthetic_corpus):
+    user_dir, checkpoint = trained
+    first = (synthetic_corpus / "test.de").read_text().splitlines()[0] + "\n"
+    printed = run(
+        "fairseq-phrase-translate", data_directory, "--path", checkpoint, "--source-parser", "none",
+        "--user-dir", user_dir, "--beam", "1", stdin=first,
+    )  # fmt: skip
+    assert len(printed.splitlines()) == 1
+
+
+def test_without_its_folder_the_message_names_the_option(trained, data_directory):
+    _, checkpoint = trained
+    printed = run(
+        "fairseq-phrase-translate", data_directory, "--path", checkpoint, stdin="a\n", expect=2
+    )
+    assert "holds a task 'own_translation', which neither fairseq nor this package has" in printed
+    assert "--user-dir" in printed
