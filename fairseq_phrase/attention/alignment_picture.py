@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.attention.constituent_maps import translate
+from fairseq_phrase.attention.heat_maps import show_matrix
 from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, written
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.figures import new_figure, save
@@ -83,12 +84,10 @@ def plot_alignment(picture: AlignmentPicture, path: Path) -> None:
     width = max(2.4, _CELL * columns) + beside + 1.2
     figure = new_figure(path, (width, max(2.0, _CELL * rows) + above + 1.3))
     axes = figure.subplots()
-    image = axes.imshow(picture.weights, cmap="Blues", vmin=0.0, vmax=float(picture.weights.max()))
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
-    axes.set_xticks(range(columns), picture.source, rotation=90, fontsize=_LABELS, parse_math=False)
-    axes.set_yticks(range(rows), picture.target, fontsize=_LABELS, parse_math=False)
-    axes.tick_params(length=0)
+    image = show_matrix(
+        axes, picture.weights, picture.source, picture.target, _LABELS,
+        cmap="Blues", vmin=0.0, vmax=float(picture.weights.max()),
+    )  # fmt: skip
     axes.set_xlabel("source", fontsize=8)
     axes.set_ylabel("translation", fontsize=8)
     figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02).ax.tick_params(labelsize=7)

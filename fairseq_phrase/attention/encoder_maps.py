@@ -8,7 +8,7 @@ drawn, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -46,50 +46,49 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class AttentionPicture:
-    """The matrices of a sentence.
+class Nodes:
+    """The nodes of a sentence, tokens first.
 
     Attributes:
         sentence: its text.
-        subtitle: the layer and the head of the weights.
-        labels: the text of each node, tokens first.
+        labels: the text of each node.
         words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
         num_tokens: number of nodes that are tokens.
         others: the name of the other nodes, ``phrases``.
-        panels: the matrices, left to right.
     """
 
     sentence: str
-    subtitle: str
     labels: list[str]
     words: np.ndarray
     num_tokens: int
     others: str
+
+
+@dataclass(frozen=True)
+class AttentionPicture(Nodes):
+    """The matrices of a sentence.
+
+    Attributes:
+        subtitle: the layer and the head of the weights.
+        panels: the matrices, left to right.
+    """
+
+    subtitle: str
     panels: list[Panel]
 
 
 @dataclass(frozen=True)
-class SentenceAttention:
+class SentenceAttention(Nodes):
     """An encoder's attention in one sentence.
 
     Attributes:
-        sentence: its text.
-        labels: the text of each node, tokens first.
-        words: the word of each node, as in :class:`AttentionPicture`. Shape: ``(nodes,)``.
-        num_tokens: number of nodes that are tokens.
-        others: the name of the other nodes, ``phrases``.
         weights: by attention block (``all nodes``…), what each node attends to. Row attends to column.
             Shape: ``(layers, heads, nodes, nodes)``.
         positions: relative positions of nodes by kind (``sequential``, ``structural``), if the encoder
             has any. Shape: ``(nodes, nodes)``.
     """
 
-    sentence: str
-    labels: list[str]
-    words: np.ndarray
-    num_tokens: int
-    others: str
     weights: dict[str, np.ndarray]
     positions: dict[str, np.ndarray]
 
@@ -170,15 +169,8 @@ def attention_picture(
         title = _TITLES.get(block, f"attention {block}") if others else "attention"
         panels.append(Panel(title, chosen))
     subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
-    return AttentionPicture(
-        computed.sentence,
-        subtitle,
-        computed.labels,
-        computed.words,
-        computed.num_tokens,
-        others,
-        panels,
-    )
+    nodes = {each.name: getattr(computed, each.name) for each in fields(Nodes)}
+    return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)
 
 
 def _nodes(

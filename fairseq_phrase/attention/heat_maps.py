@@ -51,6 +51,19 @@ def draw_attention(picture: AttentionPicture, path: Path) -> Any:
     return figure
 
 
+def show_matrix(
+    axes: Any, values: np.ndarray, columns: list[str], rows: list[str], size: float, **scale: Any
+) -> Any:
+    """Draw a matrix with labels of this size above and beside it; returns matplotlib's image."""
+    image = axes.imshow(values, **scale)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    for axis, labels, turned in ((axes.xaxis, columns, 90), (axes.yaxis, rows, 0)):
+        axis.set_ticks(range(len(labels)), labels, rotation=turned, fontsize=size, parse_math=False)
+    axes.tick_params(length=0)
+    return image
+
+
 def _draw(
     axes: Any, panel: Panel, picture: AttentionPicture, labels: list[str], size: float
 ) -> None:
@@ -61,12 +74,7 @@ def _draw(
     else:
         farthest = max(1, int(np.abs(panel.values).max()))
         scale = {"cmap": "RdBu_r", "vmin": -1.4 * farthest, "vmax": 1.4 * farthest}
-    image = axes.imshow(panel.values, **scale)
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
-    for axis, turned in ((axes.xaxis, 90), (axes.yaxis, 0)):
-        axis.set_ticks(range(nodes), labels, rotation=turned, fontsize=size, parse_math=False)
-    axes.tick_params(length=0)
+    image = show_matrix(axes, panel.values, labels, labels, size, **scale)
     others = nodes - picture.num_tokens
     noun = picture.others.removesuffix("s") if others == 1 else picture.others
     parts = f": {picture.num_tokens} tokens | {others} {noun}" if others else ""

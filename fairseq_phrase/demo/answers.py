@@ -82,7 +82,7 @@ def example_of(translator: Translator) -> str:
 
 
 def is_made_from_heads(translator: Translator) -> bool:
-    """Tell whether the model's constituents come from its dependency trees."""
+    """Return whether the model's constituents come from its dependency trees."""
     config = translator.task.cfg
     return Manifest.load(config.data, config.source_lang).constituents == "from-dependencies"
 

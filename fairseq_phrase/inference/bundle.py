@@ -41,7 +41,7 @@ CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
 
 
 def is_bundle(path: Path) -> bool:
-    """Tell whether a path is a bundle."""
+    """Return whether a path is a bundle."""
     return (path / CONTENTS).is_file()
 
 

@@ -12,7 +12,7 @@ __all__ = ["describe_scores", "is_bio", "scores_of_labels", "scores_of_split"]
 
 
 def is_bio(split: LabelledSplit) -> bool:
-    """Tell whether a split has labels of words that mark spans."""
+    """Return whether a split has labels of words that mark spans."""
     labels = {label for line in split.references for label in line.split()}
     return split.words is not None and mark_spans(labels)
 

@@ -158,11 +158,7 @@ def find_tasks(
 
 
 def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
-    """Read one task.
-
-    Raises:
-        UserError: a file has another format, or a split is missing or empty.
-    """
+    """Read one task."""
     if "all" in files:
         splits = _read_senteval(files["all"])
     else:

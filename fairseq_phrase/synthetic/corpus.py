@@ -120,7 +120,7 @@ def distinct_groups(
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
         # Drawn for every sentence, so that leaving one out does not change the others' share.
-        both = grammar.dice.chance(BOTH_READINGS)
+        both = grammar.rng.chance(BOTH_READINGS)
         pair = _realize(utterance, source_lang, target_lang)
         if pair.longest > max_words:
             too_long += 1

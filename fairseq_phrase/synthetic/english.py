@@ -13,7 +13,14 @@ from fairseq_phrase.synthetic.meaning import (
     Thing,
     Utterance,
 )
-from fairseq_phrase.synthetic.rules import RULES, arrange, finish
+from fairseq_phrase.synthetic.rules import (
+    ENGLISH,
+    RULES,
+    agreeing,
+    arrange,
+    inner_clauses,
+    whole_sentence,
+)
 from fairseq_phrase.synthetic.tree import (
     DETERMINER_RELATIONS,
     HEAD,
@@ -34,10 +41,7 @@ NOUN_PREPOSITIONS = {"tool": "with", "company": "with"}
 
 def sentence(utterance: Utterance) -> Phrase:
     """The tree of a whole English sentence."""
-    second = clause(utterance.second) if utterance.second else None
-    joint = Leaf(utterance.conjunction[1], "CC") if utterance.conjunction else None
-    is_question = RULES[utterance.first.rule].needs == "question"
-    return finish(clause(utterance.first), second, joint, Leaf("?" if is_question else ".", "."))
+    return whole_sentence(utterance, clause, ENGLISH, "CC", ".")
 
 
 def clause(event: Event) -> Phrase:
@@ -46,7 +50,7 @@ def clause(event: Event) -> Phrase:
     slots = _verb_slots(event, inverted=rule.needs == "question")
     slots.update(_participants(event))
     slots.update(_modifiers(event))
-    slots.update(_clauses(event))
+    slots.update(inner_clauses(event, clause, _with_conjunction, ENGLISH))
     return arrange(rule.label, rule.english, slots, ",")
 
 
@@ -123,20 +127,6 @@ def _adverbial(oblique: Oblique, has_object: bool) -> tuple[str, str, Phrase]:
     return "phrase", "advcl", phrase("S", (HEAD, group))
 
 
-def _clauses(event: Event) -> dict[str, Child]:
-    slots: dict[str, Child] = {}
-    if event.complement is not None:
-        inner = clause(event.complement)
-        if event.complement.rule == "infinitive":
-            slots["complement"] = Child("xcomp", inner)
-        else:
-            slots["complement"] = Child("ccomp", _with_conjunction(inner, "that"))
-    if event.adjunct is not None:
-        inner = _with_conjunction(clause(event.adjunct.event), event.adjunct.conjunction[1])
-        slots["clause"] = Child("advcl", inner)
-    return slots
-
-
 def _with_conjunction(inner: Phrase, conjunction: str) -> Phrase:
     word = Leaf(conjunction, "IN", upos="SCONJ")
     return Phrase(inner.label, [Child("mark", word), *inner.children])
@@ -145,7 +135,7 @@ def _with_conjunction(inner: Phrase, conjunction: str) -> Phrase:
 def _verb_slots(event: Event, inverted: bool) -> dict[str, Child]:
     """The verb's parts: auxiliary, main verb, and the second auxiliary of a passive."""
     if event.verb is None:
-        word = _agreeing(BE[event.tense], event)
+        word = agreeing(BE[event.tense], event)
         return {"finite": Child("cop", _auxiliary(word, event.tense, "be", event))}
     verb = event.verb
     base = Leaf(verb.english, "VB")
@@ -159,10 +149,10 @@ def _verb_slots(event: Event, inverted: bool) -> dict[str, Child]:
             slots["passive"] = Child("aux:pass", Leaf("be", "VB", upos="AUX"))
         return slots | {"verb": Child(HEAD, participle if event.passive else base)}
     if event.passive:
-        finite = _auxiliary(_agreeing(BE[event.tense], event), event.tense, "be", event)
+        finite = _auxiliary(agreeing(BE[event.tense], event), event.tense, "be", event)
         return {"finite": Child("aux:pass", finite), "verb": Child(HEAD, participle)}
     if event.negated or inverted:
-        finite = _auxiliary(_agreeing(DO[event.tense], event), event.tense, "do", event)
+        finite = _auxiliary(agreeing(DO[event.tense], event), event.tense, "do", event)
         return {"finite": Child("aux", finite), "verb": Child(HEAD, base)}
     return {"verb": Child(HEAD, _simple_form(verb, event))}
 
@@ -170,7 +160,7 @@ def _verb_slots(event: Event, inverted: bool) -> dict[str, Child]:
 def _simple_form(verb: Verb, event: Event) -> Leaf:
     if event.tense == "past":
         return Leaf(verb.english_past, "VBD", verb.english)
-    word = _agreeing((verb.english, verb.english_third, verb.english), event)
+    word = agreeing((verb.english, verb.english_third, verb.english), event)
     return Leaf(word, _finite_tag(event), verb.english)
 
 
@@ -181,13 +171,6 @@ def _auxiliary(word: str, tense: str, lemma: str, event: Event) -> Leaf:
 def _finite_tag(event: Event) -> str:
     entity = event.nominative
     return "VBP" if entity.plural or entity.person == 1 else "VBZ"
-
-
-def _agreeing(forms: tuple[str, str, str], event: Event) -> str:
-    entity = event.nominative
-    if entity.plural:
-        return forms[2]
-    return forms[0] if entity.person == 1 else forms[1]
 
 
 def noun_phrase(entity: Entity) -> Phrase:

@@ -13,7 +13,14 @@ from fairseq_phrase.synthetic.meaning import (
     Thing,
     Utterance,
 )
-from fairseq_phrase.synthetic.rules import RULES, arrange, finish
+from fairseq_phrase.synthetic.rules import (
+    GERMAN,
+    RULES,
+    agreeing,
+    arrange,
+    inner_clauses,
+    whole_sentence,
+)
 from fairseq_phrase.synthetic.tree import (
     DETERMINER_RELATIONS,
     HEAD,
@@ -70,10 +77,7 @@ WAS = ("war", "war", "waren")
 
 def sentence(utterance: Utterance) -> Phrase:
     """The tree of a whole German sentence."""
-    second = clause(utterance.second) if utterance.second else None
-    joint = Leaf(utterance.conjunction[0], "KON") if utterance.conjunction else None
-    is_question = RULES[utterance.first.rule].needs == "question"
-    return finish(clause(utterance.first), second, joint, Leaf("?" if is_question else ".", "$."))
+    return whole_sentence(utterance, clause, GERMAN, "KON", "$.")
 
 
 def clause(event: Event) -> Phrase:
@@ -82,7 +86,7 @@ def clause(event: Event) -> Phrase:
     slots = _verb_slots(event, rule.german)
     slots.update(_participants(event))
     slots.update(_modifiers(event))
-    slots.update(_clauses(event))
+    slots.update(inner_clauses(event, clause, _with_conjunction, GERMAN))
     return arrange(rule.label, rule.german, slots, "$,")
 
 
@@ -137,20 +141,6 @@ def _oblique_slot(event: Event) -> str:
     return "goal" if is_last and event.rule != "fronted place" else "early"
 
 
-def _clauses(event: Event) -> dict[str, Child]:
-    slots: dict[str, Child] = {}
-    if event.complement is not None:
-        inner = clause(event.complement)
-        if event.complement.rule == "infinitive":
-            slots["complement"] = Child("xcomp", inner)
-        else:
-            slots["complement"] = Child("ccomp", _with_conjunction(inner, "dass"))
-    if event.adjunct is not None:
-        inner = _with_conjunction(clause(event.adjunct.event), event.adjunct.conjunction[0])
-        slots["clause"] = Child("advcl", inner)
-    return slots
-
-
 def _with_conjunction(inner: Phrase, conjunction: str) -> Phrase:
     """Put a conjunction behind the comma that opens a subordinate clause."""
     comma, *rest = inner.children
@@ -161,7 +151,7 @@ def _verb_slots(event: Event, template: str) -> dict[str, Child]:
     """The verb's parts: finite form, right bracket, particle."""
     if event.verb is None:
         forms = WAS if event.tense == "past" else PRESENT["sein"]
-        return {"finite": Child("cop", Leaf(_agreeing(forms, event), "VAFIN", "sein"))}
+        return {"finite": Child("cop", Leaf(agreeing(forms, event), "VAFIN", "sein"))}
     verb = event.verb
     infinitive = verb.particle + verb.stem
     if event.rule == "infinitive":
@@ -172,7 +162,7 @@ def _verb_slots(event: Event, template: str) -> dict[str, Child]:
         relation = "aux:pass" if event.passive and helper == "werden" else "aux"
         if event.passive and event.tense == "future":
             relation = "aux"
-        finite = Leaf(_agreeing(PRESENT[helper], event), tag, helper)
+        finite = Leaf(agreeing(PRESENT[helper], event), tag, helper)
         word = verb.german_participle if participle else infinitive
         lexical = Leaf(word, "VVPP" if participle else "VVINF", infinitive)
         slots = {"finite": Child(relation, finite), "verb": Child(HEAD, lexical)}
@@ -182,7 +172,7 @@ def _verb_slots(event: Event, template: str) -> dict[str, Child]:
             slots["passive"] = Child("aux:pass", last)
         return slots
     first = verb.stem[:-1] + "e" if verb.stem.endswith("ern") else verb.stem[:-2] + "e"
-    word = _agreeing((first, verb.german_third, verb.stem), event)
+    word = agreeing((first, verb.german_third, verb.stem), event)
     if template.split().index("finite") < template.split().index("(VP"):
         slots = {"finite": Child(HEAD, Leaf(word, "VVFIN", infinitive))}
         if verb.particle:
@@ -210,13 +200,6 @@ def _zu_infinitive(verb: Verb) -> dict[str, Child]:
         return {"verb": Child(HEAD, word)}
     word = Leaf(infinitive, "VVINF")
     return {"to": Child("mark", Leaf("zu", "PTKZU")), "verb": Child(HEAD, word)}
-
-
-def _agreeing(forms: tuple[str, str, str], event: Event) -> str:
-    entity = event.nominative
-    if entity.plural:
-        return forms[2]
-    return forms[0] if entity.person == 1 else forms[1]
 
 
 def _agreement(thing: Thing) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from fairseq_phrase.synthetic.dice import Dice
 from fairseq_phrase.synthetic.lexicon import (
     DEFINITE,
     INDEFINITE,
     PERSON,
     PLACE,
     TOOL,
+    Adjective,
     Adverb,
+    Determiner,
     Lexicon,
     Noun,
     Verb,
@@ -39,6 +43,35 @@ MODALS = {
 }
 MAX_DEPTH = 2
 
+T = TypeVar("T")
+
+
+class Choices:
+    """Random choices that are the same on every machine and Python version.
+
+    They need ``random.Random.random`` alone, whose sequence Python promises to keep.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self._random() < probability
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options, all equally likely."""
+        return options[int(self._random() * len(options))]
+
+    def weighted(self, options: Mapping[T, float]) -> T:
+        """Return one of the keys, as likely as its weight."""
+        point = self._random() * sum(options.values())
+        for option, weight in options.items():
+            point -= weight
+            if point < 0:
+                return option
+        return option
+
 
 class Grammar:
     """A random source of meanings.
@@ -52,39 +85,39 @@ class Grammar:
     def __init__(self, lexicon: Lexicon, seed: int, depth: int = MAX_DEPTH) -> None:
         self.lexicon = lexicon
         self.depth = depth
-        self.dice = Dice(seed)
+        self.rng = Choices(seed)
 
     def utterance(self) -> Utterance:
         """A whole sentence."""
         first = self.main_clause(self.depth)
         is_statement = first.adjunct is None and "question" not in first.rule
-        if is_statement and self.dice.chance(0.08):
-            joint = self.dice.pick((("und", "and"), ("aber", "but")))
+        if is_statement and self.rng.chance(0.08):
+            joint = self.rng.pick((("und", "and"), ("aber", "but")))
             return Utterance(first, self.main_clause(0, may_ask=False), joint)
         return Utterance(first)
 
     def main_clause(self, depth: int, may_ask: bool = True) -> Event:
         """A main clause, with the adverbial clause that may go with it, in a random word order."""
         event = self.event(depth, pronouns=True)
-        if depth and event.complement is None and self.dice.chance(0.25):
+        if depth and event.complement is None and self.rng.chance(0.25):
             # English has no future in these clauses, and one time suits "before", "until", "if".
             tense = "past" if event.tense == "past" else "present"
             inner = self.event(depth - 1, pronouns=True, tense=tense)
             inner = replace(inner, rule="subordinate")
-            fronted = self.dice.chance(0.4)
+            fronted = self.rng.chance(0.4)
             if fronted:
                 inner = replace(inner, rule="subordinate in front")
-            conjunction = self.dice.pick(self.lexicon.conjunctions)
+            conjunction = self.rng.pick(self.lexicon.conjunctions)
             event = replace(event, adjunct=Adjunct(conjunction, inner, fronted))
         options = {
             rule.name: rule.weight
             for rule in MAIN_RULES
             if CONDITIONS[rule.needs](event) and (may_ask or rule.needs != "question")
         }
-        event = replace(event, rule=self.dice.weighted(options))
+        event = replace(event, rule=self.rng.weighted(options))
         asks_more = event.rule == "question" and event.oblique is None and event.adverb is None
-        if asks_more and self.dice.chance(0.4):
-            word = self.dice.pick(self.lexicon.question_words)
+        if asks_more and self.rng.chance(0.4):
+            word = self.rng.pick(self.lexicon.question_words)
             event = replace(event, rule="wh question", question_word=word)
         return event
 
@@ -97,18 +130,15 @@ class Grammar:
             tense: the tense to use; drawn, and perhaps replaced by a modal verb, when empty.
         """
         tense, modal = (tense, None) if tense else self._tense()
-        if modal is None and tense != "future" and self.dice.chance(0.05):
+        if modal is None and tense != "future" and self.rng.chance(0.05):
             return self._description(tense, depth)
-        verb = self._verb(clausal=bool(depth) and self.dice.chance(0.15))
+        verb = self._verb(clausal=bool(depth) and self.rng.chance(0.15))
         event = Event(verb, tense, self.entity(verb.subjects, depth, pronouns=pronouns), modal)
         if verb.objects:
             # Clauses inside the object are what can be extraposed: make them the more frequent.
             patient = self.entity(verb.objects, depth, relative_chance=0.3)
-            event = replace(event, object=patient, extraposed=self.dice.chance(0.5))
-            if "d" in verb.traits:
-                event = replace(event, recipient=self.entity(PERSON, 0))
-        if "g" in verb.traits:
-            event = replace(event, goal=Oblique("goal", self._place()))
+            event = replace(event, object=patient, extraposed=self.rng.chance(0.5))
+        event = self._with_others(event, verb)
         if "c" in verb.traits:
             inner = replace(self.event(depth - 1, pronouns=True), rule="subordinate")
             return replace(event, complement=inner)
@@ -117,17 +147,17 @@ class Grammar:
         return self._with_modifiers(self._maybe_passive(event))
 
     def _tense(self) -> tuple[str, tuple[str, str] | None]:
-        tense = self.dice.weighted(TENSES)
-        return ("present", self.dice.weighted(MODALS)) if tense == "modal" else (tense, None)
+        tense = self.rng.weighted(TENSES)
+        return ("present", self.rng.weighted(MODALS)) if tense == "modal" else (tense, None)
 
     def _verb(self, clausal: bool) -> Verb:
         verbs = [v for v in self.lexicon.verbs if clausal == ("c" in v.traits or "x" in v.traits)]
-        return self.dice.pick(verbs or self.lexicon.verbs)
+        return self.rng.pick(verbs or self.lexicon.verbs)
 
     def _description(self, tense: str, depth: int) -> Event:
         subject = self.entity(PERSON + "a", depth)
-        predicate = self.dice.pick(self._adjectives(PERSON))
-        return Event(None, tense, subject, predicate=predicate, negated=self.dice.chance(0.1))
+        predicate = self.rng.pick(self._adjectives(PERSON))
+        return Event(None, tense, subject, predicate=predicate, negated=self.rng.chance(0.1))
 
     def _infinitive(self, depth: int) -> Event:
         verb = self._verb(clausal=False)
@@ -136,6 +166,10 @@ class Grammar:
         event = Event(verb, "present", rule="infinitive")
         if verb.objects:
             event = replace(event, object=self.entity(verb.objects, depth))
+        return self._with_others(event, verb)
+
+    def _with_others(self, event: Event, verb: Verb) -> Event:
+        """Add the recipient and the goal that a verb needs."""
         if "d" in verb.traits:
             event = replace(event, recipient=self.entity(PERSON, 0))
         if "g" in verb.traits:
@@ -144,10 +178,10 @@ class Grammar:
 
     def _maybe_passive(self, event: Event) -> Event:
         assert event.verb is not None
-        if "p" not in event.verb.traits or not self.dice.chance(0.1):
+        if "p" not in event.verb.traits or not self.rng.chance(0.1):
             return event
         agent = event.subject if isinstance(event.subject, Thing) else None
-        if agent is not None and (agent.relative or self.dice.chance(0.5)):
+        if agent is not None and (agent.relative or self.rng.chance(0.5)):
             agent = None
         return replace(
             event, subject=event.object, object=None, agent=agent, passive=True, extraposed=False
@@ -158,11 +192,11 @@ class Grammar:
             isinstance(entity, Thing) and entity.attribute is not None
             for entity in (event.object, event.subject)
         )
-        if not is_crowded and self.dice.chance(0.55):
+        if not is_crowded and self.rng.chance(0.55):
             event = replace(event, oblique=self._oblique(event))
-        if self.dice.chance(0.3):
+        if self.rng.chance(0.3):
             event = replace(event, adverb=self._adverb(event))
-        if self.dice.chance(0.1) and self._may_negate(event):
+        if self.rng.chance(0.1) and self._may_negate(event):
             event = replace(event, negated=True)
         return event
 
@@ -177,8 +211,8 @@ class Grammar:
             kinds |= {"company": 1.0}
             kinds |= {"tool": 3.0} if "t" in event.verb.traits else {}
             kinds |= {"source": 4.0} if "v" in event.verb.traits else {}
-        kind = self.dice.weighted(kinds)
-        late = has_object and (kind != "place" or self.dice.chance(0.5))
+        kind = self.rng.weighted(kinds)
+        late = has_object and (kind != "place" or self.rng.chance(0.5))
         return Oblique(kind, self._oblique_entity(kind), late)
 
     def _oblique_entity(self, kind: str) -> Entity:
@@ -187,14 +221,14 @@ class Grammar:
         return self.entity(TOOL if kind == "tool" else PERSON, 0)
 
     def _place(self) -> Thing:
-        noun = self.dice.pick(self.lexicon.nouns_of(PLACE))
-        determiner = self.dice.weighted({DEFINITE: 5.0, INDEFINITE: 1.0})
+        noun = self.rng.pick(self.lexicon.nouns_of(PLACE))
+        determiner = self.rng.weighted({DEFINITE: 5.0, INDEFINITE: 1.0})
         return Thing(noun, determiner, adjective=self._adjective(noun, 0.15))
 
     def _adverb(self, event: Event) -> Adverb | None:
         tense = "future" if event.modal else event.tense
         options = [a for a in self.lexicon.adverbs if a.tense in ("*", tense)]
-        return self.dice.pick(options) if options else None
+        return self.rng.pick(options) if options else None
 
     def _may_negate(self, event: Event) -> bool:
         """German denies an indefinite object with another word (kein), and so does English."""
@@ -215,43 +249,43 @@ class Grammar:
             relative_chance: how often it carries a relative clause.
         """
         if PERSON in classes:
-            if pronouns and self.dice.chance(0.15):
-                return self.dice.pick(PRONOUNS)
-            if self.dice.chance(0.12):
-                return Name(self.dice.pick(self.lexicon.names))
-            if self.dice.chance(0.06):
+            if pronouns and self.rng.chance(0.15):
+                return self.rng.pick(PRONOUNS)
+            if self.rng.chance(0.12):
+                return Name(self.rng.pick(self.lexicon.names))
+            if self.rng.chance(0.06):
                 first, second = self._thing(PERSON), self._thing(PERSON)
                 return first if first.noun == second.noun else Pair(first, second)
         thing = self._thing(classes)
-        if thing.determiner == DEFINITE and self.dice.chance(0.06):
+        if thing.determiner == DEFINITE and self.rng.chance(0.06):
             thing = replace(thing, owner=self._owner())
-        elif self.dice.chance(0.2):
+        elif self.rng.chance(0.2):
             thing = replace(thing, attribute=self._attribute(thing))
-        if depth and thing.attribute is None and self.dice.chance(relative_chance):
+        if depth and thing.attribute is None and self.rng.chance(relative_chance):
             thing = replace(thing, relative=self._relative(thing, depth - 1))
         return thing
 
     def _thing(self, classes: str) -> Thing:
-        noun = self.dice.pick(self.lexicon.nouns_of(classes))
-        plural = self.dice.chance(0.2)
-        determiner = self.dice.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
+        noun = self.rng.pick(self.lexicon.nouns_of(classes))
+        plural = self.rng.chance(0.2)
+        determiner = self.rng.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
         if plural and determiner == INDEFINITE:
             determiner = None
         return Thing(noun, determiner, plural, self._adjective(noun, 0.3))
 
-    def _rare(self, plural: bool) -> dict:
+    def _rare(self, plural: bool) -> dict[Determiner, float]:
         forms = [d for d in self.lexicon.determiners if d not in (DEFINITE, INDEFINITE)]
         return {d: 0.7 for d in forms if (d.english_plural if plural else d.english)}
 
-    def _adjectives(self, noun_class: str) -> list:
+    def _adjectives(self, noun_class: str) -> list[Adjective]:
         return [a for a in self.lexicon.adjectives if noun_class in a.noun_classes]
 
-    def _adjective(self, noun: Noun, probability: float):
+    def _adjective(self, noun: Noun, probability: float) -> Adjective | None:
         options = self._adjectives(noun.noun_class)
-        return self.dice.pick(options) if options and self.dice.chance(probability) else None
+        return self.rng.pick(options) if options and self.rng.chance(probability) else None
 
     def _owner(self) -> Thing:
-        noun = self.dice.pick(self.lexicon.nouns_of(PERSON))
+        noun = self.rng.pick(self.lexicon.nouns_of(PERSON))
         return Thing(noun, DEFINITE, adjective=self._adjective(noun, 0.2))
 
     def _attribute(self, thing: Thing) -> Oblique:
@@ -260,7 +294,7 @@ class Grammar:
             kinds |= {"tool": 2.0, "company": 1.0}
         elif thing.determiner == DEFINITE:
             kinds |= {"source": 2.0}
-        kind = self.dice.weighted(kinds)
+        kind = self.rng.weighted(kinds)
         return Oblique(kind, self._owner() if kind == "source" else self._oblique_entity(kind))
 
     def _relative(self, antecedent: Thing, depth: int) -> Event | None:
@@ -274,11 +308,11 @@ class Grammar:
     def _any_relative(self, antecedent: Thing, depth: int) -> Event:
         noun_class = antecedent.noun.noun_class
         objects = [v for v in self.lexicon.verbs if noun_class in v.objects]
-        if noun_class not in "pa" or (objects and self.dice.chance(0.4)):
-            gap, verb = "object", self.dice.pick(objects)
+        if noun_class not in "pa" or (objects and self.rng.chance(0.4)):
+            gap, verb = "object", self.rng.pick(objects)
         else:
             plain = [v for v in self.lexicon.verbs if "c" not in v.traits and "x" not in v.traits]
-            gap, verb = "subject", self.dice.pick([v for v in plain if noun_class in v.subjects])
+            gap, verb = "subject", self.rng.pick([v for v in plain if noun_class in v.subjects])
         tense, modal = self._tense()
         bare = replace(antecedent, relative=None)
         event = Event(verb, tense, modal=modal, gap=gap, antecedent=bare, rule="relative")
@@ -286,10 +320,7 @@ class Grammar:
             event = replace(event, subject=self.entity(verb.subjects, 0, pronouns=True))
         elif verb.objects:
             event = replace(event, object=self.entity(verb.objects, depth))
-        if "d" in verb.traits:
-            event = replace(event, recipient=self.entity(PERSON, 0))
-        if "g" in verb.traits:
-            event = replace(event, goal=Oblique("goal", self._place()))
-        elif self.dice.chance(0.15):
+        event = self._with_others(event, verb)
+        if event.goal is None and self.rng.chance(0.15):
             event = replace(event, oblique=Oblique("place", self._place()))
         return event

@@ -22,11 +22,14 @@ English slots
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from fairseq_phrase.synthetic.meaning import Event, Utterance
 from fairseq_phrase.synthetic.tree import HEAD, Child, Leaf, Phrase, lexical_head, phrase
 
+GERMAN, ENGLISH = 0, 1
 Template = list[str | tuple[str, "Template"]]
 
 MIDDLE = "adverb early recipient object late manner not agent goal"
@@ -146,24 +149,59 @@ def arrange(label: str, template: str, slots: dict[str, Child], comma_tag: str) 
     return phrase(label, *children)
 
 
-def finish(first: Phrase, second: Phrase | None, joint: Leaf | None, stop: Leaf) -> Phrase:
-    """Make a whole sentence of one clause, or of two and the conjunction between them.
+def whole_sentence(
+    utterance: Utterance, clause: Callable[[Event], Phrase], language: int, cc: str, stop: str
+) -> Phrase:
+    """Make the tree of a whole sentence: one clause, or two and the conjunction between them.
 
-    A comma precedes but and aber; ``stop`` is the final punctuation mark.
+    Args:
+        utterance: what it says.
+        clause: makes the tree of a clause.
+        language: :data:`GERMAN` or :data:`ENGLISH`, which is the index of its word in a pair.
+        cc: the tag of a conjunction.
+        stop: the tag of the final punctuation mark.
     """
+    first, joint = clause(utterance.first), utterance.conjunction
     children = list(first.children)
-    if second is not None and joint is not None:
+    if utterance.second is not None and joint is not None:
+        second = clause(utterance.second)
         start = lexical_head(second)
-        comma = Leaf(",", "$," if joint.xpos == "KON" else ",")
-        needs_comma = joint.word in ("aber", "but")
-        children = [
-            Child(HEAD, first),
-            *([Child("punct", comma, start)] if needs_comma else []),
-            Child("cc", joint, start),
-            Child("conj", second),
-        ]
-    whole = phrase(first.label, *children, ("punct", stop))
+        children = [Child(HEAD, first)]
+        if joint[1] == "but":
+            children.append(Child("punct", Leaf(",", "$," if language == GERMAN else ","), start))
+        children += [Child("cc", Leaf(joint[language], cc), start), Child("conj", second)]
+    is_question = RULES[utterance.first.rule].needs == "question"
+    mark = Leaf("?" if is_question else ".", stop)
+    whole = phrase(first.label, *children, ("punct", mark))
     return phrase("ROOT", (HEAD, whole))
+
+
+def inner_clauses(
+    event: Event,
+    clause: Callable[[Event], Phrase],
+    joined: Callable[[Phrase, str], Phrase],
+    language: int,
+) -> dict[str, Child]:
+    """Make the clauses that a clause contains; ``joined`` puts a conjunction into one."""
+    slots: dict[str, Child] = {}
+    if event.complement is not None:
+        inner = clause(event.complement)
+        if event.complement.rule == "infinitive":
+            slots["complement"] = Child("xcomp", inner)
+        else:
+            slots["complement"] = Child("ccomp", joined(inner, ("dass", "that")[language]))
+    if event.adjunct is not None:
+        inner = joined(clause(event.adjunct.event), event.adjunct.conjunction[language])
+        slots["clause"] = Child("advcl", inner)
+    return slots
+
+
+def agreeing(forms: tuple[str, str, str], event: Event) -> str:
+    """Choose the first person singular, the third person singular or the plural."""
+    entity = event.nominative
+    if entity.plural:
+        return forms[2]
+    return forms[0] if entity.person == 1 else forms[1]
 
 
 def _fill(template: Template, remaining: dict[str, Child], comma_tag: str) -> list[Child]:

@@ -54,13 +54,13 @@ def toy_pairs(
     Yields:
         Source and target, words between spaces. No target is empty.
     """
-    dice = random.Random(f"{kind} {seed}")
+    rng = random.Random(f"{kind} {seed}")
     drawn = 0
     while drawn < count:
-        letters = dice.sample(LETTERS, dice.randint(shortest, longest))
+        letters = rng.sample(LETTERS, rng.randint(shortest, longest))
         if kind == "order":
             drawn += 1
-            yield in_order(dict(zip(letters, dice.sample(HOURS, len(letters)), strict=True)))
+            yield in_order(dict(zip(letters, rng.sample(HOURS, len(letters)), strict=True)))
             continue
         kept = [letter for letter in letters if letter in STAY[kind]]
         if kept:

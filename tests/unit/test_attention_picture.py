@@ -136,7 +136,7 @@ def picture_of(labels, num_tokens=None, panels=1, words=None):
     weights = np.linspace(0, 1, nodes * nodes).reshape(nodes, nodes)
     positions = Panel("positions", np.arange(nodes)[:, None] - np.arange(nodes), False)
     return AttentionPicture(
-        "a sentence", "layer 1 of 1", labels, words, num_tokens or nodes, "phrases",
+        "a sentence", labels, words, num_tokens or nodes, "phrases", "layer 1 of 1",
         [positions, *[Panel("attention", weights)] * panels],
     )  # fmt: skip
 
