@@ -2,8 +2,12 @@
 
     python scripts/over_tables.py relative results/which_syntax.{multi30k,tatoeba40k}.*/report/report.csv
 
-The tables must have the same baseline, and share neither trainings nor test sets. Each has the same
-weight. A table without the row, or with one seed of it, is left out and named.
+The tables must have the same baseline, and share no trainings. Tables of the same test sentences, such as
+both directions of a language pair, are one corpus: join them by a comma.
+
+    python scripts/over_tables.py relative EN-DE/report.csv,DE-EN/report.csv OTHER/report.csv
+
+Each corpus has the same weight. A table without the row, or with one seed of it, is left out and named.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.metrics.over_seeds import SeedComparison, mean_over_tables
 from fairseq_phrase.report.tables import format_p
 
-COLUMNS = ("difference", "low", "high", "p", "error", "freedom")
+COLUMNS = ("difference", "low", "high", "p", "error", "freedom", "seed_error")
 
 
 def read_difference(path: Path, row: str, metric: str) -> SeedComparison | None:
@@ -46,8 +50,8 @@ def read_difference(path: Path, row: str, metric: str) -> SeedComparison | None:
         sys.exit(f"{path} has no column {error}: make the report again, or name another --metric")
     if "" in cells:
         return None
-    difference, low, high, p, error, freedom = map(float, cells)
-    return SeedComparison(difference, low, high, p, p, error, freedom)
+    difference, low, high, p, error, freedom, seed_error = map(float, cells)
+    return SeedComparison(difference, low, high, p, p, error, freedom, seed_error)
 
 
 def main() -> None:
@@ -56,17 +60,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("row", help="the row's name, as in the tables' YAML")
-    parser.add_argument("reports", type=Path, nargs="+", help="report.csv of each table")
+    parser.add_argument(
+        "reports", nargs="+", help="report.csv of each table; commas join those of one corpus"
+    )
     parser.add_argument("--metric", default="BLEU", help="the measure that is tested (BLEU)")
     args = parser.parse_args()
-    found = {path: read_difference(path, args.row, args.metric) for path in args.reports}
-    tested = {path: difference for path, difference in found.items() if difference}
-    for path, difference in found.items():
-        if not difference:
-            print(f"left out: {path} has no interval for {args.row}", file=sys.stderr)
+    corpora = []
+    tested: dict[Path, SeedComparison] = {}
+    for names in args.reports:
+        found = {
+            path: read_difference(path, args.row, args.metric)
+            for path in map(Path, names.split(","))
+        }
+        for path, difference in found.items():
+            if difference is None:
+                print(f"left out: {path} has no interval for {args.row}", file=sys.stderr)
+        here = {path: one for path, one in found.items() if one is not None}
+        tested |= here
+        corpora += [list(here.values())] if here else []
     if not tested:
         sys.exit(f"no report has an interval for {args.row}")
-    mean = mean_over_tables([(one.difference, one.error, one.freedom) for one in tested.values()])
+    mean = mean_over_tables(corpora)
     named = [(str(path), one) for path, one in tested.items()] + [("mean", mean)]
     lines = [
         [name, f"{one.difference:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}", format_p(one.p)]

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
     parser.add_argument(
         "--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
-        help="tests against the baseline: auto, a two-level bootstrap over seeds and sentences for rows "
+        help="tests against the baseline: auto, over seeds and sentences for rows "
         "with two seeds or more, and paired approximate randomization over sentences; seeds, the same, "
         "but a row with one seed is an error; ar or bs, only approximate randomization or a centred "
         "bootstrap over sentences; none. For labels and exact match, auto and seeds use McNemar's exact "

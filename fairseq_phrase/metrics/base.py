@@ -91,6 +91,14 @@ class Metrics(ABC):
         """
         return None
 
+    def people_agree(self, name: str, difference: float) -> float | None:
+        """Return how often people prefer the system that a metric prefers by this difference, in percent.
+
+        Returns:
+            None where that was not measured.
+        """
+        return None
+
     @property
     def notes(self) -> list[str]:
         """Notes that explain the metrics, for below the table."""

@@ -5,24 +5,81 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import nct
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from fairseq_phrase.metrics.base import Statistics
-from fairseq_phrase.metrics.over_sentences import (
-    LEVEL,
-    Scores,
-    random_seed,
-    sentence_weights,
-)
+from fairseq_phrase.metrics.over_sentences import LEVEL, Scores, random_seed, sentence_weights
 
 RESAMPLES = 10_000
 POWER = 0.8
 _CHUNK = 500  # resamples whose sentences are in memory at a time
+_TESTS = 4000  # simulated tests of a power
+
+
+@dataclass(frozen=True)
+class ErrorParts:
+    """The parts of a squared standard error of a difference of two means over seeds.
+
+    A score has the effects of the row's seed, of the sentence, of row and sentence, and of seed and
+    sentence. The last one, the interaction, is part of both the first two attributes, and is subtracted
+    once.
+
+    Attributes:
+        seeds: variance of each row's run scores, divided by the number of its seeds.
+        freedom: degrees of freedom of these: seeds minus one.
+        sentences: variance of the difference over resampled sentences, with the seeds as they are.
+        interaction: the part of ``sentences`` that differs from seed to seed.
+    """
+
+    seeds: tuple[float, float]
+    freedom: tuple[int, int]
+    sentences: float
+    interaction: float
+
+    def error_and_freedom(self, seeds: NDArray[np.float64]) -> tuple[Any, Any]:
+        """Return the standard error and its degrees of freedom, for these variances of seeds.
+
+        The squared error is at least the seeds' part, and at least the sentences'. The degrees of freedom
+        are Satterthwaite's: only the seeds' parts have finitely many.
+
+        Args:
+            seeds: values for :attr:`seeds`. Shape: (..., 2).
+
+        Returns:
+            Shape of each: (...).
+        """
+        squared = np.maximum(
+            seeds.sum(-1) + max(self.sentences - self.interaction, 0.0), self.sentences
+        )
+        inverse = np.sum(seeds**2 / np.array(self.freedom), axis=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            freedom = np.where(inverse > 0, squared**2 / inverse, np.inf)
+        return np.sqrt(squared), freedom
+
+    def smallest_difference(self) -> float:
+        """Return the difference that the test finds in 80% of the cases.
+
+        The test is simulated: it estimates the seeds' variances, and hence its own error and degrees of
+        freedom, from as many new seeds.
+        """
+        free = np.array(self.freedom)
+        rng = np.random.default_rng(random_seed())
+        estimates = np.array(self.seeds) * rng.chisquare(free, (_TESTS, 2)) / free
+        errors, freedom = self.error_and_freedom(estimates)
+        reach = student.ppf(1 - LEVEL / 2, freedom) * errors
+        true = float(self.error_and_freedom(np.array(self.seeds))[0])
+
+        def missing(difference: float) -> float:
+            found = norm.sf((reach - difference) / true) + norm.cdf((-reach - difference) / true)
+            return POWER - float(found.mean())
+
+        return float(brentq(missing, 0.0, float(reach.max()) + 5 * true, xtol=1e-3 * true))
 
 
 @dataclass(frozen=True)
@@ -37,6 +94,8 @@ class SeedComparison:
         p_holm: p-value after Holm's correction over the table's rows.
         error: standard error of the difference.
         freedom: degrees of freedom of its t distribution.
+        seed_error: the part of ``error`` that comes from the seeds.
+        smallest: the difference that this test finds in 80% of the cases; None if it was not computed.
     """
 
     difference: float
@@ -46,6 +105,8 @@ class SeedComparison:
     p_holm: float
     error: float
     freedom: float
+    seed_error: float
+    smallest: float | None = None
 
 
 def resample_sentences(
@@ -72,23 +133,39 @@ def resample_sentences(
     return total / len(runs[0])
 
 
+def error_parts(
+    system: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    system_resampled: NDArray[np.float64],
+    baseline_resampled: NDArray[np.float64],
+) -> ErrorParts:
+    """Estimate the parts of a standard error; see :func:`compare_seeds` for the arguments."""
+    seeds, interaction = [], 0.0
+    for scores, resampled in ((system, system_resampled), (baseline, baseline_resampled)):
+        seeds.append(float(scores.var(ddof=1)) / len(scores))
+        deviations = resampled - resampled.mean(axis=0)
+        # The deviations from a mean of n have the fraction (n - 1) / n of the variance.
+        interaction += float(deviations.var(axis=1).mean()) / (len(scores) - 1)
+    difference = system_resampled.mean(axis=0) - baseline_resampled.mean(axis=0)
+    return ErrorParts(
+        (seeds[0], seeds[1]),
+        (len(system) - 1, len(baseline) - 1),
+        float(difference.var()),
+        interaction,
+    )
+
+
 def compare_seeds(
     system: NDArray[np.float64],
     baseline: NDArray[np.float64],
     system_resampled: NDArray[np.float64],
     baseline_resampled: NDArray[np.float64],
 ) -> SeedComparison | None:
-    """Test the difference of two means over seeds by a two-level bootstrap.
+    """Test the difference of two means over seeds.
 
-    Each resample draws sentences (jointly for all runs; the arguments are already resampled) and seeds
-    (for each row separately). Of n seeds, n - 1 are drawn with replacement (Rao and Wu, 1988). If n were
-    drawn, the bootstrap's variance of a mean would be too small by the factor (n - 1) / n, which is one
-    half for two seeds.
-
-    The resamples give the standard error of the difference. The interval and p are computed with
-    Student's t and the degrees of freedom of Welch and Satterthwaite. Percentiles of the resamples cannot
-    be used: with two or three seeds they have no tails, and reject a true null hypothesis in far more
-    than 5% of the cases (``benchmarks/null_trials.py`` measures both).
+    The standard error is put together from its parts (:class:`ErrorParts`). Interval and p are Student's
+    t with Satterthwaite's degrees of freedom. A bootstrap that draws seeds and sentences would count the
+    interaction of seed and sentence up to three times (``benchmarks/null_trials.py``).
 
     Args:
         system: scores of the row's runs. Shape: (seeds,).
@@ -101,55 +178,64 @@ def compare_seeds(
     """
     if min(len(system), len(baseline)) < 2:
         return None
-    rng = np.random.default_rng(random_seed())
-    differences = _resample_seeds(rng, system_resampled) - _resample_seeds(rng, baseline_resampled)
-    error = float(differences.std())
+    parts = error_parts(system, baseline, system_resampled, baseline_resampled)
+    error, freedom = parts.error_and_freedom(np.array(parts.seeds))
     if error == 0:
         return None
-    spreads = [(scores.var(ddof=1) / len(scores), len(scores) - 1) for scores in (system, baseline)]
-    return _student(float(system.mean() - baseline.mean()), error, _freedom(spreads, error))
+    return _student(
+        float(system.mean() - baseline.mean()),
+        float(error),
+        float(freedom),
+        math.sqrt(sum(parts.seeds)),
+        parts.smallest_difference(),
+    )
 
 
-def _freedom(parts: Sequence[tuple[float, float]], error: float) -> float:
-    """Return Welch's and Satterthwaite's degrees of freedom of a standard error.
-
-    Args:
-        parts: variances with their own degrees of freedom. The rest of error² has infinitely many.
-        error: the standard error.
-    """
-    inverse = sum((variance / error**2) ** 2 / free for variance, free in parts)
-    return 1 / inverse if inverse > 0 else math.inf
-
-
-def _student(difference: float, error: float, freedom: float) -> SeedComparison:
+def _student(
+    difference: float,
+    error: float,
+    freedom: float,
+    seed_error: float,
+    smallest: float | None = None,
+) -> SeedComparison:
     """Compute interval and p of a difference."""
     reach = float(student.ppf(1 - LEVEL / 2, freedom)) * error
     p = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeedComparison(difference, difference - reach, difference + reach, p, p, error, freedom)
+    return SeedComparison(
+        difference,
+        difference - reach,
+        difference + reach,
+        p,
+        p,
+        error,
+        freedom,
+        seed_error,
+        smallest,
+    )
 
 
-def mean_over_tables(differences: Sequence[tuple[float, float, float]]) -> SeedComparison:
-    """Test the mean of differences in tables that share neither trainings nor test sets.
-
-    The squared standard errors add up. The degrees of freedom are Welch's and Satterthwaite's.
+def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedComparison:
+    """Test the mean of differences in tables that share no trainings.
 
     Args:
-        differences: of each table the difference, its standard error and its degrees of freedom.
+        corpora: the differences in the tables of each corpus. Tables of one corpus have the same test
+            sentences, such as the two directions of a language pair. Apart from the seeds' part, their
+            errors are taken as fully correlated, which is the worst case.
 
     Returns:
-        The comparison of the mean, in which every table has the same weight.
+        The comparison of the mean, in which every corpus has the same weight.
     """
-    mean = sum(difference for difference, _, _ in differences) / len(differences)
-    parts = [(error**2, freedom) for _, error, freedom in differences]
-    error = math.sqrt(sum(variance for variance, _ in parts))
-    return _student(mean, error / len(differences), _freedom(parts, error))
-
-
-def _resample_seeds(rng: np.random.Generator, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Draw n - 1 of n seeds for each resample; (seeds, resamples) -> means, (resamples,)."""
-    seeds, resamples = scores.shape
-    drawn = rng.integers(seeds, size=(seeds - 1, resamples))
-    return np.take_along_axis(scores, drawn, axis=0).mean(axis=0)
+    difference = squared = seeds = inverse = 0.0
+    for tables in corpora:
+        weight = 1 / (len(corpora) * len(tables))
+        difference += weight * sum(one.difference for one in tables)
+        own = weight**2 * sum(one.seed_error**2 for one in tables)
+        rest = (math.sqrt(max(one.error**2 - one.seed_error**2, 0.0)) for one in tables)
+        squared += own + (weight * sum(rest)) ** 2
+        seeds += own
+        inverse += weight**4 * sum(one.error**4 / one.freedom for one in tables)
+    freedom = squared**2 / inverse if inverse > 0 else math.inf
+    return _student(difference, math.sqrt(squared), freedom, math.sqrt(seeds))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -170,40 +256,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest
     return corrected
-
-
-def pooled_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    """Return the standard deviation over seeds, pooled over all rows.
-
-    Args:
-        rows: the scores of each row's runs.
-
-    Returns:
-        The root of the mean variance; a row's weight is its number of seeds minus one. None if no row has
-        two seeds.
-    """
-    several = [np.array(row) for row in rows if len(row) > 1]
-    if not several:
-        return None
-    squares = sum(float(np.sum((row - row.mean()) ** 2)) for row in several)
-    return math.sqrt(squares / sum(len(row) - 1 for row in several))
-
-
-def smallest_difference(spread: float, seeds: int, baseline_seeds: int) -> float | None:
-    """Return the difference of means that a test over seeds finds with a power of 80%.
-
-    Args:
-        spread: the standard deviation over seeds, of both rows.
-        seeds: number of the row's seeds.
-        baseline_seeds: number of the baseline's seeds.
-
-    Returns:
-        The difference that a two-sided t-test at 5% shows in 80% of the cases; None if either row has
-        fewer than two seeds.
-    """
-    if min(seeds, baseline_seeds) < 2:
-        return None
-    freedom = seeds + baseline_seeds - 2
-    critical = student.ppf(1 - LEVEL / 2, freedom)
-    shift = brentq(lambda one: nct.sf(critical, freedom, one) - POWER, 0.0, 10 * critical)
-    return float(shift * spread * math.sqrt(1 / seeds + 1 / baseline_seeds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
 from fairseq_phrase.metrics.repetition import NAMES, NOTE, repetitions
 
+#: Parameters of the sigmoids that Kocmi et al. (2024), "Navigating the Metrics Maze", fitted.
+_AGREEMENT = {"BLEU": (88.333, 0.96639), "chrF": (93.0, 1.11427)}
 _ORDER = 4  # BLEU's longest n-grams
 
 
@@ -129,6 +132,13 @@ class TranslationMetrics(Metrics):
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
         formulas = {"chrF": _chrf_scores, "TER": _ter_scores, **dict.fromkeys(NAMES, percentages)}
         return formulas.get(name, bleu_scores)(sums)
+
+    def people_agree(self, name: str, difference: float) -> float | None:
+        """Return the estimate of Kocmi et al. (2024) for pairs of systems, at least that of chance."""
+        if name not in _AGREEMENT:
+            return None
+        most, slope = _AGREEMENT[name]
+        return max(50.0, most / (1 + math.exp(-slope * abs(difference))))
 
     def sentence_score(self, hypothesis: str, reference: str) -> float:
         """Return sentence chrF."""

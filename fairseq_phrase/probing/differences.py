@@ -42,10 +42,8 @@ def differences(
 ) -> list[GroupDifference]:
     """Compare the averages of groups of tasks over seeds, at each model's last layer.
 
-    Interval and p come from a two-level bootstrap
-    (:func:`~fairseq_phrase.metrics.over_seeds.compare_seeds`), which draws seeds of each model by
-    itself, and each task's test sentences for all models together. p is corrected by Holm's method for
-    all comparisons.
+    Interval and p are those of :func:`~fairseq_phrase.metrics.over_seeds.compare_seeds`. p is corrected
+    by Holm's method for all comparisons.
 
     Args:
         results: the accuracies. Models with one checkpoint are left out.
@@ -110,7 +108,7 @@ def differences_table(found: Sequence[GroupDifference], baseline: str) -> str:
     table = markdown_table(["model", *(f"Δ{group} avg" for group in groups)], lines, texts=1)
     return (
         f"{table}\n\nΔ: the last layer's mean less that of {baseline}, its 95% interval, and two-sided "
-        "p, by a two-level bootstrap over seeds and sentences. p is corrected by Holm's method for "
+        "p, for other seeds and other sentences. p is corrected by Holm's method for "
         f"{len(found)} comparisons."
     )
 

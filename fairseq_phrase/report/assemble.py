@@ -188,7 +188,7 @@ def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
     present = sum(1 for row in rows if not row.absent)
     if present < len(rows):
         caption = f"{caption} ({present} of {len(rows)} rows)"
-    compared = sum(1 for row in rows if row.by_seeds is not None)
+    compared = sum(1 for row in rows if row.by_seeds)
     if compared > 1:
         caption = f"{caption}; p corrected by Holm's method for {compared} comparisons"
     return f"PARTIAL TABLE: {caption}" if problems else caption

@@ -82,7 +82,7 @@ def compare_over_seeds(
     metrics: Metrics,
     resamples: int,
 ) -> None:
-    """Test the main metric of each row with two seeds or more against the baseline, corrected by Holm.
+    """Test each row with two seeds or more against the baseline, in each metric, corrected by Holm.
 
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
@@ -91,25 +91,28 @@ def compare_over_seeds(
         metrics: the metrics.
         resamples: number of resamples of the bootstrap.
     """
-    if len(baseline.runs) < 2:
+    tested = [
+        row
+        for row in (baseline, *(row for row in rows if row is not baseline))
+        if len(row.runs) > 1 and not row.repeated
+    ]
+    if baseline not in tested:
         return
-    tested = [baseline, *(row for row in rows if row is not baseline and len(row.runs) > 1)]
-    main = metrics.main
-    runs = [[one[main] for one in run] for row in tested for run in statistics[row.name]]
     ends = np.cumsum([len(row.runs) for row in tested])
-    # (runs, resamples) -> for each row (seeds, resamples)
-    resampled = np.split(
-        resample_sentences(runs, functools.partial(metrics.scores, main), resamples), ends[:-1]
-    )
-    scores = [np.array(row.run_scores(main)) for row in tested]
-    found = []
-    for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
-        comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
-        if comparison is not None:
-            found.append((row, comparison))
-    corrected = holm([comparison.p for _, comparison in found])
-    for (row, comparison), p in zip(found, corrected, strict=True):
-        row.by_seeds = dataclasses.replace(comparison, p_holm=p)
+    for metric in metrics.tested:
+        runs = [[one[metric] for one in run] for row in tested for run in statistics[row.name]]
+        scores_of = functools.partial(metrics.scores, metric)
+        # (runs, resamples) -> for each row (seeds, resamples)
+        resampled = np.split(resample_sentences(runs, scores_of, resamples), ends[:-1])
+        scores = [np.array(row.run_scores(metric)) for row in tested]
+        found = []
+        for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
+            comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
+            if comparison is not None:
+                found.append((row, comparison))
+        corrected = holm([comparison.p for _, comparison in found])
+        for (row, comparison), p in zip(found, corrected, strict=True):
+            row.by_seeds[metric] = dataclasses.replace(comparison, p_holm=p)
 
 
 def _correct_items(run: Run, metrics: Sequence[Metrics]) -> NDArray[np.bool_]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairseq_phrase.metrics.base import Metrics
-from fairseq_phrase.metrics.over_seeds import (
-    RESAMPLES,
-    pooled_spread,
-    smallest_difference,
-)
+from fairseq_phrase.metrics.over_seeds import RESAMPLES
 from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS, TRIALS
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
@@ -53,8 +49,9 @@ def table_notes(
     seeds = {len(row.runs) for row in full}
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
+    notes += _replicate_notes(full)
     if baseline is not None:
-        notes += _seed_notes(full, baseline, metric, trials)
+        notes += _seed_notes(full, baseline, metrics, trials)
         if sentence_test is not None:
             notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
     notes += _checkpoint_notes(full)
@@ -65,27 +62,56 @@ def table_notes(
     return notes
 
 
-def _seed_notes(rows: Sequence[Row], baseline: Row, metric: str, trials: int) -> list[str]:
+def _replicate_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the rows whose runs are not trainings of one kind with different seeds."""
+    notes = []
+    repeated = [row.title for row in rows if row.repeated]
+    if repeated:
+        notes.append(
+            "Two runs of a row have the same outputs, so that they may be one training, and the row has "
+            f"no p over seeds: {'; '.join(repeated)}."
+        )
+    for row in rows:
+        updates = sorted({run.training.updates for run in row.runs if run.training.updates})
+        if len(updates) > 1:
+            notes.append(
+                f"Runs of {row.title} have different numbers of updates: "
+                f"{', '.join(f'{one:,}' for one in updates)}."
+            )
+    return notes
+
+
+def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> list[str]:
     """Explain the test over seeds, the rows without it, and its power."""
+    metric = metrics.main
     others = [row for row in rows if row is not baseline]
     if not others:
         return []
     notes = [f"Δ{metric}: the row's mean less that of {baseline.title}."]
-    compared = [row for row in others if row.by_seeds is not None]
+    if metrics.people_agree(metric, 0.0) is not None:
+        notes.append(
+            f"People agree: in how many pairs of systems with this Δ{metric} people prefer the same one, "
+            "as Kocmi et al. (2024) estimated on other systems and languages; 50% is chance."
+        )
+    compared = [row for row in others if metric in row.by_seeds]
     if compared:
         count = len(compared)
         holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
         notes.append(
-            f"95% interval of Δ{metric} and two-sided p: a two-level bootstrap, which draws seeds (of "
-            f"each row by itself) and sentences (the same for all rows) {trials or RESAMPLES:,} times, "
-            "gives the standard error; Student's t with Welch's degrees of freedom gives both. p is for "
-            f"another training of both models, tested on other sentences.{holm}"
+            f"95% interval of Δ{metric} and two-sided p: Student's t with Satterthwaite's degrees of "
+            "freedom. The squared standard error is the variance of the seeds, each row's own, plus that "
+            f"of the sentences ({trials or RESAMPLES:,} resamples, the same for all rows), less their "
+            "interaction, which both contain. p is for another training of both models, tested on other "
+            f"sentences.{holm}"
         )
         if min(len(row.runs) for row in (*compared, baseline)) < _ENOUGH_SEEDS:
             notes.append(
                 f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
             )
-        notes += _power_note(rows, baseline, metric)
+        notes.append(
+            f"Found: the smallest Δ{metric} that this test finds in 80% of the cases (p < {LEVEL}, "
+            "before Holm's correction)."
+        )
     single = [row.title for row in others if len(row.runs) == 1]
     if len(baseline.runs) == 1:
         notes.append(
@@ -95,24 +121,6 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metric: str, trials: int) ->
     elif single:
         notes.append(f"1 seed, so no p over seeds: {'; '.join(single)}.")
     return notes
-
-
-def _power_note(rows: Sequence[Row], baseline: Row, metric: str) -> list[str]:
-    """Say how large a difference must be for the test over seeds to find it."""
-    spread = pooled_spread([row.run_scores(metric) for row in rows])
-    if not spread:
-        return []
-    counts = sorted({len(row.runs) for row in rows if row.by_seeds is not None})
-    found = []
-    for count in counts:
-        least = smallest_difference(spread, count, len(baseline.runs))
-        if least is not None:
-            found.append(f"{least:.2f} with {count} seeds against {len(baseline.runs)}")
-    return [
-        f"Power: the spread over seeds is {spread:.2f} {metric}, pooled over the rows. The smallest "
-        f"Δ{metric} that a test over seeds finds in 80% of the cases (p < {LEVEL}, before Holm's "
-        f"correction): {'; '.join(found)}."
-    ]
 
 
 def _sentence_notes(

@@ -26,8 +26,8 @@ class Row:
         runs: its runs, by seed.
         left_out: runs that are not finished.
         scores: for each run and each test set, in order, the scores by metric.
-        by_seeds: the comparison of the main metric with the baseline over seeds; None for the baseline,
-            without a test, and with fewer than two seeds.
+        by_seeds: by metric, the comparison with the baseline over seeds; empty for the baseline, without
+            a test, with fewer than two seeds, and if two runs have the same outputs.
         by_sentences: by metric, the comparison of runs with the baseline's runs of the same seeds; empty
             for the baseline and without a test.
         contrastive: for each run, its contrastive accuracies by phenomenon; empty without minimal pairs.
@@ -39,7 +39,7 @@ class Row:
     runs: list[Run]
     left_out: list[RunFolder]
     scores: list[list[dict[str, float]]] = field(default_factory=list)
-    by_seeds: SeedComparison | None = None
+    by_seeds: dict[str, SeedComparison] = field(default_factory=dict)
     by_sentences: dict[str, SentenceComparison] = field(default_factory=dict)
     contrastive: list[dict[str, Accuracy]] = field(default_factory=list)
 
@@ -47,6 +47,11 @@ class Row:
     def absent(self) -> bool:
         """Whether it has no runs: only the file of rows lists it."""
         return not self.runs and not self.left_out
+
+    @property
+    def repeated(self) -> bool:
+        """Whether two runs have the same outputs, and may be one training."""
+        return len({tuple(run.hypotheses) for run in self.runs}) < len(self.runs)
 
     def run_scores(self, metric: str, test_set: int | None = None) -> list[float]:
         """Return a metric's score of each run.

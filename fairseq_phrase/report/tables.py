@@ -12,6 +12,7 @@ from fairseq_phrase.report.contrastive import accuracy_cells
 from fairseq_phrase.report.rows import Report, Row
 
 NONE = "-"  # shown instead of a missing number
+_BY_SEEDS = ("low", "high", "p", "p_holm", "error", "freedom", "seed_error", "smallest")
 
 
 def table_cells(report: Report) -> list[list[str]]:
@@ -30,8 +31,10 @@ def table_cells(report: Report) -> list[list[str]]:
         if metric == main and report.baseline is not None:
             columns += [
                 (f"Δ{main}", lambda row: _number(report.difference(row), "+.2f")),
-                ("95%", _interval),
-                ("p", lambda row: NONE if row.by_seeds is None else format_p(row.by_seeds.p_holm)),
+                ("95%", lambda row: _interval(row, main)),
+                ("p", lambda row: _seed_p(row, main)),
+                ("found", lambda row: _smallest(row, main)),
+                ("people agree", lambda row: _agreement(report, row)),
                 ("p, sentences", lambda row: _sentence_p(row, main)),
             ]
     columns += [
@@ -86,9 +89,25 @@ def _score(row: Row, metric: str, test_set: int | None = None) -> str:
     return _number(row.mean(metric, test_set), ".2f") + spread
 
 
-def _interval(row: Row) -> str:
-    found = row.by_seeds
+def _interval(row: Row, metric: str) -> str:
+    found = row.by_seeds.get(metric)
     return NONE if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
+
+
+def _seed_p(row: Row, metric: str) -> str:
+    found = row.by_seeds.get(metric)
+    return NONE if found is None else format_p(found.p_holm)
+
+
+def _smallest(row: Row, metric: str) -> str:
+    found = row.by_seeds.get(metric)
+    return NONE if found is None else _number(found.smallest, ".2f")
+
+
+def _agreement(report: Report, row: Row) -> str:
+    difference = report.difference(row)
+    share = None if difference is None else report.metrics.people_agree(report.main, difference)
+    return NONE if share is None else f"{share:.0f}%"
 
 
 def format_p(p: float) -> str:
@@ -161,9 +180,10 @@ def rows_csv(report: Report) -> str:
                 record[f"{main}_{text.name}_mean"] = row.mean(main, number)
                 record[f"{main}_{text.name}_sd"] = row.deviation(main, number)
         record[f"{main}_difference"] = report.difference(row)
-        for name in ("low", "high", "p", "p_holm", "error", "freedom"):
-            record[f"{main}_{name}"] = row.by_seeds and getattr(row.by_seeds, name)
         for metric in report.metrics.tested:
+            by_seeds = row.by_seeds.get(metric)
+            for name in _BY_SEEDS:
+                record[f"{metric}_{name}"] = by_seeds and getattr(by_seeds, name)
             comparison = row.by_sentences.get(metric)
             record[f"{metric}_sentence_p"] = comparison and comparison.p
             record[f"{metric}_better"] = comparison and comparison.better

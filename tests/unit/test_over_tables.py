@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.metrics.over_seeds import mean_over_tables
+from fairseq_phrase.metrics.over_seeds import SeedComparison, mean_over_tables
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "scripts"))
 from over_tables import main
 
-COLUMNS = "row,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom"
+COLUMNS = "row,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom,BLEU_seed_error"
 
 
 def welch(system, baseline):
@@ -24,17 +24,22 @@ def welch(system, baseline):
     return difference, difference / tested.statistic, tested.df, tested
 
 
+def table(difference, error, freedom, seed_error=None):
+    """A table's comparison; all of its error comes from the seeds unless said otherwise."""
+    seed_error = error if seed_error is None else seed_error
+    return SeedComparison(difference, 0.0, 0.0, 1.0, 1.0, error, freedom, seed_error)
+
+
 def test_of_one_table_the_mean_is_its_difference():
-    *table, expected = welch([30.1, 31.0, 30.4], [29.0, 29.9, 29.2])
-    found = mean_over_tables([tuple(table)])
+    *one, expected = welch([30.1, 31.0, 30.4], [29.0, 29.9, 29.2])
+    found = mean_over_tables([[table(*one)]])
     low, high = expected.confidence_interval()
     assert found.p == pytest.approx(expected.pvalue)
     assert (found.low, found.high) == pytest.approx((low, high))
 
 
 def test_equal_tables_have_the_interval_of_all_their_seeds():
-    one = (0.4, 0.3, 4.0)
-    four = mean_over_tables([one] * 4)
+    four = mean_over_tables([[table(0.4, 0.3, 4.0)]] * 4)
     assert four.difference == pytest.approx(0.4)
     assert four.error == pytest.approx(0.15)
     assert four.freedom == pytest.approx(16)
@@ -44,11 +49,26 @@ def test_a_true_null_hypothesis_is_rejected_in_one_case_of_twenty():
     rng = np.random.default_rng(1)
     spreads = (0.3, 0.5, 0.9)
     rejected = [
-        mean_over_tables([welch(*rng.normal(30, spread, (2, 3)))[:3] for spread in spreads]).p
+        mean_over_tables(
+            [[table(*welch(*rng.normal(30, spread, (2, 3)))[:3])] for spread in spreads]
+        ).p
         < 0.05
         for _ in range(2000)
     ]
     assert 0.03 < np.mean(rejected) < 0.06
+
+
+def test_tables_of_the_same_sentences_are_one_corpus_and_share_the_sentences_error():
+    first, second, third = (
+        table(1.0, 0.5, 4.0, 0.3),
+        table(2.0, 0.5, 4.0, 0.3),
+        table(3.0, 0.2, 4.0, 0.2),
+    )
+    found = mean_over_tables([[first, second], [third]])
+    assert found.difference == pytest.approx((1.5 + 3.0) / 2)
+    # Sentences give each of the first two an error of 0.4, which their mean keeps; seeds average out.
+    assert found.error**2 == pytest.approx((0.4**2 + 0.3**2 / 2 + 0.2**2) / 4)
+    assert mean_over_tables([[first], [second]]).error < mean_over_tables([[first, second]]).error
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -63,10 +83,10 @@ def write(path, *lines, columns=COLUMNS):
 
 
 def test_tables_and_their_mean_are_printed(tmp_path, monkeypatch, capsys):
-    first = write(tmp_path / "a.csv", "base,,,,,,", "tree,1.0,0.4,1.6,0.01,0.2,4")
-    second = write(tmp_path / "b.csv", "tree,0.5,-0.5,1.5,0.2,0.3,5")
-    third = write(tmp_path / "c.csv", "other,0.5,-0.5,1.5,0.2,0.3,5")
-    one_seed = write(tmp_path / "d.csv", "tree,0.5,,,,,")
+    first = write(tmp_path / "a.csv", "base,,,,,,,", "tree,1.0,0.4,1.6,0.01,0.2,4,0.1")
+    second = write(tmp_path / "b.csv", "tree,0.5,-0.5,1.5,0.2,0.3,5,0.3")
+    third = write(tmp_path / "c.csv", "other,0.5,-0.5,1.5,0.2,0.3,5,0.3")
+    one_seed = write(tmp_path / "d.csv", "tree,0.5,,,,,,")
     printed = run(monkeypatch, capsys, "tree", first, second, third, one_seed)
     lines = [line.split("|")[1:-1] for line in printed.out.splitlines()]
     assert [line[0].strip() for line in lines[2:]] == [str(first), str(second), "mean"]
@@ -74,6 +94,8 @@ def test_tables_and_their_mean_are_printed(tmp_path, monkeypatch, capsys):
     assert lines[2][2].strip() == "+0.40 to +1.60"
     assert f"left out: {third}" in printed.err
     assert f"left out: {one_seed}" in printed.err
+    joined = run(monkeypatch, capsys, "tree", f"{first},{second}")
+    assert "+0.75" in joined.out
 
 
 def test_files_that_say_nothing_are_named(tmp_path, monkeypatch, capsys):
@@ -83,6 +105,6 @@ def test_files_that_say_nothing_are_named(tmp_path, monkeypatch, capsys):
     ):
         run(monkeypatch, capsys, "tree", old)
     with pytest.raises(SystemExit, match="no report has an interval for tree"):
-        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", "base,,,,,,"))
+        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", "base,,,,,,,"))
     with pytest.raises(SystemExit, match=r"No such file .*no\.csv"):
         run(monkeypatch, capsys, "tree", tmp_path / "no.csv")

@@ -85,7 +85,7 @@ def test_tests_over_sentences_alone_and_no_test_are_options(table):
     assert "approximate randomization" in text
     assert "ar:100|seed:12345|" in text
     assert "| p " not in text
-    assert "seeds (of each row by itself)" not in text
+    assert "another training" not in text
     text = report(table, "--baseline", "baseline", "--test", "bs", "--trials", "100")
     assert "two-sided paired bootstrap" in text
     assert "bs:100|seed:12345|" in text
@@ -348,7 +348,8 @@ def test_rows_of_one_seed_say_so_and_have_no_p_over_seeds(table):
     assert cells["p, sentences"] != "-"
     assert "1 seed, so no p over seeds: k3." in text
     assert float(dict(zip(heading, two_seeds, strict=True))["p"].removeprefix("<")) < 0.05
-    assert "The smallest ΔBLEU that a test over seeds finds in 80% of the cases" in text
+    assert "the smallest ΔBLEU that this test finds in 80% of the cases" in text
+    assert float(dict(zip(heading, two_seeds, strict=True))["found"]) > 0
     (record,) = (row for row in records(table / "out" / "report.csv") if row["row"] == "k3")
     assert (record["BLEU_p"], record["BLEU_p_holm"], record["BLEU_low"]) == ("", "", "")
 
@@ -363,6 +364,46 @@ def test_holms_correction_is_named_in_the_caption_and_made_over_the_rows(table):
     assert float(rows[p[0][1]]["BLEU_p_holm"]) == pytest.approx(2 * p[0][0])
     assert float(rows[p[1][1]]["BLEU_p_holm"]) == pytest.approx(max(2 * p[0][0], p[1][0]))
     assert "p corrected by Holm's method" in (table / "out" / "report.tex").read_text()
+
+
+def test_every_metric_is_tested_over_seeds(table):
+    report(table, "--baseline", "baseline", "--trials", "300")
+    row = {row["row"]: row for row in records(table / "out" / "report.csv")}["k2"]
+    for metric in ("BLEU", "chrF", "TER"):
+        low, high = float(row[f"{metric}_low"]), float(row[f"{metric}_high"])
+        assert low < high
+        assert float(row[f"{metric}_smallest"]) > float(row[f"{metric}_error"])
+        assert 0 < float(row[f"{metric}_seed_error"]) <= float(row[f"{metric}_error"])
+    assert float(row["TER_low"]) < 0 < float(row["BLEU_high"])
+
+
+def test_runs_with_the_same_outputs_are_named_and_have_no_p(table):
+    write_generation(
+        table / "runs" / "k2" / "seed2" / "generate-test.txt",
+        TRANSLATIONS["k2", 1], SOURCES, REFERENCES,
+    )  # fmt: skip
+    text = report(table, "--baseline", "baseline", "--trials", "50")
+    assert "have the same outputs, so that they may be one training, and the row has no p" in text
+    assert "over seeds: k2." in text
+    assert "95%" not in table_lines(text)[0]
+
+
+def test_runs_of_a_row_with_other_numbers_of_updates_are_named(table):
+    log = table / "runs" / "k2" / "seed2" / "train.log"
+    log.write_text("".join(line for line in log.open() if "num_updates=20" not in line).replace(
+        "num_updates 20", "num_updates 15"))  # fmt: skip
+    assert "Runs of k2 have different numbers of updates: " in report(table)
+
+
+def test_the_share_of_people_who_agree_is_that_of_kocmi_et_al():
+    metrics = TranslationMetrics(["a reference"])
+    # From their table of thresholds: the difference at which this many percent agree.
+    for name, difference, share in (
+        ("BLEU", 1.06, 65), ("BLEU", -2.34, 80), ("chrF", 1.00, 70), ("chrF", 2.12, 85),
+    ):  # fmt: skip
+        assert metrics.people_agree(name, difference) == pytest.approx(share, abs=0.2)
+    assert metrics.people_agree("BLEU", 0.1) == 50
+    assert metrics.people_agree("TER", 1.0) is None
 
 
 def test_zero_against_zero_has_no_p(table):

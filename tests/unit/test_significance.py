@@ -7,14 +7,17 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
+from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
+from fairseq_phrase.metrics.exact_match import ExactMatch
+from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics
 from fairseq_phrase.metrics.over_seeds import (
+    ErrorParts,
     compare_seeds,
+    error_parts,
     holm,
-    pooled_spread,
     resample_sentences,
-    smallest_difference,
 )
 from fairseq_phrase.metrics.over_sentences import sentence_p_value, summarize
 from fairseq_phrase.metrics.translation import TranslationMetrics, bleu_scores
@@ -157,15 +160,14 @@ def test_without_variation_of_sentences_the_test_over_seeds_is_welchs():
         (np.array([30.1, 30.9, 31.2]), np.array([29.0, 29.2, 30.0, 29.7])),
         (np.array([25.0, 25.6]), np.array([24.9, 26.0])),
     ):
-        resampled = [np.repeat(scores[:, None], 40_000, axis=1) for scores in (system, baseline)]
+        resampled = [np.repeat(scores[:, None], 4, axis=1) for scores in (system, baseline)]
         found = compare_seeds(system, baseline, *resampled)
         expected = ttest_ind(system, baseline, equal_var=False)
         interval = expected.confidence_interval()
         assert found is not None
         assert found.difference == pytest.approx(system.mean() - baseline.mean())
-        assert found.p == pytest.approx(expected.pvalue, rel=0.05)
-        assert found.low == pytest.approx(interval.low, rel=0.05, abs=0.05)
-        assert found.high == pytest.approx(interval.high, rel=0.05, abs=0.05)
+        assert found.p == pytest.approx(expected.pvalue)
+        assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
         assert compare_seeds(system[:1], baseline, resampled[0][:1], resampled[1]) is None
 
 
@@ -190,17 +192,128 @@ def test_holms_correction_keeps_order_and_never_lowers_p():
     assert holm([]) == []
 
 
-def test_the_pooled_spread_weights_rows_by_their_degrees_of_freedom():
-    assert pooled_spread([[1.0, 3.0], [5.0, 5.0, 5.0], [7.0]]) == pytest.approx((2 / 3) ** 0.5)
-    assert pooled_spread([[1.0], [2.0]]) is None
+def mean_of_scores(sums):
+    return sums[..., 0] / sums[..., 1]
+
+
+def crossed_scores(rng, seeds, sentences=60):
+    """Sentence scores of two rows: effects of sentence, row and sentence, seed, and seed and sentence."""
+    common = rng.normal(0, 9, sentences)
+    return [
+        common
+        + rng.normal(0, 4, sentences)
+        + rng.normal(0, 1, (count, 1))
+        + rng.normal(0, 7, (count, sentences))
+        for count in seeds
+    ]
+
+
+def analysis_of_variance(rows):
+    """The parts of the squared standard error, by mean squares, sentence by sentence."""
+    sentences = rows[0].shape[1]
+    seeds, interaction = [], 0.0
+    for scores in rows:
+        count = len(scores)
+        means = [sum(run) / sentences for run in scores]
+        grand = sum(means) / count
+        seeds.append(sum((mean - grand) ** 2 for mean in means) / (count - 1) / count)
+        residual = 0.0
+        for run, mean in zip(scores, means, strict=True):
+            for index, score in enumerate(run):
+                of_sentence = sum(other[index] for other in scores) / count
+                residual += (score - mean - of_sentence + grand) ** 2
+        # A bootstrap divides by the number of sentences, not by one less.
+        interaction += residual / (count - 1) / sentences / count / sentences
+    differences = rows[0].mean(0) - rows[1].mean(0)
+    between = float(np.mean((differences - differences.mean()) ** 2)) / sentences
+    return seeds, between, interaction
+
+
+@pytest.mark.parametrize("seeds", [(3, 3), (2, 5), (5, 3)])
+@pytest.mark.parametrize("test_sets", [1, 2])
+def test_the_parts_of_the_error_are_those_of_an_analysis_of_variance(seeds, test_sets):
+    rng = np.random.default_rng(sum(seeds) + test_sets)
+    sets = [crossed_scores(rng, seeds) for _ in range(test_sets)]
+    runs = [
+        [np.stack([one[row][run], np.ones_like(one[row][run])], axis=1) for one in sets]
+        for row in (0, 1)
+        for run in range(seeds[row])
+    ]
+    resampled = resample_sentences(runs, mean_of_scores, 20_000)
+    scores = [np.mean([one[row].mean(1) for one in sets], axis=0) for row in (0, 1)]
+    found = error_parts(*scores, resampled[: seeds[0]], resampled[seeds[0] :])
+    parts = [analysis_of_variance(one) for one in sets]
+    expected = [one.var(ddof=1) / len(one) for one in scores]
+    assert found.seeds == pytest.approx(expected)
+    if test_sets == 1:
+        assert found.seeds == pytest.approx(parts[0][0])
+    # Test sets are resampled independently, and their mean is tested.
+    between, interaction = (sum(one[i] for one in parts) / test_sets**2 for i in (1, 2))
+    assert found.sentences == pytest.approx(between, rel=0.05)
+    assert found.interaction == pytest.approx(interaction, rel=0.05)
+    comparison = compare_seeds(*scores, resampled[: seeds[0]], resampled[seeds[0] :])
+    assert comparison is not None
+    squared = max(sum(expected) + between - interaction, sum(expected), between)
+    assert comparison.error == pytest.approx(squared**0.5, rel=0.05)
+    satterthwaite = squared**2 / sum(
+        part**2 / (count - 1) for part, count in zip(expected, seeds, strict=True)
+    )
+    assert comparison.freedom == pytest.approx(satterthwaite, rel=0.15)
+
+
+def test_the_error_is_never_below_the_seeds_or_the_sentences_part():
+    seeds = np.array([0.5, 0.5])
+    for sentences, interaction, squared in ((4.0, 0.5, 4.5), (4.0, 3.5, 4.0), (0.2, 0.9, 1.0)):
+        parts = ErrorParts((0.5, 0.5), (2, 2), sentences, interaction)
+        assert parts.error_and_freedom(seeds)[0] ** 2 == pytest.approx(squared)
+
+
+def label_texts(rng, labels, shares):
+    references = [" ".join(rng.choice(labels, 8)) for _ in range(70)]
+    runs = [
+        [
+            " ".join(rng.choice(labels) if rng.random() < share else one for one in line.split())
+            for line in references
+        ]
+        for share in shares
+    ]
+    return references, runs
+
+
+@pytest.mark.parametrize("metric", ["BLEU", "chrF", "TER", "accuracy", "F1", "exact match"])
+def test_every_metric_is_resampled_as_texts_are_scored(metric):
+    rng = np.random.default_rng(12)
+    if metric in ("BLEU", "chrF", "TER"):
+        references, *runs = random_texts(13)
+        make = TranslationMetrics
+    elif metric == "exact match":
+        references, runs = label_texts(rng, ["a", "b"], (0.1, 0.2))
+        make = ExactMatch
+    else:
+        references, runs = label_texts(rng, ["B-X", "I-X", "O"], (0.1, 0.3))
+        make = SpanMetrics if metric == "F1" else LabelMetrics
+    metrics = make(references)
+    statistics = [[metrics.statistics(run)[metric]] for run in runs]
+    found = resample_sentences(statistics, lambda sums: metrics.scores(metric, sums), 3)
+    drawn = np.random.default_rng(12345).integers(len(references), size=(3, len(references)))
+    for resample, indices in enumerate(drawn):
+        other = make([references[i] for i in indices])
+        for number, run in enumerate(runs):
+            sums = other.statistics([run[i] for i in indices])[metric].sum(0)
+            assert found[number, resample] == pytest.approx(other.score(metric, sums))
 
 
 def test_the_smallest_difference_is_found_in_four_of_five_cases():
     rng = np.random.default_rng(11)
     for seeds, baseline_seeds in ((2, 2), (3, 3), (5, 3)):
-        difference = smallest_difference(0.6, seeds, baseline_seeds)
-        system = rng.normal(difference, 0.6, (4000, seeds))
-        baseline = rng.normal(0, 0.6, (4000, baseline_seeds))
-        found = ttest_ind(system, baseline, axis=1).pvalue < 0.05
-        assert found.mean() == pytest.approx(0.8, abs=0.025)
-    assert smallest_difference(0.6, 1, 3) is None
+        counts = np.array([seeds, baseline_seeds])
+        parts = ErrorParts(
+            tuple(0.36 / counts), tuple(counts - 1), sentences=0.05, interaction=0.02
+        )
+        difference = parts.smallest_difference()
+        true = (sum(parts.seeds) + 0.03) ** 0.5
+        spreads = rng.chisquare(counts - 1, (4000, 2)) / (counts - 1) * parts.seeds
+        errors, freedom = parts.error_and_freedom(spreads)
+        measured = rng.normal(difference, true, 4000)
+        found = 2 * student.sf(abs(measured) / errors, freedom) < 0.05
+        assert found.mean() == pytest.approx(0.8, abs=0.03)
