@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_max_tokens
+from fairseq_phrase.cli.arguments import add_identity, add_max_tokens, identity_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         "--subset", default="test", metavar="SUBSET", help="the test set's name in fairseq"
     )
     add_max_tokens(attention)
+    add_identity(attention)
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
@@ -41,7 +42,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.batch.source_sentence import dataset_batches
     from fairseq_phrase.models.loading import load_model
 
-    model, task = load_model(args.path, args.data)
+    model, task = load_model(args.path, args.data, **identity_of(args))
     table = shares_table(
         nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
     )

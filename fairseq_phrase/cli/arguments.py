@@ -157,6 +157,28 @@ def add_source_parser(group: Any, what: str = "parse") -> None:
     )  # fmt: skip
 
 
+def add_allowed(group: Any) -> None:
+    """Add ``--allow-difference`` to an argument parser or group."""
+    group.add_argument(
+        "--allow-difference", metavar="NAME,...",
+        help="entries of the identity record that may differ (docs/identity.md)",
+    )  # fmt: skip
+
+
+def add_identity(group: Any) -> None:
+    """Add ``--allow-difference`` and ``--strict-identity`` to an argument parser or group."""
+    add_allowed(group)
+    group.add_argument(
+        "--strict-identity", action="store_true",
+        help="also stop if the parser or the source of trees differs from the training's",
+    )  # fmt: skip
+
+
+def identity_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of :func:`add_identity`, as models are loaded with them."""
+    return {name: getattr(args, name) for name in ("allow_difference", "strict_identity")}
+
+
 def add_references(group: Any) -> None:
     """Add ``--reference`` and ``--subset`` to an argument parser or group."""
     group.add_argument(

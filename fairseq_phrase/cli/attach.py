@@ -11,6 +11,7 @@ from fairseq_phrase.choices import ON_ERROR, SUBWORD_MODELS
 from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import (
     KEPT,
+    add_allowed,
     add_engine,
     add_labels,
     add_max_flat,
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_max_flat(syntax)
     add_labels(syntax, "by default those of other parses in DATA")
+    add_allowed(subwords)
     syntax.add_argument(
         "--strict", action="store_true",
         help="stop if the parser's version differs from that of the splits that are kept",

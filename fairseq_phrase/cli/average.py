@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli.arguments import add_identity
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
     )
+    add_identity(parser)
     return parser
 
 
@@ -35,7 +37,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
 
     paths = args.inputs if args.last is None else last_checkpoints(args.inputs[0], args.last)
-    average_checkpoints(paths, args.out)
+    average_checkpoints(paths, args.out, args.allow_difference, strict=args.strict_identity)
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
 
 

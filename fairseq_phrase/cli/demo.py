@@ -10,8 +10,10 @@ from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import (
     add_data,
     add_device,
+    add_identity,
     add_source_parser,
     add_user_dir,
+    identity_of,
     load_user_dir,
     positive,
 )
@@ -34,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_data(parser)
     add_source_parser(parser)
+    add_identity(parser)
     add_device(parser)
     add_user_dir(parser)
     parser.add_argument(
@@ -82,7 +85,13 @@ def _body(argv: Sequence[str] | None) -> None:
 
     load_user_dir(args)
     models = {
-        name: load(path, args.data, device=args.device, source_parser=args.source_parser)
+        name: load(
+            path,
+            args.data,
+            device=args.device,
+            source_parser=args.source_parser,
+            **identity_of(args),
+        )
         for name, path in paths.items()
     }
     local = args.host in ("127.0.0.1", "localhost")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_source_parser
+from fairseq_phrase.cli.arguments import add_identity, add_source_parser, identity_of
 from fairseq_phrase.errors import UserError
 
 FORMATS = ("bundle", "transformers", "ctranslate2")
@@ -25,6 +25,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("data", metavar="DATA", help="its data directory")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
     add_source_parser(parser, "later parse")
+    add_identity(parser)
+    parser.add_argument(
+        "--card-scores", type=Path, metavar="FILE",
+        help="scores for the model card, as fairseq-phrase-score --out FILE writes them",
+    )  # fmt: skip
     parser.add_argument(
         "--to", choices=FORMATS, default="bundle",
         help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "
@@ -51,16 +56,27 @@ def _exported(args: argparse.Namespace) -> str:
     if args.to == "ctranslate2":
         from fairseq_phrase.inference.ctranslate2_export import export_ctranslate2
 
-        return export_ctranslate2(args.checkpoint, args.data, args.out, args.quantization)
+        return export_ctranslate2(
+            args.checkpoint, args.data, args.out, args.quantization, **identity_of(args)
+        )
     if args.to == "transformers":
         from fairseq_phrase.inference.transformers_export import export_transformers
 
-        kind = export_transformers(args.checkpoint, args.data, args.out, args.source_parser)
+        kind = export_transformers(
+            args.checkpoint, args.data, args.out, args.source_parser, **identity_of(args)
+        )
         return f"transformers' AutoModelForSeq2SeqLM ({kind})"
     from fairseq_phrase.inference.bundle import new_folder, write_bundle
 
     with new_folder(args.out) as folder:
-        write_bundle(args.checkpoint, args.data, folder, args.source_parser)
+        write_bundle(
+            args.checkpoint,
+            args.data,
+            folder,
+            args.source_parser,
+            args.card_scores,
+            **identity_of(args),
+        )
     return "fairseq-phrase-translate and fairseq_phrase.load"
 
 

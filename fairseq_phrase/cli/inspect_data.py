@@ -30,10 +30,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
-        "are those of the binarized text, from 1.",
+        "are those of the binarized text, from 1. Of a checkpoint or a bundle, show its identity "
+        "record: what the model was trained with.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
-    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
+    parser.add_argument(
+        "data", type=Path, metavar="DATA|CHECKPOINT|BUNDLE", help="the data directory, or the model"
+    )
     parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
     parser.add_argument(
         "--subset", action="append", metavar="SUBSET", dest="splits",
@@ -73,6 +76,11 @@ def _body(argv: Sequence[str] | None) -> None:
         parser.error("--line names the sentences: leave out --sentences")
     if args.out is not None and args.sentences == 0:
         parser.error("--sentences 0 leaves nothing to draw for --out")
+    if args.data.is_file() or (args.data / "bundle.json").is_file():
+        from fairseq_phrase.inference.model_files import read_identity
+
+        print(read_identity(args.data).text())
+        return
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
     from fairseq_phrase.inspection.integrity import load_dictionaries

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from fairseq_phrase.cli import CommandParser, add_hidden, run, standard_stream
 from fairseq_phrase.cli.arguments import (
     add_device,
+    add_identity,
     add_max_tokens,
     add_source_parser,
     add_user_dir,
+    identity_of,
     load_user_dir,
 )
 from fairseq_phrase.errors import UserError
@@ -43,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         "--known-words counts those that training does not have at all)",
     )  # fmt: skip
     add_source_parser(parser)
+    add_identity(parser)
     add_max_tokens(parser, None, " (default: 1000 on a CPU, 12000 on a GPU)")
     add_device(parser)
     add_user_dir(parser)
@@ -69,6 +72,7 @@ def _body(argv: Sequence[str] | None) -> None:
         device=args.device,
         source_parser=args.source_parser,
         max_tokens=args.max_tokens,
+        **identity_of(args),
     )
     if lines is not None:
         for line in labeller.label(lines):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.cli import CommandParser, add_hidden, run
-from fairseq_phrase.cli.arguments import add_source_parser, positive
+from fairseq_phrase.cli.arguments import add_identity, add_source_parser, identity_of, positive
 
 
 def _choice(text: str) -> Any:
@@ -90,6 +90,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
         "--subset", default="test", metavar="SUBSET", help="the split of --line: test, valid, …"
     )
     add_source_parser(parser, "parse --sentence")
+    add_identity(parser)
 
 
 def _body(argv: Sequence[str] | None) -> None:
@@ -98,7 +99,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.batch.source_sentence import dataset_sentence, raw_sentence
     from fairseq_phrase.models.loading import load_model
 
-    model, task = load_model(args.path, args.data, args.source_parser)
+    model, task = load_model(args.path, args.data, args.source_parser, **identity_of(args))
     if args.sentence is not None:
         sentence = raw_sentence(task, args.sentence)
     else:

@@ -11,6 +11,7 @@ from fairseq_phrase.choices import LABELLED, ON_ERROR, SUBWORD_MODELS, WHOLE_WOR
 from fairseq_phrase.cli import CommandParser, run
 from fairseq_phrase.cli.arguments import (
     KEPT,
+    add_allowed,
     add_engine,
     add_labels,
     add_max_flat,
@@ -131,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
     add_labels(subwords, "by default those beside --srcdict; labels that they lack become <unk>")
+    add_allowed(subwords)
     work = parser.add_argument_group("work")
     add_engine(work)
     work.add_argument(

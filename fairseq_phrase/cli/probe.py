@@ -11,9 +11,11 @@ from fairseq_phrase.cli import CommandParser, add_hidden, run
 from fairseq_phrase.cli.arguments import (
     add_data,
     add_device,
+    add_identity,
     add_max_tokens,
     add_parser,
     add_source_parser,
+    identity_of,
     positive,
 )
 from fairseq_phrase.errors import UserError
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_data(parser)
     add_source_parser(parser)
+    add_identity(parser)
     parser.add_argument(
         "--max-sentences", type=positive, metavar="N",
         help="use at most N training sentences of each task, and a quarter of N of the others",
@@ -180,7 +183,7 @@ def _probe(args: argparse.Namespace) -> None:
         raise UserError(f"--baseline {baseline}: the models are {', '.join(dict.fromkeys(names))}")
     results = probe_checkpoints(
         [
-            ProbedModel(name, path, args.data, args.source_parser)
+            ProbedModel(name, path, args.data, args.source_parser, identity_of(args))
             for name, path in zip(names, args.path, strict=True)
         ],
         tasks,

@@ -13,8 +13,10 @@ from typing import Any
 from fairseq_phrase.cli import CommandParser, run, standard_stream
 from fairseq_phrase.cli.arguments import (
     add_device,
+    add_identity,
     add_source_parser,
     add_user_dir,
+    identity_of,
     load_user_dir,
     positive,
 )
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     add_device(parser)
     add_user_dir(parser)
     add_source_parser(parser)
+    add_identity(parser)
     parser.add_argument(
         "--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
@@ -112,6 +115,7 @@ def _body(argv: Sequence[str] | None) -> None:
         source_parser=args.source_parser,
         source_tokenized=args.source_tokenized,
         target_tokenized=args.target_tokenized,
+        **identity_of(args),
     )
     hypotheses = model.hypotheses(
         lines,

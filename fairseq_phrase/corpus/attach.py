@@ -149,7 +149,7 @@ def _check_model(options: Options, texts: Iterable[Path]) -> None:
         f"{options.bpe_model} makes other subwords than the text has in {len(differing)} of its first "
         f"{total} lines ({differing[0]})"
     )
-    if "subword-model" not in options.allow:
+    if "subword-model" not in (options.allow_difference or "").split(","):
         raise UserError(
             f"{found}: give the model that cut the text, or let this pass with --allow-difference "
             "subword-model"

@@ -73,7 +73,7 @@ class EarlierParses:
                 )
         found = compare(
             self._own.identity().only("parser"), manifest.identity().only("parser"), "attach",
-            trained_name=self._directory, here_name="this run", allow=options.allow,
+            trained_name=self._directory, here_name="this run", allow=options.allow_difference,
             strict=options.strict,
         )  # fmt: skip
         options.allowed += found.allowed

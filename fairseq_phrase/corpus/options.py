@@ -43,7 +43,7 @@ class Options:
             ``srcdict``, if there are any, or those in use in ``directory``.
         strict: refuse pairs that would be left out, and another parser than the one that made the
             existing parses.
-        allow: the entries of the identity record that may differ.
+        allow_difference: the entries of the identity record that may differ, commas between them.
         allowed: their differences, for the manifest.
     """
 
@@ -66,7 +66,7 @@ class Options:
     labeldict: Path | None = None
     max_length: int = 1023
     strict: bool = False
-    allow: tuple[str, ...] = ()
+    allow_difference: str | None = None
     allowed: list[str] = field(default_factory=list)
     on_error: str = "stop"
     max_flat: float = 0.05

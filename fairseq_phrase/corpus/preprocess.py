@@ -110,7 +110,8 @@ def _check_reused(options: Options, model: Entry) -> None:
         entry = entries[0] if entries else Entry("unknown", f"the one that made {path}", "text")
         found = compare(
             Identity({"subword-model": entry}), Identity({"subword-model": model}), "reuse",
-            trained_name=path, here_name="this run", allow=options.allow, strict=options.strict,
+            trained_name=path, here_name="this run", allow=options.allow_difference,
+            strict=options.strict,
         )  # fmt: skip
         options.allowed += found.allowed
 
@@ -161,7 +162,7 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
             found = compare(
                 manifest.identity().only("parser"),
                 Identity({"parser": parser_entry(parser.version, parser.digest)}),
-                "reuse", trained_name=folder, here_name="this run", allow=options.allow,
+                "reuse", trained_name=folder, here_name="this run", allow=options.allow_difference,
                 strict=options.strict,
             )  # fmt: skip
             options.allowed += found.allowed

@@ -7,7 +7,6 @@ and the manifest, which names the parser.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -26,6 +25,8 @@ from safetensors.torch import load_file, save
 
 import fairseq_phrase
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.model_card import model_card
+from fairseq_phrase.models.identity import check_trusted, identity_of
 from fairseq_phrase.models.loading import (
     SavedModel,
     build_models,
@@ -34,6 +35,7 @@ from fairseq_phrase.models.loading import (
     register_all,
 )
 from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest
 
 FORMAT_VERSION = 1
@@ -72,7 +74,12 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def write_bundle(
-    checkpoint: Path, data: str | Path, folder: Path, source_parser: str | None = None
+    checkpoint: Path,
+    data: str | Path,
+    folder: Path,
+    source_parser: str | None = None,
+    scores: Path | None = None,
+    **identity: Any,
 ) -> None:
     """Write a bundle.
 
@@ -81,6 +88,8 @@ def write_bundle(
         data: its data directory; the first of ``data1:data2`` is copied.
         folder: an empty folder, see :func:`new_folder`.
         source_parser: the parser's name on other machines, if the manifest names a path.
+        scores: a file of Markdown for the model card.
+        **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:
         UserError: the checkpoint or the data are missing, do not fit together or cannot be exported.
@@ -90,8 +99,12 @@ def write_bundle(
     directory = Path(split_paths(str(data))[0])
     languages = languages_of(saved, directory)
     manifest = Manifest.load(directory, languages[0])
+    manifest = replace(manifest, splits={}, parser=source_parser or manifest.parser)
+    # They fit, or the difference is allowed and recorded.
+    _, task = build_models([saved], directory, source_parser=source_parser, **identity)
+    record = getattr(task, "identity", None) or identity_of(saved.state, checkpoint)
+    saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
-    build_models([saved], directory, source_parser=source_parser)  # they fit
     described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
@@ -100,8 +113,10 @@ def write_bundle(
     ]
     for name in dict.fromkeys(names):
         shutil.copyfile(directory / name, folder / name)
-    replace(manifest, splits={}, parser=source_parser or manifest.parser).save(folder)
-    described["files"] = {path.name: checksum(path) for path in sorted(folder.iterdir())}
+    manifest.save(folder)
+    described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
+    card = model_card(record, manifest, scores and scores.read_text(encoding="utf-8"))
+    (folder / "README.md").write_text(card, encoding="utf-8")
     text = json.dumps(described, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
@@ -117,8 +132,7 @@ def require_exportable(saved: SavedModel) -> None:
             f"{saved.path} was trained with --task {saved.name('task')}: only translation models are "
             "exported"
         )
-    state = saved.state.get("task_state") or {}
-    if state.get("tree_source") == "shuffled":
+    if identity_of(saved.state, saved.path).value("tree-source") == "shuffled":
         raise UserError(
             f"{saved.path} was trained with --tree-source shuffled, which takes trees from its training "
             "data: it cannot be exported without them"
@@ -157,7 +171,9 @@ def read_bundle(folder: Path) -> SavedModel:
         )
     except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
-    state = {"cfg": config, "model": weights, "task_state": described["task_state"]}
+    task_state = {**described["task_state"], "checkpoint": str(folder)}
+    state = {"cfg": config, "model": weights, "task_state": task_state}
+    check_trusted(state, path)
     return SavedModel(folder, state)
 
 
@@ -174,19 +190,10 @@ def _check_files(folder: Path, files: dict[str, str]) -> None:
             raise ValueError(f"{name} is not a file of this folder")
         if not path.is_file():
             raise UserError(f"the bundle {folder} is incomplete: {name} is missing; copy it again")
-        if checksum(path) != expected:
+        if digest_of(path) != expected:
             raise UserError(
                 f"{path} is not the file that was exported (its checksum differs): copy the bundle again"
             )
-
-
-def checksum(path: Path) -> str:
-    """Return a file's SHA-256."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ translator.translate_batch([sys.argv[2:]], beam_size=2, max_decoding_length=3, r
 
 
 def export_ctranslate2(
-    checkpoint: Path, data: str | Path, out: Path, quantization: str | None = None
+    checkpoint: Path, data: str | Path, out: Path, quantization: str | None = None, **identity: Any
 ) -> str:
     """Write a folder that ``ctranslate2.Translator`` loads.
 
@@ -44,6 +44,7 @@ def export_ctranslate2(
         data: its data directory.
         out: the folder to make.
         quantization: the type of the weights, such as ``int8`` or ``float16``; by default as they are.
+        **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Returns:
         The name of what loads the folder.
@@ -62,7 +63,7 @@ def export_ctranslate2(
         directory = split_paths(str(data))[0]
         source, target = languages_of(saved, directory)
         languages = {"source_lang": source, "target_lang": target}
-        (model,), task = build_models([saved], directory, **languages)
+        (model,), task = build_models([saved], directory, **languages, **identity)
         found = _obstacle(model)
         if found is not None:
             raise UserError(

@@ -50,6 +50,7 @@ def load_labeller(
     device: str | None = None,
     source_parser: str | None = None,
     max_tokens: int | None = None,
+    **identity: Any,
 ) -> Labeller:
     """Load models that label.
 
@@ -59,6 +60,7 @@ def load_labeller(
         device: where the models compute; by default a GPU if there is one.
         source_parser: parse raw text with this parser instead of the one that made the data.
         max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
+        **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
     Raises:
         UserError: a checkpoint is missing, damaged, or does not label; or it does not fit the data.
@@ -73,7 +75,7 @@ def load_labeller(
             )
     source, target = languages_of(saved[0], utils.split_paths(data)[0])
     languages = {"source_lang": source, "target_lang": target}
-    models, task = build_models(saved, data, source_parser=source_parser, **languages)
+    models, task = build_models(saved, data, source_parser=source_parser, **languages, **identity)
     return Labeller(models, task, device=device, max_tokens=max_tokens)
 
 

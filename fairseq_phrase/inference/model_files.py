@@ -12,7 +12,9 @@ from omegaconf import open_dict
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import is_bundle, read_bundle
+from fairseq_phrase.models.identity import identity_of
 from fairseq_phrase.models.loading import SavedModel, build_models, languages_of, read_checkpoint
+from fairseq_phrase.store.identity import Identity
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
@@ -22,7 +24,7 @@ _STOCK, _OWN = "translation", "syntax_translation"
 
 
 def load_ensemble(
-    paths: str, data: str | Path | None = None, source_parser: str | None = None
+    paths: str, data: str | Path | None = None, source_parser: str | None = None, **identity: Any
 ) -> tuple[list[Any], Any]:
     """Load the models that a path names, and their task.
 
@@ -30,6 +32,7 @@ def load_ensemble(
         paths: a checkpoint or a bundle; several with ``:`` between them are an ensemble.
         data: the data directory. By default a bundle's own, or the one that a checkpoint remembers.
         source_parser: the parser of raw text; by default the one that made the data.
+        **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Returns:
         The models, for inference, and their task.
@@ -44,7 +47,17 @@ def load_ensemble(
     source, target = languages_of(saved[0], first)
     Manifest.load(first, source)
     languages = {"source_lang": source, "target_lang": target}
-    return build_models(saved, directory, source_parser=source_parser, **languages)
+    return build_models(saved, directory, source_parser=source_parser, **languages, **identity)
+
+
+def read_identity(path: Path) -> Identity:
+    """Return the identity record of a checkpoint or a bundle, without its model.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    saved = read_bundle(path) if is_bundle(path) else read_checkpoint(path)
+    return identity_of(saved.state, path)
 
 
 def _read(path: Path) -> SavedModel:

@@ -53,7 +53,7 @@ def _search(dictionary: Any) -> dict[str, Any]:
 
 
 def export_transformers(
-    checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None
+    checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None, **identity: Any
 ) -> str:
     """Write a folder that ``AutoModelForSeq2SeqLM.from_pretrained`` loads.
 
@@ -65,6 +65,7 @@ def export_transformers(
         data: its data directory.
         out: the folder to make.
         source_parser: as for :func:`fairseq_phrase.inference.bundle.write_bundle`.
+        **identity: as there.
 
     Returns:
         The name of the model's class.
@@ -79,11 +80,11 @@ def export_transformers(
             "--to transformers needs transformers: pip install 'fairseq-phrase[transformers]'"
         ) from None
     with new_folder(out) as folder:
-        (model,), task = load_ensemble(str(checkpoint), data, source_parser)
+        (model,), task = load_ensemble(str(checkpoint), data, source_parser, **identity)
         if _is_fsmt(model):
             _fsmt(transformers, model, task).save_pretrained(folder)
             return "FSMTForConditionalGeneration"
-        write_bundle(checkpoint, data, folder, source_parser)
+        write_bundle(checkpoint, data, folder, source_parser, **identity)
         _describe(folder, task.target_dictionary)
         return "FairseqPhraseModel"
 

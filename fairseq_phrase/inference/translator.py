@@ -35,6 +35,7 @@ def load(
     source_parser: str | None = None,
     source_tokenized: bool = False,
     target_tokenized: bool = False,
+    **identity: Any,
 ) -> Translator:
     """Load a trained model for raw text.
 
@@ -46,6 +47,7 @@ def load(
         source_parser: parse with this parser instead of the one that made the data.
         source_tokenized: for data of tokenized text, lines come in tokenized in the same way.
         target_tokenized: for data of tokenized text, leave translations tokenized.
+        **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
     Raises:
         UserError: a file is missing or damaged, or the model, its data and its parser do not fit.
@@ -57,7 +59,7 @@ def load(
             model.translate(["Ein Hund läuft durch den Schnee."])
     """
     use_idle_cores()
-    models, task = load_ensemble(str(path), data, source_parser)
+    models, task = load_ensemble(str(path), data, source_parser, **identity)
     return Translator(
         models,
         task,

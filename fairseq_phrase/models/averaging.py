@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 
 
 def average_checkpoints(
-    paths: Sequence[Path], out: Path, allow: Collection[str] = (), *, strict: bool = False
+    paths: Sequence[Path], out: Path, allow: str | None = None, *, strict: bool = False
 ) -> None:
     """Write a checkpoint with the mean of several checkpoints' parameters.
 
@@ -59,7 +59,7 @@ def average_checkpoints(
     Args:
         paths: checkpoints of one model.
         out: the file to write; not one of ``paths``.
-        allow: entries of the identity records that may differ.
+        allow: see :func:`fairseq_phrase.store.identity.compare`.
         strict: also refuse other parsers and trees.
 
     Raises:

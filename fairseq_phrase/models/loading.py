@@ -19,7 +19,8 @@ import fairseq_phrase
 from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
-from fairseq_phrase.models.identity import guard_checkpoints
+from fairseq_phrase.models.identity import guard_checkpoints, identity_of
+from fairseq_phrase.store.identity import Identity, compare
 
 _PACKAGE = Path(fairseq_phrase.__file__).parent
 
@@ -116,6 +117,20 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     return named
 
 
+def _compare_stock(saved: SavedModel, data: str, given: dict[str, Any]) -> None:
+    """Compare what can be derived of a stock checkpoint with its data.
+
+    Raises:
+        UserError: they differ.
+    """
+    compare(
+        Identity.from_dict(saved.state["task_state"]["identity"], saved.path),
+        identity_of({"cfg": saved.state["cfg"]}, data), "use",
+        trained_name=saved.path, here_name=data,
+        allow=given["allow_difference"], strict=given["strict_identity"],
+    )  # fmt: skip
+
+
 def build_models(
     saved: Sequence[SavedModel], data: str | Path, **options: Any
 ) -> tuple[list[Any], Any]:
@@ -154,12 +169,14 @@ def build_models(
             )
         except (RuntimeError, FileNotFoundError, UserError) as error:
             raise UserError(f"{one.path} cannot be used with {data}: {error}") from None
+        if not hasattr(task, "meet"):  # a task of stock fairseq
+            _compare_stock(one, str(data), given)
         models += [model.eval() for model in built]
     return models, task
 
 
 def load_model(
-    checkpoint: Path, data: Path | None, source_parser: str | None = None
+    checkpoint: Path, data: Path | None, source_parser: str | None = None, **identity: Any
 ) -> tuple[Any, Any]:
     """Load a checkpoint for inference.
 
@@ -167,6 +184,7 @@ def load_model(
         checkpoint: a fairseq checkpoint.
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; by default the one that made the data.
+        **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
     Returns:
         The model and its task.
@@ -177,5 +195,5 @@ def load_model(
     """
     saved = read_checkpoint(checkpoint)
     directory = saved.task_config.data if data is None else data
-    models, task = build_models([saved], directory, source_parser=source_parser)
+    models, task = build_models([saved], directory, source_parser=source_parser, **identity)
     return models[0], task

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +31,14 @@ class ProbedModel:
         checkpoint: the file.
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; None for the one that made the data.
+        identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
     """
 
     name: str
     checkpoint: Path
     data: Path | None = None
     source_parser: str | None = None
+    identity: dict[str, Any] = field(default_factory=dict)
 
 
 def probe_checkpoints(
@@ -76,7 +79,7 @@ def probe_checkpoints(
         raise UserError(f"{twice.checkpoint} is probed twice as '{twice.name}'")
     with tqdm(total=len(models) * len(tasks), unit="task", file=sys.stderr) as progress:
         for one in models:
-            model, task = load_model(one.checkpoint, one.data, one.source_parser)
+            model, task = load_model(one.checkpoint, one.data, one.source_parser, **one.identity)
             vectors = SentenceVectors(
                 model, task, layers=layers, max_tokens=max_tokens, device=device
             )

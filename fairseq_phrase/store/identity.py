@@ -159,6 +159,12 @@ class Identity:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{where}: its identity record is damaged ({error})") from None
 
+    def text(self) -> str:
+        """Return the record as a table for people."""
+        width = max(map(len, self.entries), default=0)
+        lines = [f"{name:{width}}  {entry.label}" for name, entry in self.entries.items()]
+        return "\n".join([*lines, *(f"allowed: {each}" for each in self.allowed)])
+
     def only(self, *parts: str) -> Identity:
         """Return the record of these parts."""
         entries = {name: entry for name, entry in self.entries.items() if entry.part in parts}
@@ -176,7 +182,7 @@ def compare(
     *,
     trained_name: str | Path,
     here_name: str | Path,
-    allow: Collection[str] = (),
+    allow: str | None = None,
     strict: bool = False,
 ) -> Identity:
     """Compare two records.
@@ -187,7 +193,7 @@ def compare(
         door: a name in :data:`DOORS`.
         trained_name: the file of ``trained``, for messages.
         here_name: the file or folder of ``here``.
-        allow: the names of entries that may differ (``--allow-difference``).
+        allow: names of entries that may differ, commas between them (``--allow-difference``).
         strict: also refuse differences in entries of the kind ``may``.
 
     Returns:
@@ -197,7 +203,8 @@ def compare(
         UserError: entries differ that must not; or ``allow`` has a name that neither record has.
     """
     names = dict.fromkeys([*here.entries, *trained.entries])
-    if wrong := sorted(set(allow) - set(names)):
+    may_differ = set(filter(None, (allow or "").split(",")))
+    if DOORS[door].parts is PARTS and (wrong := sorted(may_differ - set(names))):
         raise UserError(
             f"--allow-difference {','.join(wrong)}: expected some of {', '.join(sorted(names))}"
         )
@@ -220,8 +227,8 @@ def compare(
             continue
         first, second = (each.label if each else str(entry.default) for each in (one, other))
         difference = f"{name} {first} and {second}"
-        if name in allow:
-            let_through.append(f"{difference} ({trained_name})")
+        if name in may_differ:
+            let_through.append(f"{difference} ({Path(trained_name).name})")
         elif entry.kind == "may" and not strict:
             warned.append(difference)
         else:

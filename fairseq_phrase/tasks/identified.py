@@ -156,9 +156,8 @@ class IdentifiedTask(FairseqTask):
     def _compare(
         self, trained: Identity, here: Identity, door: str, path: str | Path, name: str | Path
     ) -> Identity:
-        allow = (getattr(self.cfg, "allow_difference", None) or "").split(",")
-        strict = getattr(self.cfg, "strict_identity", False)
         return compare(
             trained, here, door, trained_name=path, here_name=name,
-            allow=[each for each in allow if each], strict=strict,
+            allow=getattr(self.cfg, "allow_difference", None),
+            strict=getattr(self.cfg, "strict_identity", False),
         )  # fmt: skip

@@ -209,10 +209,12 @@ def test_a_bundle_holds_no_pickle_and_no_path_of_its_training(bundle, data_direc
     assert names == {
         "bundle.json", "model.safetensors", "dict.de.txt", "dict.en.txt", "dict.deprel.txt",
         "dict.tag.txt", "dict.constituent.txt", "spm.model", "syntax.de.json",
+        "README.md",
     }  # fmt: skip
-    text = (bundle / "bundle.json").read_text(encoding="utf-8")
-    assert str(data_directory.parent) not in text
-    assert str(checkpoints["tree"].parent) not in text
+    for name in ("bundle.json", "README.md"):
+        text = (bundle / name).read_text(encoding="utf-8")
+        assert str(data_directory.parent) not in text
+        assert str(checkpoints["tree"].parent) not in text
     assert not (bundle / "model.safetensors").read_bytes().startswith((b"PK", b"\x80"))
 
 

@@ -1,0 +1,57 @@
+"""The model card of a bundle: what the model is, in a README.md made of its identity record."""
+
+from __future__ import annotations
+
+from fairseq_phrase.store.identity import Identity
+from fairseq_phrase.store.manifest import Manifest
+
+_TITLES = {
+    "languages": "Languages",
+    "source": "Dictionaries",
+    "target": "Dictionaries",
+    "text": "Subwords",
+    "labels": "Labels that the model reads",
+    "parser": "Parser",
+    "trees": "Trees",
+    "encoder": "Encoder",
+    "decoder": "Decoder",
+    "task": "Task",
+}
+
+
+def model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
+    """Write the card.
+
+    Args:
+        record: the model's record. Options at their defaults are left out.
+        manifest: that of its data.
+        scores: the model's scores as Markdown; None if there are none.
+    """
+    pair = " to ".join(
+        entry.label for entry in record.entries.values() if entry.part == "languages"
+    )
+    lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
+    title = ""
+    for key, entry in record.entries.items():
+        if entry.value == entry.default:
+            continue
+        if _TITLES[entry.part] != title:
+            title = _TITLES[entry.part]
+            lines += ["", f"## {title}", ""]
+        made = f", `--parser {manifest.parser}`" if key == "parser" else ""
+        lines.append(f"- {key}: {entry.label}{made}")
+    if record.allowed:
+        lines += [
+            "",
+            "## Differences that were allowed",
+            "",
+            *(f"- {each}" for each in record.allowed),
+        ]
+    if scores:
+        lines += ["", "## Scores", "", scores.strip()]
+    lines += [
+        "", "## Use", "", "```bash", "pip install fairseq-phrase",
+        "fairseq-phrase-inspect BUNDLE", "fairseq-phrase-translate BUNDLE < text > translation",
+        "```", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
