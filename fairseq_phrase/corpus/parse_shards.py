@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def from_bytes(shard: bytes) -> Iterator[ParsedSentence | Unparsed]:
     return (_parse(json.loads(line)) for line in shard.splitlines())
 
 
-def _record(parse: ParsedSentence | Unparsed) -> list:
+def _record(parse: ParsedSentence | Unparsed) -> list[Any]:
     if isinstance(parse, Unparsed):
         return [parse.reason, _record(parse.sentence)]
     spaces = "".join(" " if space else "-" for space in parse.space_before)
@@ -46,7 +47,7 @@ def _record(parse: ParsedSentence | Unparsed) -> list:
     return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features]
 
 
-def _parse(record: list) -> ParsedSentence | Unparsed:
+def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
     if isinstance(record[0], str):
         reason, sentence = record
         words = _parse(sentence)
@@ -56,7 +57,7 @@ def _parse(record: list) -> ParsedSentence | Unparsed:
     return ParsedSentence(
         words,
         [space == " " for space in spaces],
-        None if heads is None else DependencyTree.of_valid(np.array(heads, dtype=np.int64)),
+        None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
         deprels,
         tags,
         None if spans is None else ConstituencyTree(spans, labels, len(words)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import sentencepiece
 
@@ -87,7 +87,7 @@ class SentencePieceSampler:
         # Words repeat. The cache is made here so that it is freed with its object.
         self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only, because a cache cannot be pickled."""
         return type(self), self._made_from
 
@@ -151,7 +151,7 @@ class SubwordNmtSampler:
         self._alpha, self._symbols = alpha, frozenset(symbols)
         self._segmenter = SubwordNmtSegmenter(model, self._symbols)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only."""
         return type(self), self._made_from
 

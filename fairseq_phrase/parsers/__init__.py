@@ -87,7 +87,9 @@ def load_parser(spec: str) -> LineParser | FileParser:
     return _checked(spec, _made(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
 
 
-def _made(spec: str, make: Callable[..., LineParser | FileParser], usage: str):
+def _made(
+    spec: str, make: Callable[..., LineParser | FileParser], usage: str
+) -> LineParser | FileParser:
     """Make a parser, with its argument if one is given.
 
     Raises:

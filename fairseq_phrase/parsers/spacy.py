@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class SpacyParser(LineParser):
                 f"{', '.join(self._components) or 'a tokenizer'}: choose another"
             )
         self._load, self._folder = spacy.load, folder
-        self.version = f"{meta['lang']}_{meta['name']} {meta['version']}, spaCy {spacy.__version__}"
+        self.version = f"{meta['lang']}_{meta['name']} {meta['version']}, spaCy {version('spacy')}"
         self._whole: Any = None
         self._strings: tuple[_Texts, _Labels, _Labels] | None = None
         self._tokenizer: Any = None
@@ -228,7 +229,7 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
     if not all(words):
         _replace_blank_roots(heads, deps, np.array([not word for word in words]))
     relations, parts = list(map(deprels.__getitem__, deps)), list(map(tags.__getitem__, parts))
-    tree = DependencyTree.of_valid(heads)
+    tree = DependencyTree.from_valid(heads)
     sentence = ParsedSentence(words, space_before, tree, relations, parts)
     return _without_white_space(sentence)
 

@@ -87,7 +87,7 @@ def number_unknown(
     return numbered, list(numbers)
 
 
-def copied_path(text: str | os.PathLike) -> Path:
+def copied_path(text: str | os.PathLike[str]) -> Path:
     """Return the path of the words' files, without ``.bin`` and ``.idx``.
 
     Args:
@@ -103,7 +103,7 @@ class CopiedWordsWriter:
         text: the path of the binarized source text, without ``.bin`` and ``.idx``.
     """
 
-    def __init__(self, text: str | os.PathLike):
+    def __init__(self, text: str | os.PathLike[str]):
         self._writer = IndexedWriter(copied_path(text))
 
     def append(self, words: Sequence[str]) -> None:
@@ -125,11 +125,11 @@ class CopiedWords:
         UserError: the files are missing or damaged.
     """
 
-    def __init__(self, text: str | os.PathLike):
+    def __init__(self, text: str | os.PathLike[str]):
         self._reader = IndexedReader(copied_path(text))
 
     @staticmethod
-    def exist(text: str | os.PathLike) -> bool:
+    def exist(text: str | os.PathLike[str]) -> bool:
         """Tell whether there are such files."""
         return Path(f"{copied_path(text)}.idx").is_file()
 

@@ -12,6 +12,7 @@ import struct
 from array import array
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class IndexedWriter:
             arrays of the same lengths.
     """
 
-    def __init__(self, prefix: str | os.PathLike, *, own_index: bool = True):
+    def __init__(self, prefix: str | os.PathLike[str], *, own_index: bool = True):
         self.prefix = Path(prefix)
         self._own_index = own_index
         self._spill_path = self.prefix.with_name(self.prefix.name + ".spill")
@@ -140,7 +141,7 @@ class IndexedReader:
         UserError: a file is missing, cut short, or not in fairseq's format.
     """
 
-    def __init__(self, prefix: str | os.PathLike, index: str | os.PathLike | None = None):
+    def __init__(self, prefix: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
         self.prefix = Path(prefix)
         self._index = None if index is None else Path(index)
         index_path, data_path = Path(f"{index or prefix}.idx"), Path(f"{prefix}.bin")
@@ -251,6 +252,6 @@ class IndexedReader:
             broken[0] |= starts[0] != 0
         return first + int(broken.argmax()) if broken.any() else None
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """Reopen the files in another process instead of copying them there."""
         return IndexedReader, (self.prefix, self._index)

@@ -30,7 +30,7 @@ FORMAT_VERSION = 2
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
 
 
-def fingerprint(path: str | os.PathLike) -> str:
+def fingerprint(path: str | os.PathLike[str]) -> str:
     """Hash a file's size and up to 16 MiB of its content, in evenly spaced blocks.
 
     Text that was binarized again differs in nearly every block. So the fingerprint detects new text in
@@ -121,17 +121,17 @@ class Manifest:
     format: int = FORMAT_VERSION
 
     @staticmethod
-    def path(directory: str | os.PathLike, language: str) -> Path:
+    def path(directory: str | os.PathLike[str], language: str) -> Path:
         """Return the path of a data directory's manifest."""
         return Path(directory) / f"syntax.{language}.json"
 
-    def save(self, directory: str | os.PathLike) -> None:
+    def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the manifest into a data directory."""
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
         self.path(directory, self.language).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, directory: str | os.PathLike, language: str) -> Manifest:
+    def load(cls, directory: str | os.PathLike[str], language: str) -> Manifest:
         """Read the manifest of a data directory.
 
         Raises:
@@ -168,7 +168,7 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
 
-    def require(self, fields: set[str], directory: str | os.PathLike) -> None:
+    def require(self, fields: set[str], directory: str | os.PathLike[str]) -> None:
         """Check that the parses have the fields that a model needs.
 
         Raises:
@@ -203,7 +203,7 @@ class Manifest:
             entries[f"{name}-labels"] = numbered_entry(self.labels[name], file, "labels")
         return Identity(entries, tuple(self.allowed))
 
-    def labels_of(self, field_name: str, directory: str | os.PathLike) -> list[str]:
+    def labels_of(self, field_name: str, directory: str | os.PathLike[str]) -> list[str]:
         """Read a field's labels in the order of their numbers, as many as these parses use.
 
         Raises:
@@ -222,13 +222,15 @@ class Manifest:
         return labels[: number_of_labels(expected)]
 
 
-def languages_in(directory: str | os.PathLike) -> list[str]:
+def languages_in(directory: str | os.PathLike[str]) -> list[str]:
     """Return the languages whose parses a data directory has."""
     names = (path.name for path in Path(directory).glob("syntax.*.json"))
     return sorted(name.removeprefix("syntax.").removesuffix(".json") for name in names)
 
 
-def data_identity(directory: str | os.PathLike, source: str, target: str | None = None) -> Identity:
+def data_identity(
+    directory: str | os.PathLike[str], source: str, target: str | None = None
+) -> Identity:
     """Return the record of a data directory.
 
     Args:

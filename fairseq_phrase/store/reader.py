@@ -34,7 +34,9 @@ class ParseStore:
         UserError: the parses are missing or damaged, or belong to another text or dictionary.
     """
 
-    def __init__(self, directory: str | os.PathLike, split: str, language: str, fields: set[str]):
+    def __init__(
+        self, directory: str | os.PathLike[str], split: str, language: str, fields: set[str]
+    ):
         self.directory, self.split, self.language = Path(directory), split, language
         manifest = Manifest.load(directory, language)
         manifest.require(fields, directory)

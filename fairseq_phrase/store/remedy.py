@@ -9,7 +9,7 @@ from pathlib import Path
 PREPROCESS, ATTACH = "fairseq-phrase-preprocess", "fairseq-phrase-attach"
 
 
-def maker_of(directory: str | os.PathLike) -> str:
+def maker_of(directory: str | os.PathLike[str]) -> str:
     """Return the command that made a data directory's parses.
 
     Returns:
@@ -25,6 +25,6 @@ def maker_of(directory: str | os.PathLike) -> str:
     return PREPROCESS
 
 
-def rerun(directory: str | os.PathLike) -> str:
+def rerun(directory: str | os.PathLike[str]) -> str:
     """Return the advice to make a data directory's parses again, ``run … again``."""
     return f"run {maker_of(directory)} again"

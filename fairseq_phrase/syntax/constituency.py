@@ -9,6 +9,11 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.projectivity import projected_bounds
 from fairseq_phrase.syntax.sentence_boundaries import sentence_trees
+from fairseq_phrase.syntax.tree_arrays import (
+    constituent_arities,
+    constituent_depths,
+    constituent_parents,
+)
 
 #: Label of the extra root over several sentences on one line.
 ROOT_LABEL = "ROOT"
@@ -39,7 +44,9 @@ class ConstituencyTree:
             white space.
     """
 
-    def __init__(self, spans: Sequence | np.ndarray, labels: Sequence[str], num_words: int):
+    def __init__(
+        self, spans: Sequence[Sequence[int]] | np.ndarray, labels: Sequence[str], num_words: int
+    ) -> None:
         try:
             given = np.array(spans, dtype=np.int64).reshape(-1, 2)
         except OverflowError:
@@ -109,33 +116,17 @@ class ConstituencyTree:
     @property
     def parents(self) -> np.ndarray:
         """The parent of each constituent; -1 without a parent. Shape: ``(constituents,)``, int64."""
-        parents = np.full(len(self), -1, dtype=np.int64)
-        open_nodes: list[int] = []
-        starts = self.spans[:, 0].tolist()
-        for node, start in enumerate(starts):
-            while open_nodes and starts[open_nodes[-1]] >= start:
-                parents[open_nodes.pop()] = node
-            open_nodes.append(node)
-        return parents
+        return constituent_parents(self.spans[:, 0], np.zeros(len(self), dtype=np.int64))
 
     @property
     def depths(self) -> np.ndarray:
         """The number of constituents above each one. Shape: ``(constituents,)``, int64."""
-        depths = np.zeros(len(self), dtype=np.int64)
-        for node, parent in reversed(list(enumerate(self.parents.tolist()))):
-            if parent >= 0:
-                depths[node] = depths[parent] + 1
-        return depths
+        return constituent_depths(self.parents)
 
     @property
     def arities(self) -> np.ndarray:
         """The number of children of each constituent, words included. Shape: ``(constituents,)``."""
-        parents = self.parents
-        lengths = self.spans[:, 1] - self.spans[:, 0]
-        inside = parents >= 0
-        below = np.bincount(parents[inside], minlength=len(self))
-        covered = np.bincount(parents[inside], lengths[inside], minlength=len(self))
-        return below + lengths - covered.astype(np.int64)
+        return constituent_arities(self.parents, self.spans[:, 1] - self.spans[:, 0])
 
     def collapsed(self) -> ConstituencyTree:
         """Collapse unary chains: of constituents over the same words, keep the lowest."""

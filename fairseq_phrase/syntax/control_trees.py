@@ -72,4 +72,4 @@ def fitted(heads: np.ndarray, words: int) -> np.ndarray:
         return tree.restricted_to(np.arange(len(heads)) < words).heads
     added = np.arange(len(heads) + 1, words + 1)
     added[-1] = tree.root
-    return np.r_[tree.heads, added]
+    return np.concatenate([tree.heads, added])

@@ -42,7 +42,7 @@ class DependencyTree:
         self._depths: np.ndarray | None = self._count_edges_to_root()
 
     @classmethod
-    def of_valid(cls, heads: np.ndarray) -> DependencyTree:
+    def from_valid(cls, heads: np.ndarray) -> DependencyTree:
         """Make a tree from heads that are known to be in range and without a cycle.
 
         Args:
@@ -62,7 +62,7 @@ class DependencyTree:
 
     def _count_edges_to_root(self) -> np.ndarray:
         """Compute depths by pointer doubling: O(n log n), without a Python loop over words."""
-        depths = (self.heads != np.arange(len(self.heads))).astype(np.int64)
+        depths: np.ndarray = (self.heads != np.arange(len(self.heads))).astype(np.int64)
         ancestors = self.heads.copy()
         for _ in range(math.ceil(math.log2(max(len(self.heads), 2)))):
             depths += depths[ancestors]
@@ -144,7 +144,8 @@ class DependencyTree:
         words = np.arange(len(self))
         sign = np.sign(words[:, None] - words)
         if relation == "distance":
-            return sign * self.distances()
+            signed: np.ndarray = sign * self.distances()
+            return signed
         difference = self.depths[:, None] - self.depths
         if relation == "path":
             in_line = self.distances() == abs(difference)
@@ -152,7 +153,8 @@ class DependencyTree:
             is_head = self.heads[:, None] == words
             in_line = is_head | is_head.T
         through_root = sign * (self.depths[:, None] + self.depths)
-        return np.where(in_line, difference, through_root)
+        positions: np.ndarray = np.where(in_line, difference, through_root)
+        return positions
 
     def restricted_to(self, keep: np.ndarray) -> DependencyTree:
         """Remove words; their dependents become dependents of the nearest kept ancestor.

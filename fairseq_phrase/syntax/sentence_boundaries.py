@@ -42,11 +42,12 @@ def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.nd
 
 def _are_roots(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
     """Whether each word is the root of a sentence. Shape: ``(words,)``, bool."""
-    is_root = heads == np.arange(len(heads))
+    is_root: np.ndarray = heads == np.arange(len(heads))
     if not is_root.any():
         return is_root
     root = int(is_root.argmax())
-    return is_root | ((heads == root) & (relations == relations[root]))
+    is_root |= (heads == root) & (relations == relations[root])
+    return is_root
 
 
 def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[DependencyTree]:
@@ -70,7 +71,7 @@ def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[Depen
     ends = np.cumsum(np.bincount(numbers))
     starts = np.concatenate([[0], ends[:-1]])
     return [
-        DependencyTree.of_valid(heads[start:end] - start)
+        DependencyTree.from_valid(heads[start:end] - start)
         for start, end in zip(starts, ends, strict=True)
     ]
 

@@ -58,7 +58,8 @@ def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
         np.add.at(sizes, above, sizes[words])
         np.minimum.at(first, above, first[words])
         np.maximum.at(last, above, last[words])
-    return last - first + 1 == sizes
+    is_span: np.ndarray = last - first + 1 == sizes
+    return is_span
 
 
 def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
@@ -133,9 +134,10 @@ def constituent_arities(parents: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         lengths: the number of words of each constituent. Shape: ``(constituents,)``.
     """
     inside = parents >= 0
-    below = np.bincount(parents[inside], minlength=len(parents))
+    below: np.ndarray = np.bincount(parents[inside], minlength=len(parents))
     covered = np.bincount(parents[inside], lengths[inside], minlength=len(parents))
-    return below + lengths - covered.astype(np.int64)
+    arities: np.ndarray = below + lengths - covered.astype(np.int64)
+    return arities
 
 
 def node_heights(parents: np.ndarray) -> np.ndarray:
