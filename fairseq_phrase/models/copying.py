@@ -42,7 +42,7 @@ class CopyOptions:
 
 
 def copies(cfg: Any) -> bool:
-    """Tell whether a model copies.
+    """Return whether a model copies.
 
     Args:
         cfg: fairseq's nested options with :class:`CopyOptions`.

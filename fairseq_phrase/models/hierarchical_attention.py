@@ -70,7 +70,7 @@ class HierarchicalEncoder(RecurrentEncoder):
 
     is_final: Tensor
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.sentences = str(cfg.han_sentences)
         self.network = HierarchicalAttention(

@@ -65,7 +65,7 @@ class LabelHead(nn.Sequential):
         dropout: before each linear layer.
     """
 
-    def __init__(self, width: int, num_labels: int, layers: int, dropout: float):
+    def __init__(self, width: int, num_labels: int, layers: int, dropout: float) -> None:
         def linear(size: int) -> list[nn.Module]:
             made = nn.Linear(width, size)
             nn.init.xavier_uniform_(made.weight)
@@ -107,7 +107,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         pooling: str,
         whole_words: bool = False,
         word_dropout: float = 0.0,
-    ):
+    ) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
         self.labelled, self.pooling = labelled, pooling

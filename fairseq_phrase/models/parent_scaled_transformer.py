@@ -107,7 +107,7 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer with some parent-scaled heads."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        """Build scaled attention; :class:`ParentEncoder` says how many heads are scaled."""
+        """Build scaled attention; :class:`ParentEncoder` sets how many heads are scaled."""
         return self.with_quant_noise(
             ScaledAttention(
                 embed_dim=embed_dim,
@@ -142,7 +142,7 @@ class ParentEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether no head is scaled."""
+        """Return whether no head is scaled."""
         return not any(scaled_heads(cfg))
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:

@@ -204,7 +204,7 @@ class PhraseEncoderLayer(NodeEncoderLayer):
     projections, although eq. 3 and eq. 7 both write W^O.
     """
 
-    def __init__(self, cfg: TransformerConfig, return_fc: bool = False):
+    def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
         self.phrase_attn = self._attention(
             cfg,
@@ -282,7 +282,7 @@ class PhraseEncoder(PositionedEncoder):
 
     layer_class = PhraseEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self._source = load_source(cfg.phrase_source)
         self._has_positions = needs_tree(cfg) or bool(relative_clips(cfg))
@@ -316,7 +316,7 @@ class PhraseEncoder(PositionedEncoder):
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Say that only n-grams of tokens can be masked: other phrases tell about the future.
+        """Return why phrases cannot be masked: only n-grams of tokens do not depend on the future.
 
         The end of a word, for example, is known only from the subword after it.
         """
@@ -401,7 +401,7 @@ class PhraseEncoder(PositionedEncoder):
         return None if self.cfg.phrase_to_decoder else structure.num_tokens
 
     def node_padding_mask(self, src_tokens: Tensor, structure: PhraseBatch) -> Tensor:
-        """Tell which of the decoder's nodes are padding. Shape: (batch, nodes)."""
+        """Return which of the decoder's nodes are padding. Shape: (batch, nodes)."""
         return structure.padding_mask if self.cfg.phrase_to_decoder else self.padding(src_tokens)
 
     def node_members(

@@ -66,7 +66,7 @@ class PositionOptions:
 
 
 def needs_tree(cfg: Any) -> bool:
-    """Tell whether the options ask for dependency trees."""
+    """Return whether the options ask for dependency trees."""
     return bool(cfg.structural_absolute or cfg.structural_relative)
 
 
@@ -112,7 +112,7 @@ def build_relative_attention(
 class PositionedEncoder(SyntaxEncoder):
     """An encoder that knows its tokens' positions in their dependency trees."""
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         if cfg.no_sequential_absolute:
             self.embed_positions = None
@@ -182,11 +182,11 @@ class PositionedEncoder(SyntaxEncoder):
         if token_embedding is None:
             token_embedding = self.embed_tokens(src_tokens)
         embedded = self.embed_scale * token_embedding
-        places = encodings = None
+        positions = encodings = None
         if self.embed_positions is not None:
             encodings = self._position_encodings(src_tokens)
-            places = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
-        states = embedded + self.depth_encoding(depths, depths.size(1), places, encodings)
+            positions = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
+        states = embedded + self.depth_encoding(depths, depths.size(1), positions, encodings)
         if self.layernorm_embedding is not None:
             states = self.layernorm_embedding(states)
         states = self.dropout_module(states)

@@ -64,7 +64,7 @@ class PretrainerModel(NamedEncoderModel):
         cfg: fairseq's nested options with those of pre-training.
     """
 
-    def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any):
+    def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any) -> None:
         super().__init__()
         self.encoder, self._embedding = encoder, [embed_tokens]
         self.causal = causal_window(cfg)
@@ -141,7 +141,7 @@ class PretrainerModel(NamedEncoderModel):
             src_tokens: source, padded on the right. Shape: (batch, tokens).
             src_lengths: source lengths. Shape: (batch,).
             segments: 0 in the first segment and 1 in the second. Shape: (batch, tokens).
-            ranks: each token's place in the order of the permutation. Shape: (batch, tokens).
+            ranks: each token's position in the order of the permutation. Shape: (batch, tokens).
             memory_tokens: the tokens before each sample, padded on the left.
                 Shape: (batch, memory).
             masked_tokens: True at tokens to predict; None for all. Shape: (batch, tokens).
@@ -191,8 +191,8 @@ class PretrainerModel(NamedEncoderModel):
         extra = {}
         if self.next_sentence_head is not None:
             extra["next_sentence"] = self.next_sentence_head(contents)
-        place = torch.arange(predicted.size(1), device=predicted.device)
-        return self.output_layer(queries, place < counts[:, None]), extra
+        position = torch.arange(predicted.size(1), device=predicted.device)
+        return self.output_layer(queries, position < counts[:, None]), extra
 
     @property
     def embed_tokens(self) -> nn.Embedding:

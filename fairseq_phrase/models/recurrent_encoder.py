@@ -55,7 +55,7 @@ class RecurrentEncoder(TimeFirstEncoder):
     #: There are no attention maps to draw, but those of a decoder.
     is_recurrent = True
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
         self.cfg = cfg
         self.embed_tokens = embed_tokens
@@ -156,7 +156,7 @@ def check_width(cfg: Any) -> Sequence[str]:
 class LSTMEncoder(RecurrentEncoder):
     """A bidirectional LSTM; each direction has half of ``--encoder-embed-dim``."""
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         width = cfg.encoder.embed_dim
         inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)

@@ -35,7 +35,7 @@ class RelationOptions:
 
 
 def reads_trees(cfg: Any) -> bool:
-    """Tell whether the options ask for relations in the tree."""
+    """Return whether the options ask for relations in the tree."""
     return cfg.relation_bias in ("tree", "both")
 
 
@@ -115,13 +115,13 @@ class RelationEncoder(SyntaxEncoder):
 
     layer_class = RelationEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether there are no biases."""
+        """Return whether there are no biases."""
         return bool(cfg.relation_bias == "none")
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:

@@ -103,7 +103,7 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
         decoder: the decoder.
     """
 
-    def __init__(self, cfg: TransformerConfig, encoder: Any, decoder: Any):
+    def __init__(self, cfg: TransformerConfig, encoder: Any, decoder: Any) -> None:
         super().__init__(encoder, decoder)
         self.cfg = cfg
 
@@ -242,7 +242,7 @@ def check_options(cfg: Any) -> None:
 
 
 def _origin_of_width(cfg: Any) -> str:
-    """Say which options make the width of the encoder's states."""
+    """Return the options that make the width of the encoder's states."""
     if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
         return f"--encoder-embed-dim {cfg.encoder.embed_dim}"
     times = "2 × " if cfg.encoder_bidirectional else ""
@@ -271,5 +271,5 @@ def _check_widths(cfg: Any) -> None:
         )
     if cfg.attention != "none" and cfg.attention_output == "linear":
         raise UserError(
-            f"--attention-output linear has an output layer of its own width: leave {shared} out"
+            f"--attention-output linear has an output layer of another width: leave {shared} out"
         )

@@ -34,7 +34,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         embed_tokens: the target embeddings.
     """
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens
         self.max_target_positions = cfg.max_target_positions

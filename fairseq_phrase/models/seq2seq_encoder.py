@@ -49,7 +49,7 @@ class Seq2SeqEncoder(TimeFirstEncoder):
     #: There are no attention maps to draw, but those of the decoder.
     is_recurrent = True
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens
         self.padding_idx = dictionary.pad()
@@ -83,7 +83,7 @@ class Seq2SeqEncoder(TimeFirstEncoder):
 
         Args:
             src_tokens: source, padded on either side. Shape: (batch, tokens).
-            src_lengths: not used; the padding tells the lengths.
+            src_lengths: not used; the padding has the lengths.
             return_all_hiddens: not used: recurrent layers return the last layer's states only.
             **parse: not used. Batches carry the parses that other models of an ensemble need.
 

@@ -127,12 +127,12 @@ class StructuralEncoder(PositionedEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether all options of positions are off; the one that omits the usual ones may be on."""
+        """Return whether all options of positions are off, except the one that omits the usual ones."""
         return not cfg.structural_absolute and not relative_clips(cfg)
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Say that trees span the future; positions in the sentence do not."""
+        """Return what trees prevent: they span the future. Positions in the sentence do not."""
         return "its trees span the future" if needs_tree(cfg) else None
 
     def causal_structure(self, structure: SentencePositions, window: CausalWindow) -> PerLayer:

@@ -194,7 +194,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell whether all options are off; then fairseq's own layers and ``forward`` run."""
+        """Return whether all options are off; then fairseq's own layers and ``forward`` run."""
         return False
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
@@ -250,7 +250,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Say why the encoder cannot be masked causally; None if it can.
+        """Return why the encoder cannot be masked causally; None if it can.
 
         An encoder that can overrides this method and :meth:`causal_structure`.
 
@@ -273,11 +273,11 @@ class SyntaxEncoder(TransformerEncoderBase):
         raise NotImplementedError
 
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
-        """Tell how many of the first nodes the decoder attends to; None for all."""
+        """Return how many of the first nodes the decoder attends to; None for all."""
         return None
 
     def node_padding_mask(self, src_tokens: Tensor, structure: Any) -> Tensor:
-        """Tell which of the decoder's nodes are padding. Shape: (batch, nodes)."""
+        """Return which of the decoder's nodes are padding. Shape: (batch, nodes)."""
         return self.padding(src_tokens)
 
     def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
@@ -492,7 +492,7 @@ class TransformerEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Tell that fairseq's own layers and ``forward`` run."""
+        """Return True: fairseq's own layers and ``forward`` run."""
         return True
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> None:

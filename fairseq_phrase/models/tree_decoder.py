@@ -37,7 +37,7 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     Returns:
         For each new sentence, the index of the old sentence (shape (new sentences,), int64; None if
         nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
-        row becomes a sentence of its own.
+        row becomes a sentence.
     """
     if new_order.is_inference():  # changes in place are not counted
         return _regroup(new_order, sentences, beams)
@@ -96,7 +96,7 @@ class TreeCrossAttention(MultiheadAttention):
         **options: arguments of fairseq's ``MultiheadAttention``.
     """
 
-    def __init__(self, accumulation: HierarchicalAccumulation | None, **options: Any):
+    def __init__(self, accumulation: HierarchicalAccumulation | None, **options: Any) -> None:
         super().__init__(encoder_decoder_attention=True, **options)
         self.accumulation = accumulation
 

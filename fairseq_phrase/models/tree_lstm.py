@@ -63,7 +63,7 @@ class TreeLSTMEncoder(RecurrentEncoder):
     are not used. A further layer has the states of the layer below as its inputs, at all nodes.
     """
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.kind = str(cfg.tree_lstm_kind)
         width = cfg.encoder.embed_dim

@@ -104,7 +104,7 @@ class TreeEncoder(SyntaxEncoder):
 
     layer_class = TreeEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         num_labels = 1 if cfg.tree_one_label else cfg.count_labels("spans")
         self.embed_labels = Embedding(num_labels, embed_tokens.embedding_dim, None)
@@ -132,7 +132,7 @@ class TreeEncoder(SyntaxEncoder):
         return states.masked_fill(structure.node_padding_mask.unsqueeze(-1), 0.0), embedding
 
     def node_padding_mask(self, src_tokens: Tensor, structure: TreeBatch) -> Tensor:
-        """Tell which nodes are padding: the decoder attends to leaves and nonterminals."""
+        """Return which nodes are padding: the decoder attends to leaves and nonterminals."""
         return structure.node_padding_mask
 
     def further_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:

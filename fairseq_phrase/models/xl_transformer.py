@@ -59,7 +59,7 @@ class XLEncoder(SyntaxEncoder):
 
     layer_class = XLEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding):
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.embed_positions = None
 
@@ -72,7 +72,7 @@ class XLEncoder(SyntaxEncoder):
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Say that positions in the sentence do not depend on the future."""
+        """Return None: positions in the sentence do not depend on the future."""
         return None
 
     def causal_structure(self, structure: PairStructure, window: CausalWindow) -> PerLayer:
@@ -105,7 +105,7 @@ class XLEncoder(SyntaxEncoder):
 
         Args:
             src_tokens: source, padded on the right. Shape: (batch, tokens).
-            ranks: each token's place in the order. Shape: (batch, tokens), int64.
+            ranks: each token's position in the order. Shape: (batch, tokens), int64.
             predicted: the positions of the query stream, any position where there are fewer.
                 Shape: (batch, queries), int64.
             first_query: the first state of all queries. Shape: (width,).
@@ -118,7 +118,7 @@ class XLEncoder(SyntaxEncoder):
         """
         num_tokens, device = src_tokens.size(1), src_tokens.device
         length = 0 if memory_tokens is None else memory_tokens.size(1)
-        visible, place = ~self.padding(src_tokens), torch.arange(num_tokens, device=device)
+        visible, position = ~self.padding(src_tokens), torch.arange(num_tokens, device=device)
         keys = torch.arange(-length, num_tokens, device=device)
         memory = remembered = None
         if memory_tokens is not None and length:
@@ -130,7 +130,7 @@ class XLEncoder(SyntaxEncoder):
         of_keys = torch.cat([ranks.new_full((len(ranks), length), -1), ranks], 1)
         of_queries = ranks.gather(1, predicted)
         content_pairs = self._pairs(
-            place[None],
+            position[None],
             keys,
             visible[:, None] & (of_keys[:, None] <= ranks[:, :, None]),
             _same_segment(segments, segments, length),

@@ -46,7 +46,7 @@ class CausalWindow:
         return [whole + (layer < rest) for layer in range(layers)]
 
     def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
-        """Tell which nodes see which.
+        """Return which nodes see which.
 
         A node of the tokens first..last belongs to the last of them (backward, to the first). It sees
         the nodes that belong to the same position or to an earlier one.
@@ -67,7 +67,7 @@ class CausalWindow:
     def visible_tokens(
         self, num_tokens: int, reach: int | None = None, device: torch.device | None = None
     ) -> Tensor:
-        """Tell which tokens see which. Shape: (queries, keys), bool."""
+        """Return which tokens see which. Shape: (queries, keys), bool."""
         order = torch.arange(num_tokens, device=device)
         return self.visible(order, order, reach)
 

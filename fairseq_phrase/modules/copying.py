@@ -143,7 +143,7 @@ class CopyScores(nn.Module):
     #: Whether the scores need the decoder's attention weights.
     needs_attention = False
 
-    def __init__(self, width: int, source_width: int):
+    def __init__(self, width: int, source_width: int) -> None:
         super().__init__()
 
     @abstractmethod
@@ -166,7 +166,7 @@ class CopyScores(nn.Module):
 class JointCopy(CopyScores):
     """One softmax over words and positions, with s_j = h_jᵀ V h̄_i."""
 
-    def __init__(self, width: int, source_width: int):
+    def __init__(self, width: int, source_width: int) -> None:
         super().__init__(width, source_width)
         # First scores have the size of a vocabulary's first scores, about 1.
         deviation = 1 / math.sqrt(width * source_width)
@@ -201,7 +201,7 @@ class PointerCopy(JointCopy):
 class GateCopy(CopyScores):
     """Pointer-generator: p P_vocabulary + (1 - p) α, with p = sigmoid(w · [c_i; h̄_i] + b).
 
-    *Decision*: α is over tokens only, also where the decoder attends to constituents, too. It is
+    *Decision*: α is over tokens only, also where the decoder attends to constituents. It is
     normalized over the tokens before it is mixed. c_i = Σ_j α_ij h_j sums the tokens' states with α as
     it is given. So c_i is not the decoder's whole context, which has constituents and their accumulated
     values. The gate reads that context through h̄_i.
@@ -209,7 +209,7 @@ class GateCopy(CopyScores):
 
     needs_attention = True
 
-    def __init__(self, width: int, source_width: int):
+    def __init__(self, width: int, source_width: int) -> None:
         super().__init__(width, source_width)
         self.gate = nn.Linear(source_width + width, 1)
 

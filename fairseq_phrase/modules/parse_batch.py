@@ -71,7 +71,7 @@ class ParseBatch:
         )
 
     def __contains__(self, field: str) -> bool:
-        """Tell whether the batch carries a field."""
+        """Return whether the batch carries a field."""
         return field in self._tensors
 
     def __getitem__(self, field: str) -> Tensor:

@@ -24,11 +24,11 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
         [0.0, 2.0]
     """
     check_tensor("words", words, torch.int64, states.size(0), "tokens")
-    places = torch.arange(words.size(1), device=words.device).expand_as(words)
+    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
     # Tokens of no word count as tokens of one word more, which is dropped.
     owner = words.masked_fill(words < 0, num_words)
-    first = places.new_zeros(len(words), num_words + 1)
-    first = first.scatter_reduce(1, owner, places, "amin", include_self=False)[:, :num_words]
+    first = positions.new_zeros(len(words), num_words + 1)
+    first = first.scatter_reduce(1, owner, positions, "amin", include_self=False)[:, :num_words]
     # Shape: (batch, words, width)
     return states.gather(1, first.unsqueeze(2).expand(-1, -1, states.size(2)))
 

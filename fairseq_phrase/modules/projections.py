@@ -76,7 +76,7 @@ def project_heads(
 def split_heads(
     states: Tensor, projections: Sequence[nn.Linear], num_heads: int
 ) -> tuple[Tensor, ...]:
-    """Apply several projections as one product (:func:`project`), and bring each head together.
+    """Apply several projections as one product (:func:`project`), and make each head contiguous.
 
     One copy makes all results contiguous, so that products over heads copy nothing.
 

@@ -44,7 +44,7 @@ _made = WeakTensorKeyDictionary()
 
 
 def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
-    """Tell which tokens are padding; computed once for a batch's tensor.
+    """Return which tokens are padding; computed once for a batch's tensor.
 
     Args:
         tokens: Shape: (batch, tokens)
@@ -107,5 +107,5 @@ def upcast(values: Tensor) -> Tensor:
 
 
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Apply a function with a gradient of its own, whose ``apply`` has no types in torch."""
+    """Apply a function that defines its gradient; torch's ``apply`` has no types."""
     return cast(Tensor, function.apply(*inputs))

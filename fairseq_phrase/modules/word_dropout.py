@@ -34,14 +34,14 @@ class WordDropout(nn.Module):
 
     probability: Tensor
 
-    def __init__(self, counts: Sequence[int], alpha: float, unknown: int):
+    def __init__(self, counts: Sequence[int], alpha: float, unknown: int) -> None:
         super().__init__()
         if not alpha >= 0:
             raise ValueError(f"alpha {alpha}: expected a number that is not negative")
         self.alpha, self.unknown = alpha, unknown
         occurrences = torch.tensor(counts, dtype=torch.float32)
         probability = alpha / (alpha + occurrences.clamp(min=0) + (alpha == 0))
-        # A checkpoint does not need it: the dictionary says the same.
+        # A checkpoint does not need it: the dictionary has the counts.
         self.register_buffer(
             "probability", probability.masked_fill(occurrences < 0, 0.0), persistent=False
         )

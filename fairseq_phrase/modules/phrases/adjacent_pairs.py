@@ -190,7 +190,7 @@ def count(index: Tensor, length: int) -> Tensor:
 
 
 def _within_span(starts: Tensor, sizes: Tensor) -> Tensor:
-    """Tell for all pairs of spans whether one contains the other. Shape: (spans, spans)."""
+    """Return for all pairs of spans whether one contains the other. Shape: (spans, spans)."""
     ends = starts + sizes
     inside = (starts[:, None] >= starts) & (ends[:, None] <= ends)
     return inside | inside.T

@@ -62,7 +62,7 @@ class CausalPhrases(PhraseBatch):
     """
 
     def __init__(self, phrases: PhraseBatch, window: CausalWindow) -> None:
-        starts, sizes = phrases.places
+        starts, sizes = phrases.extents
         visible = window.visible(starts, starts + sizes - 1)
         # Padded nodes are adjacent to themselves, and see themselves.
         self.visible = ~window.masked_pairs(visible, phrases.padding_mask)

@@ -96,7 +96,7 @@ def _chain_nodes(
         words: index of each token's word or -1. Shape: (batch, tokens)
         padding_mask: Shape: (batch, tokens)
         max_length: most words in a chain, k.
-        single_words: whether a word of several subwords is a phrase of its own.
+        single_words: whether a word of several subwords is a phrase.
         faults: possible faults of the input: a message, and True at the words that have the fault.
             Shape of each: (batch, words)
 

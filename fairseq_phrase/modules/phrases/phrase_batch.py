@@ -149,7 +149,7 @@ class PhraseBatch:
         return self.pairs.memberships(self.padding_mask, self.num_tokens)
 
     @cached_property
-    def places(self) -> tuple[Tensor, Tensor]:
+    def extents(self) -> tuple[Tensor, Tensor]:
         """The first token of each node, and how many it has; undefined at slots without a phrase.
 
         Shape of each: (batch, nodes), int64
@@ -177,7 +177,7 @@ class PhraseBatch:
             Shape: (batch, nodes, nodes), int64
         """
         if clip not in self._parts:
-            starts, sizes = self.places
+            starts, sizes = self.extents
             queries, keys = (
                 (starts[:, :, None], sizes[:, :, None]),
                 (starts[:, None], sizes[:, None]),
@@ -188,7 +188,7 @@ class PhraseBatch:
     def edge_positions(self, clip: int) -> Tensor:
         """Number the same for the listed pairs. Shape: (edges,), int64."""
         if clip not in self._edge_parts:
-            starts, sizes = (values.view(-1) for values in self.places)
+            starts, sizes = (values.view(-1) for values in self.extents)
             query, key = self.edges
             self._edge_parts[clip] = number_parts(
                 (starts[query], sizes[query]), (starts[key], sizes[key]), clip

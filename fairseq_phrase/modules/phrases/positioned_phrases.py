@@ -47,11 +47,11 @@ class PositionedPhrases(PhraseBatch):
             pairs=phrases.pairs,
         )
         self._of_tokens = depths, relative, clips
-        places = self._places(depths)
-        self.depths = depths.gather(1, places).masked_fill(self.padding_mask, 0)
+        tokens = self._representatives(depths)
+        self.depths = depths.gather(1, tokens).masked_fill(self.padding_mask, 0)
         self.relative: RelativePositions | None = None
         if clips:
-            between = {kind: _between(places, position) for kind, position in relative.items()}
+            between = {kind: _between(tokens, position) for kind, position in relative.items()}
             self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
 
     @cached_property
@@ -59,7 +59,7 @@ class PositionedPhrases(PhraseBatch):
         """The tokens alone, with their positions."""
         return PositionedPhrases(super().tokens, *self._of_tokens)
 
-    def _places(self, depths: Tensor) -> Tensor:
+    def _representatives(self, depths: Tensor) -> Tensor:
         """Find the token whose position each node has. Shape: (batch, nodes), int64."""
         batch, num_tokens = depths.shape
         own = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
@@ -71,8 +71,8 @@ class PositionedPhrases(PhraseBatch):
         return torch.cat([own, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
 
 
-def _between(places: Tensor, relative: Tensor) -> Tensor:
+def _between(tokens: Tensor, relative: Tensor) -> Tensor:
     """Look up the relative positions of nodes in those of tokens. Shape: (batch, nodes, nodes)."""
-    relative = relative.expand(len(places), -1, -1)
-    queries = relative.gather(1, places[:, :, None].expand(-1, -1, relative.size(2)))
-    return queries.gather(2, places[:, None, :].expand(-1, queries.size(1), -1))
+    relative = relative.expand(len(tokens), -1, -1)
+    queries = relative.gather(1, tokens[:, :, None].expand(-1, -1, relative.size(2)))
+    return queries.gather(2, tokens[:, None, :].expand(-1, queries.size(1), -1))

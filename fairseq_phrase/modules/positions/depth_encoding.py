@@ -33,13 +33,13 @@ def sinusoids(count: int, width: int) -> Tensor:
 
 
 class DepthEncoding(nn.Module):
-    """The encoding of tree depths; fused with the encoding of places in the sentence if there are places.
+    """The encoding of tree depths, fused with that of positions in the sentence if there are any.
 
     Args:
         width: model width d.
         max_depth: largest depth to prepare for; larger depths still work.
         fusion: ``"tanh"`` for ``tanh(W_seq PE(seq) + W_stru PE(stru) + b)`` (eq. 7), or ``"add"``
-            for ``PE(seq) + PE(stru)``, without parameters; None if places are never given.
+            for ``PE(seq) + PE(stru)``, without parameters; None if positions are never given.
 
     Raises:
         ValueError: if the fusion is unknown.
@@ -65,29 +65,29 @@ class DepthEncoding(nn.Module):
         self,
         depths: Tensor,
         max_depth: int,
-        places: Tensor | None = None,
-        place_encodings: Tensor | None = None,
+        positions: Tensor | None = None,
+        position_encodings: Tensor | None = None,
     ) -> Tensor:
-        """Encode depths, and places in the sentence if given. Shape: (batch, tokens, width).
+        """Encode depths, and positions in the sentence if given. Shape: (batch, tokens, width).
 
-        A batch has far fewer depths and places than tokens. So depths and places are projected first,
-        and then looked up for each token.
+        A batch has far fewer depths and positions than tokens. So these are projected first, and then
+        looked up for each token.
 
         Args:
             depths: tree depth of each token. Shape: (batch, tokens), int64
             max_depth: an upper bound of the depths, for example the number of tokens.
-            places: the token's place in its sentence, an index of ``place_encodings``.
+            positions: the token's position in its sentence, an index of ``position_encodings``.
                 Shape: (batch, tokens), int64
-            place_encodings: PE(seq), of each place. Shape: (places, width)
+            position_encodings: PE(seq), of each position. Shape: (positions, width)
         """
         encodings = self._depth_encodings(max_depth + 1)
         if self.structural is not None:
             encodings = self.structural(encodings)
         encoded = embedding(depths, encodings)
-        if places is not None and place_encodings is not None:
+        if positions is not None and position_encodings is not None:
             if self.sequential is not None:
-                place_encodings = self.sequential(place_encodings)
-            encoded = encoded + embedding(places, place_encodings)
+                position_encodings = self.sequential(position_encodings)
+            encoded = encoded + embedding(positions, position_encodings)
         return encoded.tanh() if self.structural is not None else encoded
 
     def _depth_encodings(self, count: int) -> Tensor:

@@ -40,12 +40,12 @@ def first_subwords(words: Tensor, num_words: int) -> Tensor:
         num_words: number of words of the padded batch.
 
     Returns:
-        Its place in the padded row, 0 at padding. Shape: (batch, words), int64
+        Its position in the padded row, 0 at padding. Shape: (batch, words), int64
     """
-    places = torch.arange(words.size(1), device=words.device).expand_as(words)
+    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
     column = words.where(words >= 0, num_words)
-    first = places.new_zeros(len(words), num_words + 1)
-    return first.scatter_reduce(1, column, places, "amin", include_self=False)[:, :-1]
+    first = positions.new_zeros(len(words), num_words + 1)
+    return first.scatter_reduce(1, column, positions, "amin", include_self=False)[:, :-1]
 
 
 class ParentPointer(nn.Module):

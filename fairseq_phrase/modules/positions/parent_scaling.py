@@ -25,13 +25,13 @@ SCALINGS = ("multiply", "prior")
 def parent_middles(tree: TreePositions) -> Tensor:
     """Find the middle of the subwords of each token's parent: the mean of the first and the last.
 
-    The root is its own parent. A token of no word (the end of sentence, padding) is its own parent, too.
+    The root is its own parent, and so is a token of no word (the end of sentence, padding).
 
     Args:
         tree: the tokens' trees.
 
     Returns:
-        p_t as a place in the padded row. Shape: (batch, tokens), float32
+        p_t as a position in the padded row. Shape: (batch, tokens), float32
     """
     batch, num_tokens = tree.words.shape
     own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
@@ -61,9 +61,9 @@ def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
     """
     if scaling not in SCALINGS:
         raise ValueError(f"unknown scaling {scaling!r}, expected one of {', '.join(SCALINGS)}")
-    places = torch.arange(middles.size(1), device=middles.device)
+    positions = torch.arange(middles.size(1), device=middles.device)
     # Row t, column j. Shape: (batch, tokens, tokens)
-    exponents = (places - middles[:, :, None]).square() / (-2 * std**2)
+    exponents = (positions - middles[:, :, None]).square() / (-2 * std**2)
     if scaling == "prior":
         return exponents
     return exponents.exp() / (std * math.sqrt(2 * math.pi))

@@ -35,7 +35,7 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
     """Make the dependency trees of a batch's tokens.
 
     The first token of a word is the word's node. The word's other tokens are its children, like the words
-    that depend on it. A token of no word (the end of sentence) is a tree of its own.
+    that depend on it. A token of no word (the end of sentence) is a tree.
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
@@ -90,7 +90,7 @@ def constituency_trees(
 ) -> BatchTrees:
     """Make the constituency trees of a batch's tokens.
 
-    Tokens are the leaves. A token outside all constituents (the end of sentence) is a tree of its own.
+    Tokens are the leaves. A token outside all constituents (the end of sentence) is a tree.
     The top of a sentence is its last constituent in post-order; without constituents, its first token.
 
     Args:

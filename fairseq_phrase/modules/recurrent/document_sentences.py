@@ -70,7 +70,7 @@ def by_constituents(
     numbers = []
     for line, (row, count) in enumerate(zip(spans.cpu().numpy(), counts, strict=True)):
         real = row[row[:, 0] >= 0]
-        # The last end of sentence is no word.
+        # The last end of sentence is not a word.
         between = () if ends is None else ends[line][ends[line] >= 0]
         numbers.append(sentences_of_constituents(real[:, :2], real[:, 2], root, count, between))
     return _for_tokens(numbers, words, padding_mask)
@@ -92,7 +92,7 @@ def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask
     """Number the sentences by their last tokens, without a parse.
 
     A sentence ends after a run of final tokens, such as full stops and separators. An abbreviation's full
-    stop ends it, too.
+    stop also ends it.
 
     Args:
         src_tokens: token indices. Shape: (batch, tokens), int64

@@ -18,12 +18,12 @@ from fairseq_phrase.modules.tensors import check_tensor, upcast
 
 @dataclass(frozen=True)
 class SentenceBatch:
-    """The sentences of a batch of documents, each in a row of its own.
+    """The sentences of a batch of documents, one in each row.
 
     Attributes:
         rows: the sentence of each token, counted over all documents.
             Shape: (batch, tokens), int64; 0 at padding
-        places: the place of each token in its sentence. Shape: as ``rows``
+        positions: the position of each token in its sentence. Shape: as ``rows``
         token_padding: True at padding of documents. Shape: (batch, tokens), bool
         sentence_padding: True where a document has no further sentence.
             Shape: (batch, largest number of sentences), bool
@@ -37,7 +37,7 @@ class SentenceBatch:
     """
 
     rows: Tensor
-    places: Tensor
+    positions: Tensor
     token_padding: Tensor
     sentence_padding: Tensor
     lengths: Tensor
@@ -59,17 +59,17 @@ class SentenceBatch:
         first = counts.cumsum(0) - counts
         rows = (first[:, None] + sentences).masked_fill(padding, 0)
         total = int(counts.sum())
-        # A sentence's tokens are adjacent: the place is the distance from the sentence's first token.
+        # A sentence's tokens are adjacent: the position is the distance from the sentence's first token.
         at = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
         begins = at.new_full((total,), sentences.size(1))
         begins = begins.scatter_reduce(0, rows[~padding], at[~padding], "amin")
         lengths = torch.bincount(rows[~padding], minlength=total)
-        places = (at - begins[rows]).masked_fill(padding, 0) if total else torch.zeros_like(at)
+        positions = (at - begins[rows]).masked_fill(padding, 0) if total else torch.zeros_like(at)
         longest = int(lengths.max()) if total else 0
-        return cls(rows, places, padding, sentence_padding, lengths, longest)
+        return cls(rows, positions, padding, sentence_padding, lengths, longest)
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Give each sentence a row of its own.
+        """Arrange the tokens with one sentence in each row.
 
         Args:
             states: of the documents' tokens. Shape: (batch, tokens, width)
@@ -80,7 +80,7 @@ class SentenceBatch:
         """
         real = ~self.token_padding
         split = states.new_zeros(len(self.lengths), self.longest, states.size(2))
-        split = split.index_put((self.rows[real], self.places[real]), states[real])
+        split = split.index_put((self.rows[real], self.positions[real]), states[real])
         padding = torch.arange(self.longest, device=states.device) >= self.lengths[:, None]
         return split, padding
 
@@ -89,7 +89,7 @@ class SentenceBatch:
         real = ~self.token_padding
         joined = split.new_zeros(*self.rows.shape, split.size(2))
         return joined.index_put(
-            (real.nonzero(as_tuple=True)), split[self.rows[real], self.places[real]]
+            (real.nonzero(as_tuple=True)), split[self.rows[real], self.positions[real]]
         )
 
     def by_document(self, vectors: Tensor) -> Tensor:

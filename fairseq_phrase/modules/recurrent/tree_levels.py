@@ -28,10 +28,10 @@ class Step:
 
     Attributes:
         size: number of nodes of this height.
-        chosen: places in the pool: first the children of these nodes, then what stays in the pool. Roots
+        chosen: indices in the pool: first the children of these nodes, then what stays in it. Roots
             do not stay. Shape: (children + staying,), int64
         num_children: number of children.
-        parents: for each child the place of its parent among the nodes of this height.
+        parents: for each child the position of its parent among the nodes of this height.
             Shape: (children,), int64
         sides: for each child its number among its siblings from left to right, from 0.
             Shape: (children,), int64
@@ -99,8 +99,8 @@ class TreeLevels:
         joined = torch.from_numpy(np.concatenate([nodes, *arrays]).astype(np.int64)).to(device)
         first, *rest = joined.split([len(nodes), *map(len, arrays)])
         steps = [
-            Step(size, rest[3 * number], len(places), rest[3 * number + 1], rest[3 * number + 2])
-            for number, (size, _, places, _) in enumerate(plans)
+            Step(size, rest[3 * number], len(positions), rest[3 * number + 1], rest[3 * number + 2])
+            for number, (size, _, positions, _) in enumerate(plans)
         ]
         return cls(first, tuple(steps))
 
@@ -109,18 +109,18 @@ def _steps(
     nodes: np.ndarray, parents: np.ndarray, heights: np.ndarray, sides: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the number of nodes of each height, and the step's ``chosen``, ``parents``, ``sides``."""
-    places = np.zeros(len(parents), dtype=np.int64)
+    positions = np.zeros(len(parents), dtype=np.int64)
     pool = nodes[:0]
     bounds = np.searchsorted(heights[nodes], np.arange(heights[nodes].max(initial=-1) + 2))
     for height, (start, end) in enumerate(pairwise(bounds)):
         level = nodes[start:end]
-        places[level] = np.arange(len(level))
+        positions[level] = np.arange(len(level))
         above = parents[pool]
         has_parent = above >= 0  # roots leave the pool here
         is_child = has_parent & (heights[above] == height)
         children = np.flatnonzero(is_child)
-        children = children[np.lexsort((sides[pool[children]], places[above[children]]))]
+        children = children[np.lexsort((sides[pool[children]], positions[above[children]]))]
         stays = np.flatnonzero(has_parent & ~is_child)
         chosen = np.concatenate([children, stays])
-        yield len(level), chosen, places[above[children]], sides[pool[children]]
+        yield len(level), chosen, positions[above[children]], sides[pool[children]]
         pool = np.concatenate([pool[stays], level])

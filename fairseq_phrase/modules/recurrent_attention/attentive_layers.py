@@ -46,7 +46,7 @@ class Readout(nn.Module):
         output_width: of o_i for Luong's tanh(W [c_i; h̄_i]); None for [c_i; h̄_i].
     """
 
-    def __init__(self, source_width: int, width: int, output_width: int | None):
+    def __init__(self, source_width: int, width: int, output_width: int | None) -> None:
         super().__init__()
         joined = source_width + width
         self.output_width = output_width or joined
@@ -88,7 +88,7 @@ class AttentiveLayers(nn.Module):
         input_feeding: bool = False,
         dropout: float = 0.0,
         source_width: int = 0,
-    ):
+    ) -> None:
         super().__init__()
         self.attention, self.readout = attention, readout
         self.before, self.input_feeding, self.dropout = before, input_feeding, dropout

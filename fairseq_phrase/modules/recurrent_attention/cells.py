@@ -47,7 +47,7 @@ class RecurrentLayers(nn.Module):
 
     def __init__(
         self, cell: str, input_width: int, width: int, num_layers: int, dropout: float = 0.0
-    ):
+    ) -> None:
         super().__init__()
         self.has_memory = cell == "lstm"
         # PyTorch warns of dropout where there is only one layer.
@@ -121,7 +121,7 @@ class InitialState(nn.Module):
         num_layers: of the decoder.
     """
 
-    def __init__(self, cell: str, source_width: int, width: int, num_layers: int):
+    def __init__(self, cell: str, source_width: int, width: int, num_layers: int) -> None:
         super().__init__()
         self.num_layers, self.has_memory = num_layers, cell == "lstm"
         differs = source_width != width
@@ -135,7 +135,7 @@ class InitialState(nn.Module):
         """Make the first state.
 
         Args:
-            last: of the encoder; a state without memory starts the decoder's memory, too.
+            last: of the encoder; a state without memory also starts the decoder's memory.
         """
         memory = last.hidden if last.cell is None else last.cell
         return CellState(

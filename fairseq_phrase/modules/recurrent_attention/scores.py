@@ -35,7 +35,7 @@ class Score(nn.Module):
         torch.Size([2, 3, 5])
     """
 
-    def __init__(self, query_width: int, source_width: int):
+    def __init__(self, query_width: int, source_width: int) -> None:
         super().__init__()
         self.query_width, self.source_width = query_width, source_width
 
@@ -63,7 +63,7 @@ class Score(nn.Module):
 class DotScore(Score):
     """e_ij = h̄_i · h_j; queries and source states have one width."""
 
-    def __init__(self, query_width: int, source_width: int):
+    def __init__(self, query_width: int, source_width: int) -> None:
         if query_width != source_width:
             raise ValueError(
                 f"the dot product needs states of one width: {query_width} and {source_width}"
@@ -78,7 +78,7 @@ class DotScore(Score):
 class BilinearScore(Score):
     """e_ij = h̄_iᵀ W h_j, Luong's "general"."""
 
-    def __init__(self, query_width: int, source_width: int):
+    def __init__(self, query_width: int, source_width: int) -> None:
         super().__init__(query_width, source_width)
         self.weight = _parameter(query_width, source_width)
 
@@ -94,7 +94,7 @@ class BilinearScore(Score):
 class AdditiveScore(Score):
     """e_ij = v · tanh(W [h̄_i; h_j]), as Bahdanau et al.; v, W h̄_i and W h_j have the query's width."""
 
-    def __init__(self, query_width: int, source_width: int):
+    def __init__(self, query_width: int, source_width: int) -> None:
         super().__init__(query_width, source_width)
         self.query_weight = _parameter(query_width, query_width)
         self.source_weight = _parameter(query_width, source_width)
@@ -118,7 +118,7 @@ class ConcatScore(Score):
     Every target word gets the same context.
     """
 
-    def __init__(self, query_width: int, source_width: int):
+    def __init__(self, query_width: int, source_width: int) -> None:
         super().__init__(query_width, source_width)
         self.weight = _parameter(query_width, query_width + source_width)
         self.vector = _parameter(query_width)

@@ -22,7 +22,7 @@ class PlainSelfAttention(nn.Module):
         num_heads: not used.
     """
 
-    def __init__(self, width: int, num_heads: int = 1):
+    def __init__(self, width: int, num_heads: int = 1) -> None:
         super().__init__()
 
     def forward(self, states: Tensor, padding: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class BilinearSelfAttention(nn.Module):
         ValueError: the heads do not divide the width.
     """
 
-    def __init__(self, width: int, num_heads: int = 1):
+    def __init__(self, width: int, num_heads: int = 1) -> None:
         super().__init__()
         if width % num_heads:
             raise ValueError(f"{num_heads} heads do not divide the width {width}")
@@ -66,5 +66,5 @@ class BilinearSelfAttention(nn.Module):
 
 
 def _weights(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Normalize scores over unpadded keys; padded queries have finite weights, too."""
+    """Normalize scores over unpadded keys; padded queries also have finite weights."""
     return upcast(scores).masked_fill(hidden, -math.inf).softmax(-1).to(scores.dtype)

@@ -47,7 +47,7 @@ class Source:
 class AllPositions(nn.Module):
     """Attention to all of the source."""
 
-    def __init__(self, width: int, reach: int):
+    def __init__(self, width: int, reach: int) -> None:
         super().__init__()
 
     def forward(
@@ -75,7 +75,7 @@ class MonotonicWindow(nn.Module):
         reach: D.
     """
 
-    def __init__(self, width: int, reach: int):
+    def __init__(self, width: int, reach: int) -> None:
         super().__init__()
         self.reach = reach
 
@@ -104,7 +104,7 @@ class PredictedWindow(nn.Module):
         reach: D.
     """
 
-    def __init__(self, width: int, reach: int):
+    def __init__(self, width: int, reach: int) -> None:
         super().__init__()
         self.reach = reach
         self.hidden = nn.Linear(width, width, bias=False)
@@ -169,7 +169,7 @@ class SourceAttention(nn.Module):
 
     def __init__(
         self, score: str, query_width: int, source_width: int, window: str = "all", reach: int = 10
-    ):
+    ) -> None:
         super().__init__()
         self.score = SCORES[score](query_width, source_width)
         self.window = WINDOWS[window](query_width, reach)

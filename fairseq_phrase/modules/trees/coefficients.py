@@ -95,7 +95,7 @@ def _coefficients(
 
 
 def _is_deep(tree: TreeBatch) -> bool:
-    """Tell whether a batch has too many triples to list them."""
+    """Return whether a batch has too many triples to list them."""
     limit = for_device(PATHS_PER_LEAF, tree.device)
     return tree.num_paths > limit * tree.batch_size * tree.num_leaves
 
@@ -112,14 +112,14 @@ class PathCoefficients:
     def __init__(self, tree: TreeBatch, indices: Indices, dtype: torch.dtype) -> None:
         sentence, top, node, leaf = tree.paths()
         self.sizes = nodes, vertical, _ = indices.sizes(tree)
-        places = [tree.num_leaves + node]
+        columns_of_nodes = [tree.num_leaves + node]
         if indices.max_vertical:
             depth = tree.depths[sentence, node]
             if not indices.from_root:
                 depth = tree.leaf_depths[sentence, leaf] - 1 - depth
             along = leaf - tree.leaf_spans[sentence, node, 0]
-            places.append(nodes + depth.clamp(max=indices.max_vertical - 1))
-            places.append(nodes + vertical + along.clamp(max=indices.max_horizontal - 1))
+            columns_of_nodes.append(nodes + depth.clamp(max=indices.max_vertical - 1))
+            columns_of_nodes.append(nodes + vertical + along.clamp(max=indices.max_horizontal - 1))
         nonterminals = tree.num_nonterminals
         self._shape = (tree.batch_size, nonterminals, sum(self.sizes))
         # Rows are (sentence, nonterminal i, coefficient), columns (sentence, leaf j). Triples are sorted
@@ -127,7 +127,7 @@ class PathCoefficients:
         first = (sentence * nonterminals + top) * sum(self.sizes)
         values = branches(tree, indices.from_root, dtype)[sentence, top, leaf]
         # Every pair (i, j) has one triple whose path has a single node: the leaf's own entry.
-        entries = first.unsqueeze(1) + torch.stack([leaf, *places], 1)
+        entries = first.unsqueeze(1) + torch.stack([leaf, *columns_of_nodes], 1)
         is_entry = torch.ones_like(entries, dtype=torch.bool)
         is_entry[:, 0] = top == node
         # Listed once: each use of a mask as an index would let the host wait for the device.

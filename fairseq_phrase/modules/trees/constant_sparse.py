@@ -34,7 +34,7 @@ class ConstantSparseMatrix:
 
     Args:
         rows: each entry's row, from 0. Shape: (entries,), int64
-        columns: each entry's column, from 0, in ascending order. Entries at one place add up.
+        columns: each entry's column, from 0, in ascending order. Entries at one position add up.
             Shape: (entries,), int64
         values: the entries, of the dense matrix' type. Shape: (entries,)
         shape: numbers of rows and columns.

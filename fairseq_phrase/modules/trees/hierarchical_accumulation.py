@@ -2,7 +2,7 @@
 
 Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020). The paper
 puts the nonterminals and leaves on a grid of (m + 1) rows and n columns (F). It averages them upward
-along each column (U), adds embeddings of their place in the grid (E), and sums over the leaves with
+along each column (U), adds embeddings of their position in the grid (E), and sums over the leaves with
 learned weights (V). All of these steps are linear in leaves, nonterminals and embeddings, so this module
 builds no grid. A constant linear map of the leaves' weights w gives the coefficients of all nodes and
 embeddings in every nonterminal (:mod:`fairseq_phrase.modules.trees.coefficients`). The rest is products

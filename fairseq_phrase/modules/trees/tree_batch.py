@@ -19,8 +19,8 @@ Cached = TypeVar("Cached")
 class Paths(NamedTuple):
     """Every path from a nonterminal down to a leaf, node by node, sorted by sentence and leaf.
 
-    A triple (i, t, j) says that nonterminal t is on the path from nonterminal i down to leaf j; t may be
-    i. A leaf under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape (triples,).
+    A triple (i, t, j): nonterminal t is on the path from nonterminal i down to leaf j; t may be i. A leaf
+    under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape (triples,).
 
     Attributes:
         sentence: index in the batch.
@@ -228,8 +228,8 @@ class TreeBatch:
         flat = sentence * self.num_nonterminals + node
         repeats = num_tops[flat]
         pair = torch.repeat_interleave(repeats)
-        place = torch.arange(len(pair), device=self.device) - (repeats.cumsum(0) - repeats)[pair]
-        return Paths(sentence[pair], tops[first[flat[pair]] + place], node[pair], leaf[pair])
+        offset = torch.arange(len(pair), device=self.device) - (repeats.cumsum(0) - repeats)[pair]
+        return Paths(sentence[pair], tops[first[flat[pair]] + offset], node[pair], leaf[pair])
 
     # Who attends to whom
 
