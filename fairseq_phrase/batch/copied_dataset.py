@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from fairseq.data import BaseWrapperDataset
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.remedy import rerun
-
-__all__ = ["CopiedDataset"]
-
-
-class Words(Protocol):
-    """The unknown words of each sentence, in the order of their places."""
-
-    def __len__(self) -> int:
-        """Return the number of sentences."""
-        ...
-
-    def __getitem__(self, index: int) -> Sequence[str]:
-        """Return the words of a sentence."""
-        ...
 
 
 class CopiedDataset(BaseWrapperDataset):
@@ -30,14 +16,14 @@ class CopiedDataset(BaseWrapperDataset):
 
     Args:
         dataset: the sentence pairs.
-        words: their words.
+        words: for each, its unknown words in the order of their places.
         directory: the data directory, for the message.
 
     Raises:
         UserError: the words belong to other sentences.
     """
 
-    def __init__(self, dataset: Any, words: Words, directory: str = ""):
+    def __init__(self, dataset: Any, words: Any, directory: str = ""):
         super().__init__(dataset)
         self.words = words
         if len(words) != len(dataset):
