@@ -29,6 +29,7 @@ import torch
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
+from fairseq_cli import generate
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -40,6 +41,8 @@ def mend_fairseq() -> None:
     keep_last_batches()
     resume_the_same_training()
     restore_integers_of_numpy()
+    write_only_a_shard()
+    name_empty_data()
 
 
 def make_checkpoints_loadable() -> None:
@@ -190,7 +193,17 @@ def keep_last_batches() -> None:
         given = parameters.bind(*args, **options).arguments
         if "grouped_shuffling" not in given:
             given["required_batch_size_multiple"] = 1
-        return original(**given)
+        try:
+            return original(**given)
+        except Exception as error:  # fairseq has an assertion and a bare Exception
+            if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
+                limit = given["max_tokens"]
+                raise UserError(
+                    f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
+                ) from None
+            if str(error).startswith("Size of sample"):
+                raise UserError(str(error)) from None
+            raise
 
     FairseqTask.get_batch_iterator = get_batch_iterator
 
@@ -234,6 +247,48 @@ def resume_the_same_training() -> None:
         return iterator
 
     Trainer.get_train_iterator = get_train_iterator
+
+
+def name_empty_data() -> None:
+    """Make a training of which no batch can be made end with a message that names the options."""
+    original = EpochBatchIterator.first_batch.fget
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def first_batch(self: EpochBatchIterator) -> Any:
+        if not self.frozen_batches:
+            raise UserError(
+                f"no batch can be made of {len(self.dataset)} samples: fewer than "
+                "--required-batch-size-multiple (8 by default) make none, nor do samples longer than "
+                "--max-tokens, --max-source-positions or --max-target-positions. For a few samples "
+                "give --required-batch-size-multiple 1"
+            )
+        return original(self)
+
+    EpochBatchIterator.first_batch = property(first_batch)
+
+
+def write_only_a_shard() -> None:
+    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``, which fairseq 0.12.3 ignores.
+
+    It takes the number of processes instead, which is 1.
+    """
+    original = generate._main
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def main(cfg: Any, output_file: Any) -> Any:
+        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+        if not 0 <= shard < shards:
+            raise UserError(f"--shard-id {shard}: expected 0 to {shards - 1}, by --num-shards")
+        if shards > 1:
+            cfg.distributed_training.distributed_world_size = shards
+            cfg.distributed_training.distributed_rank = shard
+        return original(cfg, output_file)
+
+    generate._main = main
 
 
 def restore_integers_of_numpy() -> None:

@@ -9,9 +9,11 @@ import sys
 
 import pytest
 from fairseq import checkpoint_utils
+from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli import average as average_command
+from fairseq_phrase.errors import UserError
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run, train_with_stops
 from tests.support.repository import REPOSITORY
@@ -41,6 +43,58 @@ def test_a_stock_model_trains_resumes_is_averaged_and_translates_every_sentence(
     found = sorted(map(int, re.findall(r"^H-(\d+)\t", printed, re.MULTILINE)))
     # Stock fairseq drops the last four.
     assert found == list(range(100))
+
+
+@pytest.fixture(scope="module")
+def stock_checkpoint(data_directory, tmp_path_factory):
+    """One update of fairseq's own Transformer."""
+    save = tmp_path_factory.mktemp("stock")
+    run(
+        "fairseq-train", data_directory, *STOCK, "--arch", "transformer", *TRAINING, *SIZES,
+        "--max-tokens", "1000", "--save-dir", save, "--disable-validation", "--max-update", "1",
+    )  # fmt: skip
+    return save / "checkpoint_last.pt"
+
+
+def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
+    found = [
+        re.findall(
+            r"^H-(\d+)\t",
+            command(
+                fairseq_generate, data_directory, *STOCK, "--path", stock_checkpoint, "--cpu",
+                "--beam", "1", "--max-len-b", "4", "--batch-size", "30", "--num-shards", "2",
+                "--shard-id", shard,
+            ),
+            re.MULTILINE,
+        )
+        for shard in "01"
+    ]  # fmt: skip
+    assert sorted(map(int, found[0] + found[1])) == list(range(100))
+
+
+def test_fewer_max_tokens_than_a_sentence_has_are_named(stock_checkpoint, data_directory, command):
+    with pytest.raises(UserError, match="longer than --max-tokens 3: give a larger"):
+        command(
+            fairseq_generate, data_directory, *STOCK, "--path", stock_checkpoint, "--cpu",
+            "--max-tokens", "3",
+        )  # fmt: skip
+
+
+def test_fewer_than_eight_pairs_are_named(tmp_path, command):
+    for language in ("de", "en"):
+        write_lines(tmp_path / f"few.{language}", ["a man sleeps ."] * 5)
+    run(
+        "fairseq-phrase-preprocess", "-s", "de", "-t", "en", "--trainpref", tmp_path / "few",
+        "--parser", "none", "--vocab-size", "13", "--destdir", tmp_path / "data",
+        "--joined-dictionary",
+    )  # fmt: skip
+    training = (
+        fairseq_train, tmp_path / "data", *STOCK, "--arch", "transformer", *TRAINING, *SIZES,
+        "--max-tokens", "100", "--disable-validation", "--max-update", "1", "--save-dir", tmp_path,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"of 5 samples.*--required-batch-size-multiple 1"):
+        command(*training)
+    assert "num_updates 1" in command(*training, "--required-batch-size-multiple", "1")
 
 
 def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_masks(
