@@ -1,0 +1,29 @@
+"""The identity record has the options of encoders of other packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fairseq_phrase.store.identity import Entry
+from tests.support.repository import REPOSITORY
+
+
+def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
+    # In a process of its own, because an encoder stays registered.
+    code = (
+        "from fairseq_phrase.models.loading import register_all; register_all();"
+        "import label_transformer;"
+        "from fairseq_phrase.models.identity import model_entries;"
+        "print(model_entries({'_name': 'label_transformer', 'label_scale': 2.0})['label-scale'])"
+    )
+    plugin = str(Path(REPOSITORY) / "examples" / "encoder_plugin")
+    paths = os.pathsep.join([plugin, str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    expected = Entry("2.0", "2.0", "encoder", "must", default="1.0")
+    assert done.stdout.strip() == str(expected), done.stderr[-2000:]

@@ -1,0 +1,104 @@
+"""The identity record: every entry at every door, and every command among the doors."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.identity import check_trusted, model_entries
+from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.store.identity import DOORS, PARTS, Entry, Identity, compare
+from tests.support.repository import REPOSITORY
+
+register_all()
+ENTRIES = {
+    "source-language": "languages", "source-dictionary": "source", "target-dictionary": "target",
+    "segmenter": "text", "subword-model": "text", "spans-labels": "labels", "parser": "parser",
+    "tree-source": "trees", "tree-seed": "trees", "encoder": "encoder", "phrase-mask": "encoder",
+    "decoder-attention-heads": "decoder", "plugin-option": "task",
+}  # fmt: skip
+#: Commands that load neither a checkpoint nor a data directory, or only show them.
+WITHOUT = {"synthetic", "inspect"}
+NAMES = {"trained_name": "a.pt", "here_name": "data"}
+
+
+def record(**changed: str) -> Identity:
+    values = {name: changed.get(name.replace("-", "_"), "one") for name in ENTRIES}
+    return Identity({name: Entry(v, v, ENTRIES[name]) for name, v in values.items()})
+
+
+def test_every_part_has_an_entry_here() -> None:
+    assert set(ENTRIES.values()) == set(PARTS)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, caplog) -> None:
+    part, other = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
+    message = rf"^a\.pt and data differ in {name} one and two: .*--allow-difference {name}$"
+    if part not in DOORS[door].parts:
+        assert compare(record(), other, door, strict=True, **NAMES).allowed == ()
+        return
+    with pytest.raises(UserError, match=message):
+        compare(record(), other, door, strict=True, **NAMES)
+    (allowed,) = compare(record(), other, door, allow=name, strict=True, **NAMES).allowed
+    assert allowed == f"{name} one and two (a.pt)"
+    if PARTS[part] == "may":
+        names = {**NAMES, "here_name": f"data of {door}"}  # a warning is given once
+        compare(record(), other, door, **names)
+        assert f"differ in {name} one and two (--strict-identity" in caplog.text
+    else:
+        with pytest.raises(UserError, match=message):
+            compare(record(), other, door, **NAMES)
+
+
+def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:
+    of_doors = {command for door in DOORS.values() for command in door.commands}
+    files = [*REPOSITORY.glob("setup.py"), *REPOSITORY.glob("pyproject.toml")]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    commands = set(re.findall(r"^\W*(fairseq-phrase-\w+)\W* =", text, re.MULTILINE))
+    assert "fairseq-phrase-translate" in commands
+    assert commands - {f"fairseq-phrase-{name}" for name in WITHOUT} <= of_doors
+
+
+def test_an_entry_that_one_record_lacks_is_said_in_one_warning(caplog) -> None:
+    stock = Identity({"encoder": Entry("one", "one", "encoder")})
+    compare(stock, record(), "use", trained_name="stock.pt", here_name="data")
+    assert len(caplog.records) == 1
+    assert "stock.pt does not record its source-language, source-dictionary" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [None, {}, {"entries": {"x": {}}, "allowed": []}])
+def test_a_damaged_record_is_named(damage) -> None:
+    with pytest.raises(UserError, match=r"a\.pt: its identity record is damaged"):
+        Identity.from_dict(damage, "a.pt")
+    whole = record()
+    assert Identity.from_dict(whole.as_dict(), "a.pt") == whole
+
+
+def test_what_is_free_is_not_recorded() -> None:
+    entries = model_entries({"_name": "phrase_transformer", "dropout": 0.7, "pretrained": "x"})
+    assert not {"dropout", "pretrained", "freeze-encoder"} & entries.keys()
+
+
+@pytest.mark.parametrize("kind", ["cfg", "args"])
+def test_files_that_a_configuration_names_are_not_opened(kind) -> None:
+    model = {"encoder_embed_path": "/a/file", "pretrained": "x.pt", "dropout": 0.1}
+    task = {"source_parser": "spacy:/a/folder", "allow_difference": "parser"}
+    cfg = OmegaConf.create({"model": model, "task": task}) if kind == "cfg" else None
+    args = None if cfg else Namespace(**model, **task)
+    check_trusted({"cfg": cfg, "args": args}, "a.pt")
+    found = [cfg.model, cfg.task] if cfg else [args, args]
+    assert found[0].encoder_embed_path is found[0].pretrained is None
+    assert found[1].source_parser is found[1].allow_difference is None
+    assert found[0].dropout == 0.1
+
+
+def test_an_interpolation_is_refused() -> None:
+    cfg = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
+    with pytest.raises(UserError, match=r"a\.pt was not loaded: its cfg\.task\.data is the interp"):
+        check_trusted({"cfg": cfg}, "a.pt")
