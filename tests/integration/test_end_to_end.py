@@ -37,7 +37,6 @@ def test_a_training_prints_no_warnings_of_other_libraries(trained):
 
 
 def test_the_checkpoint_loads_with_weights_only(trained):
-    import fairseq_phrase.tasks  # noqa: F401 - registers the safe classes
 
     state = torch.load(trained[0] / "checkpoint_last.pt", weights_only=True)
     assert state["cfg"]["model"]["phrase_source"] == "dependency"

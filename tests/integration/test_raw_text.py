@@ -220,7 +220,7 @@ def test_input_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
     path = tmp_path / "latin1.txt"
     path.write_bytes(b"Der Hund.\n" * 3000 + "läuft\n".encode("latin-1"))
     program = (
-        "import fairseq_phrase.tasks, sys\n"
+        "import fairseq_phrase.tasks.user_directory, sys\n"
         "from fairseq_cli.interactive import buffered_read\n"
         "sys.stdin.reconfigure(encoding='utf-8', errors='strict')\n"
         "for lines in buffered_read(sys.argv[1], 100): pass"
