@@ -168,6 +168,8 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
         "docs/labelling.md", tmp_path,
         {
             "--column xpos": "--column upos",
+            # The page has no commands for the baseline: it is trained "in the same way".
+            "fairseq-phrase-report": "cp -r runs/phrase runs/transformer\nfairseq-phrase-report",
             "--encoder tree_transformer": f"--encoder tree_transformer {TINY} --max-update 1",
             "--arch tree_transformer": "--arch tree_transformer_tiny --max-update 1",
         },
@@ -175,7 +177,8 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
     )  # fmt: skip
     labels = list(read_lines(tmp_path / "text.tag"))
     assert [len(line.split()) for line in labels] == [5, 2]
-    assert len(list(read_lines(tmp_path / "labels-test.txt"))) >= 21
+    assert len(list(read_lines(tmp_path / "runs/phrase/seed1/labels-test.txt"))) >= 21
+    assert (tmp_path / "report" / "report.html").exists()
     for trained in ("checkpoints/captions", "checkpoints"):
         assert (tmp_path / trained / "checkpoint_last.pt").exists()
 

@@ -170,7 +170,7 @@ def test_no_two_entries_of_the_navigation_have_one_name():
     assert len(names) == len(set(names)), sorted(names)
 
 
-def test_the_architecture_lists_every_room():
+def test_the_architecture_lists_every_package():
     text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
     package = REPOSITORY / "fairseq_phrase"
