@@ -109,7 +109,8 @@ class SourceText:
             sentence: the sentence.
             limit: the number of subwords to keep; None for all.
         """
-        pieces, words = sentence.pieces[:limit], []
+        pieces = sentence.pieces[:limit]
+        words: list[str] = []
         if self._places:
             pieces, words = number_unknown(pieces, self._dictionary.indices, self._places)
         return [*map(self._dictionary.index, pieces), self._dictionary.eos()], words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -96,9 +96,9 @@ def _body(argv: Sequence[str] | None) -> None:
 
     from fairseq_phrase.text import decoded_lines, read_lines
 
-    if files:
-        typed, lines = False, chain.from_iterable(map(read_lines, files))
-    else:
+    typed = False
+    lines: Iterator[str] = chain.from_iterable(map(read_lines, files))
+    if not files:
         source = standard_stream("stdin")
         typed, lines = source.isatty(), decoded_lines(source, "standard input")
     is_shown, total = not typed and sys.stderr.isatty(), None

@@ -115,7 +115,7 @@ def write_bundle(
         shutil.copyfile(directory / name, folder / name)
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
-    card = model_card(record, manifest, scores and scores.read_text(encoding="utf-8"))
+    card = model_card(record, manifest, scores.read_text(encoding="utf-8") if scores else None)
     (folder / "README.md").write_text(card, encoding="utf-8")
     text = json.dumps(described, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")

@@ -65,7 +65,7 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
     Args:
         cfg: fairseq's nested options; the defaults if none are given.
     """
-    options = {}
+    options: dict[str, Any] = {}
     for each in fields(TransformerConfig):
         value = getattr(cfg, each.name)
         if is_dataclass(each.default):

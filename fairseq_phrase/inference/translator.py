@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -132,7 +132,7 @@ class Translator:
         lenpen: float = 1.0,
         batch_size: int = 32,
         buffer_size: int = 512,
-    ) -> Iterator[list[Hypothesis]]:
+    ) -> Generator[list[Hypothesis], None, None]:
         """Translate lines as they come; the next ones are parsed while the model translates.
 
         Args:

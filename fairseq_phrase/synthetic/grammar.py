@@ -268,9 +268,8 @@ class Grammar:
     def _thing(self, classes: str) -> Thing:
         noun = self.rng.pick(self.lexicon.nouns_of(classes))
         plural = self.rng.chance(0.2)
-        determiner = self.rng.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
-        if plural and determiner == INDEFINITE:
-            determiner = None
+        drawn = self.rng.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
+        determiner = None if plural and drawn == INDEFINITE else drawn
         return Thing(noun, determiner, plural, self._adjective(noun, 0.3))
 
     def _rare(self, plural: bool) -> dict[Determiner, float]:

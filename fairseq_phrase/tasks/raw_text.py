@@ -7,7 +7,7 @@ They cut a line by a tokenizer and a BPE, and hand on strings and tensors. Behin
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import torch
 from fairseq import utils
@@ -239,7 +239,8 @@ class RawTextTask(TranslationTask):
         net_input = {**net_input, "src_tokens": plain(tokens)}
         if self.source_text.fields and "src_words" not in net_input:
             rows = self._encoded(rows_of(tokens, self.source_dictionary.pad()))
-            parses = self.source_text.parses(plain(tokens), [row.origins[0] for row in rows])
+            sentences = [cast(EncodedSentence, row.origins[0]) for row in rows]
+            parses = self.source_text.parses(plain(tokens), sentences)
             net_input |= {name: value.to(tokens.device) for name, value in parses.items()}
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs
