@@ -235,7 +235,7 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
         ),
         (
             {"attention_output": "linear", "share_decoder_input_output_embed": True},
-            "--attention-output linear has an output layer of its own width: leave "
+            "--attention-output linear has an output layer of another width: leave "
             "--share-decoder-input-output-embed out",
         ),
         ({"share_all_embeddings": True, "decoder_embed_dim": 12}, "needs one width"),
