@@ -9,7 +9,7 @@ from fairseq_phrase.inference.devices import device_named
 
 @pytest.mark.parametrize("name", ["cuda:77", "no-device"])
 def test_a_device_that_is_not_there_is_named_in_one_line(name):
-    with pytest.raises(UserError, match=f"^--device {name}: .+$"):
+    with pytest.raises(UserError, match=f"^device {name}: .+$"):
         device_named(name)
 
 
