@@ -106,6 +106,6 @@ END
 if [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ] && [[ ,$ROWS, == *,transformer,* ]]; then
     say "A sentence"
     show_sentence 1
-    say_next
+    [ -n "$DRY_RUN" ] || say_next
 fi
 exit "$STATUS"
