@@ -83,14 +83,16 @@ def test_the_picture_of_a_recurrent_models_attention_is_its_alignment(
     """Recurrent encoders do not attend to their own nodes."""
     model = build_recurrent(dictionary, encoder=encoder)
     task, sentence = make_sentence(dictionary, parsed=True)
-    monkeypatch.setattr(loading, "load_model", lambda *_: (model, task))
+    monkeypatch.setattr(loading, "load_model", lambda *_, **__: (model, task))
     monkeypatch.setattr(source_sentence, "dataset_sentence", lambda *_: sentence)
     out = tmp_path / "attention.svg"
     command = ["attention", "DATA", "--path", "MODEL", "--line", "1", "--out", str(out)]
     plot.main(command)
     assert "translation" in out.read_text(encoding="utf-8")
 
-    monkeypatch.setattr(loading, "load_model", lambda *_: (Namespace(encoder=model.encoder), task))
+    monkeypatch.setattr(
+        loading, "load_model", lambda *_, **__: (Namespace(encoder=model.encoder), task)
+    )
     with pytest.raises(SystemExit):  # labelling has no decoder
         plot.main(command)
     assert "gives no attention maps" in capsys.readouterr().err
