@@ -14,6 +14,7 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.store.identity import Identity
 from fairseq_phrase.store.manifest import Manifest
 from tests.support.commands import SIZES, TRAINING, losses, run, train
 from tests.support.repository import REPOSITORY
@@ -155,5 +156,6 @@ def test_hydra_trains_from_every_configuration_file(tree_data, tmp_path, config)
     arch = {"tree_tiny": "tree_transformer_tiny", "tree_iwslt": "tree_transformer_iwslt_de_en"}
     assert state["cfg"]["model"]["_name"] == arch[config]
     labels = Manifest.load(tree_data, "de").labels["spans"]
-    assert state["cfg"]["model"]["label_fingerprints"] == {"spans": labels}
+    record = Identity.from_dict(state["task_state"]["identity"], tmp_path)
+    assert record.entries["spans-labels"].value == labels
     assert state["model"]["encoder.layers.1.self_attn.accumulation.vertical"].shape == (7, 8)
