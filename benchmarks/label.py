@@ -38,9 +38,9 @@ from machine import describe_machine
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from fairseq_phrase import register
 from fairseq_phrase.inference.labelling import Labeller
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.text import read_lines
 
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    register_all()
+    register()
     print(describe_machine("cpu"))
     cfg = configured(args)
     task = setup_task(cfg.task)

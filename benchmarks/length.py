@@ -35,9 +35,9 @@ from random_trees import right_branching_spans
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from fairseq_phrase import register
 from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.loading import register_all
 from fairseq_phrase.models.tree_transformer import TreeEncoder
 from fairseq_phrase.modules.recurrent.batch_trees import constituency_trees
 from fairseq_phrase.modules.recurrent.tree_levels import TreeLevels
@@ -95,7 +95,7 @@ def levels_of(tokens: Tensor, spans: Tensor) -> TreeLevels:
 
 def build_encoder(dictionary: Dictionary, device: torch.device) -> TreeEncoder:
     """Build an encoder of the paper's size for classification."""
-    register_all()
+    register()
     options = MODEL_DATACLASS_REGISTRY["tree_transformer"](
         encoder_embed_dim=WIDTH, encoder_ffn_embed_dim=4 * WIDTH, encoder_layers=LAYERS,
         encoder_attention_heads=HEADS, decoder_embed_dim=WIDTH, dropout=0.0,

@@ -37,9 +37,9 @@ from fairseq.optim import build_optimizer
 from machine import describe_machine, seconds
 from tqdm import tqdm
 
+from fairseq_phrase import register
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.models.loading import register_all
 
 ROBERTA = [
     "--activation-fn", "gelu", "--encoder-learned-pos", "--layernorm-embedding",
@@ -177,7 +177,7 @@ def main() -> None:
     options = parse_arguments()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    register_all()
+    register()
     with tempfile.TemporaryDirectory() as folder:
         data = options.data or random_data(Path(folder))
         models = {name: Trained(flags, data, options) for name, (flags, _) in MODELS.items()}

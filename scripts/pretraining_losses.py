@@ -23,8 +23,8 @@ from fairseq.data import Dictionary, data_utils
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from fairseq_phrase import register
 from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.models.loading import register_all
 
 _VALID = re.compile(r"valid on 'valid' subset \| loss ([\d.]+)")
 _TEST = re.compile(r"test \| .*?loss ([\d.]+) .*?ppl ([\d.]+)")
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    register_all()
+    register()
     lines = []
     files = [yaml.safe_load(path.read_text())["rows"] for path in args.rows]
     for name, row in {name: row for rows in files for name, row in rows.items()}.items():

@@ -147,12 +147,9 @@ def test_a_tree_over_other_words_is_refused(changed, tmp_path, capsys, parser):
     change(changed / "train.en", 1, "the old dog")
     change(changed / "train.tag", 1, "DET ADJ NOUN")
     error = refused(capsys, changed, tmp_path / "data", "word", "--bpe", "none", "--parser", parser)
-    expected = {
-        "conllu": "the parse has other words than the text: expected word 1 to be 'the', found 'theold'",
-        "ptb": "word 1 is 'theold', and the text has 'the' there",
-    }
     assert "train.en, line 1: " in error
-    assert expected[parser] in error
+    assert "the parse has other words than the text: expected word 1 to be 'the'" in error
+    assert "(3 words in the text, 2 in the parse)" in error
 
 
 def test_labels_unknown_in_training_are_counted(changed, tmp_path, capsys, caplog):

@@ -366,7 +366,7 @@ def test_scores_need_a_split(words, tagger, labelled):
 def test_a_device_that_is_not_there_is_named(words, tagger, labelled):
     options = ["--path", tagger[0] / "checkpoint_best.pt", "--subset", "test"]
     _, messages = labelled(words, *options, "--device", "cuda:77", status=2)
-    assert "fairseq-phrase-label: error: --device cuda:77: " in messages
+    assert "fairseq-phrase-label: error: device cuda:77: " in messages
     assert "Traceback" not in messages
 
 
