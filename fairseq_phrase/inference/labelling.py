@@ -70,8 +70,8 @@ def load_labeller(
     for one in saved:
         if one.name("task") in TASK_REGISTRY and not one.has_task(SyntaxLabellingTask):
             raise UserError(
-                f"{one.path} was trained with --task {one.name('task')}: fairseq-phrase-label needs a "
-                "model of --task syntax_labelling"
+                f"{one.path} was trained by the task {one.name('task')}: only models of the task "
+                "syntax_labelling label"
             )
     source, target = languages_of(saved[0], utils.split_paths(data)[0])
     languages = {"source_lang": source, "target_lang": target}
@@ -215,10 +215,10 @@ class Labeller:
     def _check_length(self, number: int, sentence: EncodedSentence) -> None:
         length = self._length(sentence)
         if length > self._limit:
-            cut = "" if self.task.labelled == "word" else ", or with --truncate-source"
+            cut = "" if self.task.labelled == "word" else ", or with truncate_source"
             raise UserError(
                 f"line {number} has {length} tokens, and the model has {self._limit} positions: cut the "
-                f"line, or train with a larger --max-source-positions and --max-target-positions{cut}"
+                f"line, or train with larger max_source_positions and max_target_positions{cut}"
             )
 
     def _length(self, sentence: EncodedSentence) -> int:

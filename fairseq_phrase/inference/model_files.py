@@ -82,7 +82,7 @@ def _read(path: Path) -> SavedModel:
         not saved.has_task(SyntaxTranslationTask) or saved.has_task(SyntaxLabellingTask)
     ):
         raise UserError(
-            f"{saved.path} was trained with --task {name}: only models of --task {_OWN} or {_STOCK} "
+            f"{saved.path} was trained by the task {name}: only models of the tasks {_OWN} and {_STOCK} "
             "translate"
         )
     return saved
@@ -101,6 +101,6 @@ def _remembered(saved: Sequence[SavedModel]) -> str:
     if not Path(split_paths(directory)[0]).is_dir():
         raise UserError(
             f"{saved[0].path} was trained with the data directory {directory}, which is not there "
-            f"(from {Path.cwd()}): name the data directory before --path"
+            f"(from {Path.cwd()}): name the data directory, the argument data"
         )
     return directory

@@ -73,6 +73,6 @@ def _sacremoses(why: str) -> Any:
     except ModuleNotFoundError:
         raise UserError(
             f"the {why}, and raw text needs Moses' tokenizer: pip install 'fairseq-phrase[moses]'. Or "
-            "give tokenized text with --source-tokenized, and get it with --target-tokenized"
+            "give tokenized text (source_tokenized), and get it (target_tokenized)"
         ) from None
     return sacremoses

@@ -163,7 +163,7 @@ def test_data_that_moved_are_named_in_the_message(
     assert ended.value.code == 2
     message = capsys.readouterr().err
     assert "data-bin/elsewhere, which is not there" in message
-    assert "name the data directory before --path" in message
+    assert "name the data directory" in message
 
 
 @pytest.mark.parametrize(
