@@ -213,6 +213,15 @@ def test_the_manifest_comes_back_as_it_was_saved(tmp_path):
     assert Manifest.load(tmp_path, "de") == manifest
 
 
+def test_a_field_of_a_package_that_is_not_installed_is_not_called_damaged(tmp_path):
+    fields, labels = ["words", "lengths"], {"lengths": "0"}
+    Manifest(
+        "de", "p", "1", fields, "none", False, "sentencepiece", "spm.model", "0", labels=labels
+    ).save(tmp_path)
+    with pytest.raises(UserError, match="field lengths, which belongs to a package that is not"):
+        Manifest.load(tmp_path, "de")
+
+
 def test_a_large_files_fingerprint_notices_another_size_start_middle_and_end(tmp_path, monkeypatch):
     monkeypatch.setattr(store_module, "_BLOCK_BYTES", 16)
     content = bytes(range(256)) * 8  # 64 blocks of 16 bytes cover half of it
