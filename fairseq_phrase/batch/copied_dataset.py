@@ -41,7 +41,7 @@ class CopiedDataset(BaseWrapperDataset):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples, as the wrapped dataset does."""
         if hasattr(self.dataset, "__getitems__"):
-            return self.dataset.__getitems__(indices)
+            return list(self.dataset.__getitems__(indices))
         return [self.dataset[index] for index in indices]
 
     def num_tokens_vec(self, indices: Any) -> Any:
@@ -50,7 +50,7 @@ class CopiedDataset(BaseWrapperDataset):
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make the wrapped dataset's batch, and add the words."""
-        batch = self.dataset.collater(samples, **kwargs)
+        batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
         if batch:
             batch["copied"] = [self.words[index] for index in batch["id"].tolist()]
         return batch

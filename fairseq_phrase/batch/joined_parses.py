@@ -104,4 +104,4 @@ def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
     separates[..., :1] = False
     separates[..., -1:] = False
     separates[..., :-1] &= ~pad[..., 1:]
-    return separates | ~(pad | eos | (tokens == dictionary.bos()))
+    return np.asarray(separates | ~(pad | eos | (tokens == dictionary.bos())))

@@ -182,8 +182,8 @@ class _Units:
         """
         around = self._phrases[self._phrases[:, word]]
         if len(around):
-            return around[dice.integers(len(around))]
-        return np.arange(self._count) == word
+            return np.asarray(around[dice.integers(len(around))])
+        return np.asarray(np.arange(self._count) == word)
 
 
 def _subtrees(heads: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ class PretrainingDataset(FairseqDataset):
     @property
     def sizes(self) -> np.ndarray:
         """Number of tokens of each sample. Shape: ``(samples,)``."""
-        return self.blocks.sizes
+        return np.asarray(self.blocks.sizes)
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
@@ -125,7 +125,7 @@ class PretrainingDataset(FairseqDataset):
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Return the numbers of tokens of samples."""
-        return self.sizes[indices]
+        return np.asarray(self.sizes[indices])
 
     def size(self, index: int) -> int:
         """Return the size that ``--max-positions`` limits."""
@@ -137,11 +137,11 @@ class PretrainingDataset(FairseqDataset):
             return np.argsort(self.sizes, kind="stable")
         # fairseq sets NumPy's seed to that of training.
         order = np.random.permutation(len(self))
-        return order[np.argsort(self.sizes[order], kind="stable")]
+        return np.asarray(order[np.argsort(self.sizes[order], kind="stable")])
 
 
 def _padded(rows: Sequence[np.ndarray], padding: int, *, left: bool = False) -> torch.Tensor:
     """Shape: ``(rows, longest)``, int64."""
-    return data_utils.collate_tokens(
-        [torch.from_numpy(row) for row in rows], padding, left_pad=left
-    )
+    tensors = [torch.from_numpy(row) for row in rows]
+    padded: torch.Tensor = data_utils.collate_tokens(tensors, padding, left_pad=left)
+    return padded

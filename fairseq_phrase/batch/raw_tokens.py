@@ -79,7 +79,7 @@ class RawTokens(torch.Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable, types: Any, args: Any = (), kwargs: Any = None
+        cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Run an operation on ordinary tensors, and set the origins of the result if they fit."""
         with torch._C.DisableTorchFunctionSubclass():
@@ -187,9 +187,9 @@ class SourceDictionary(Dictionary):
         """Join the subwords of a sentence as fairseq does; words that it carries replace their places."""
         words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()
         if not words:
-            return super().string(tensor, bpe_symbol, *args, **kwargs)
+            return str(super().string(tensor, bpe_symbol, *args, **kwargs))
         text = super().string(plain(tensor), None, *args, **kwargs)
-        return data_utils.post_process(self.written(text, words[0]), bpe_symbol)
+        return str(data_utils.post_process(self.written(text, words[0]), bpe_symbol))
 
     def written(self, text: str, words: Sequence[str]) -> str:
         """Write a source's words in the places of a text of subwords.
@@ -207,7 +207,7 @@ class RawDataset(LanguagePairDataset):
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make fairseq's batch."""
         plainly = [{**sample, "source": plain(sample["source"])} for sample in samples]
-        batch = super().collater(plainly, **kwargs)
+        batch: dict[str, Any] = super().collater(plainly, **kwargs)
         if batch:
             rows = [self.src[index] for index in batch["id"].tolist()]
             origins, words = (

@@ -214,7 +214,8 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
         max_positions=(task.cfg.max_source_positions, task.cfg.max_target_positions),
         ignore_invalid_inputs=True,
     )
-    return batches.next_epoch_itr(shuffle=False)
+    found: Iterator[dict[str, Any]] = batches.next_epoch_itr(shuffle=False)
+    return found
 
 
 def _loaded(task: Any, subset: str) -> Any:

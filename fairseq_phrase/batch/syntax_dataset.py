@@ -118,7 +118,7 @@ class SyntaxDataset(BaseWrapperDataset):
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
-        return self.dataset.num_tokens_vec(indices)
+        return np.asarray(self.dataset.num_tokens_vec(indices))
 
     def batch_by_size(
         self,
@@ -156,7 +156,7 @@ class SyntaxDataset(BaseWrapperDataset):
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make fairseq's batch, with the parses in ``net_input`` (see :func:`collate_parses`)."""
-        batch = self.dataset.collater(samples, **kwargs)
+        batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
         if batch:
             # fairseq has sorted the sentences by length. Their ids give the order.
             by_id = {sample["id"]: sample["parse"] for sample in samples}

@@ -105,7 +105,7 @@ class TextBlocks:
 
     def tokens(self, index: int) -> np.ndarray:
         """Return the tokens of a sample. Shape: ``(tokens,)``, int64."""
-        return self._blocks[self._indices[index]].numpy().astype(np.int64)
+        return np.asarray(self._blocks[self._indices[index]], dtype=np.int64)
 
     def parse(self, indices: Sequence[int]) -> Parse:
         """Join the parses of all sentences of samples, which become one; empty if no field is read."""

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import fairseq_phrase
 from fairseq_phrase.errors import UserError, file_of
@@ -50,7 +50,7 @@ def standard_stream(name: str) -> BinaryIO:
     Raises:
         UserError: the process was started without it.
     """
-    stream = getattr(sys, name)
+    stream: TextIO | None = getattr(sys, name)
     if stream is None:
         sign, what = {"stdin": ("<", "input"), "stdout": (">", "output")}[name]
         raise UserError(f"standard {what} is closed: redirect it ({sign} FILE)")
@@ -63,7 +63,7 @@ def run(
     argv: Sequence[str] | None,
     *,
     kept: str = "",
-):
+) -> None:
     """Run a command; exit with one message and status 2 for bad input, and with status 130 for Ctrl-C.
 
     If the reader of its output stops reading, the command exits without a message and with status 141,

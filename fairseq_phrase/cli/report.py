@@ -134,7 +134,7 @@ def _form(args: argparse.Namespace) -> Any:
 
 def _body(argv: Sequence[str] | None) -> None:
     args = _parser().parse_args(argv)
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     from fairseq_phrase.metrics.measures import Measure
     from fairseq_phrase.report.assemble import ReportOptions, make_report

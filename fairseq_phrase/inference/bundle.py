@@ -238,7 +238,7 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
         By the name of each that was left out, the name that it shares its values with.
     """
     kept: dict[str, torch.Tensor] = {}
-    names: dict[tuple, str] = {}
+    names: dict[tuple[Any, ...], str] = {}
     aliases: dict[str, str] = {}
     for name, value in parameters.items():
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype)

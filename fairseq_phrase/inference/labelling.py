@@ -243,7 +243,7 @@ class Labeller:
         else:
             scores = sum(model(**inputs).float().softmax(-1) for model in self.models)
         # Special symbols are no labels. Shape: (batch, labels of a sentence)
-        best = scores[..., self._first_label :].argmax(-1).tolist()
+        best: list[Any] = scores[..., self._first_label :].argmax(-1).tolist()
         if self.task.labelled == "sentence":
             return best
         if self.task.whole_words:

@@ -19,7 +19,8 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils.generic import ModelOutput
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import read_bundle

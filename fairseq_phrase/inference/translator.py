@@ -182,7 +182,7 @@ class Translator:
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
         """
-        return self.task.source_text.parse([self._source(line) for line in lines])
+        return list(self.task.source_text.parse([self._source(line) for line in lines]))
 
     def attention(self, line: str | ParsedSentence) -> SentenceAttention:
         """Compute the encoder's attention in one line, of every layer and head.
@@ -285,7 +285,7 @@ class Translator:
         return base_2(best["score"])
 
     def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return utils.apply_to_sample(lambda value: value.to(self.device), sample)
+        return dict(utils.apply_to_sample(lambda value: value.to(self.device), sample))
 
     @torch.inference_mode()
     def _generated(

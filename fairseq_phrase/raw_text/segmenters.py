@@ -147,12 +147,13 @@ class SubwordNmtSegmenter:
         state = random.getstate()
         random.seed(dice.getrandbits(64))
         try:
-            return self._bpe.segment_tokens([word], dropout=dropout)
+            pieces: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
+            return pieces
         finally:
             random.setstate(state)
 
     def _cut(self, word: str) -> list[str]:
-        pieces = self._bpe.segment_tokens([word])
+        pieces: list[str] = self._bpe.segment_tokens([word])
         if not any(map(is_mistakable, pieces)):
             return pieces
         # A piece that is one of fairseq's special tokens, or contains what Python regards as white space,
@@ -235,7 +236,7 @@ def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
     try:
-        return processor.encode(text, out_type=str)
+        return list(processor.encode(text, out_type=str))
     except (UnicodeEncodeError, TypeError, RuntimeError):  # depends on SentencePiece's version
         raise UserError(
             f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
@@ -262,10 +263,10 @@ def _unmistakable(pieces: list[str]) -> list[str]:
     return cut
 
 
-class _NoCache(dict):
+class _NoCache(dict[str, Any]):
     """A dictionary that stores nothing."""
 
-    def __setitem__(self, word: object, pieces: object) -> None:
+    def __setitem__(self, word: str, pieces: Any) -> None:
         pass
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -101,10 +102,10 @@ def _shares(true: list[str], predicted: list[str], labels: list[str]) -> np.ndar
     metrics = _scikit_learn()
     counts = metrics.confusion_matrix(true, predicted, labels=labels)
     whole = Counter(true)
-    return counts / np.array([[whole[label]] for label in labels])
+    return np.asarray(counts / np.array([[whole[label]] for label in labels]))
 
 
-def _scikit_learn():  # type: ignore[no-untyped-def]
+def _scikit_learn() -> Any:
     try:
         from sklearn import metrics
     except ImportError:

@@ -142,11 +142,12 @@ class RawTextTask(TranslationTask):
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:
         """Load a dictionary; its token indices of raw lines carry the lines."""
-        return SourceDictionary.load(filename)
+        dictionary: SourceDictionary = SourceDictionary.load(filename)
+        return dictionary
 
     @property
     def _directory(self) -> str:
-        return utils.split_paths(self.cfg.data)[0]
+        return str(utils.split_paths(self.cfg.data)[0])
 
     def _source_encoder(self) -> SourceEncoder:
         return SourceEncoder.of_data(

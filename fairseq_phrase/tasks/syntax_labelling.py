@@ -136,12 +136,11 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         self, sample: Any, model: Any, criterion: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Compute the criterion's values of a batch and, with ``--eval-spans``, count its spans."""
-        if not self.cfg.eval_spans:
-            return super().valid_step(sample, model, criterion)
         with logits_of(model) as returned:
             loss, sample_size, output = super().valid_step(sample, model, criterion)
-        counts = span_counts(returned[0], sample["target"], self.target_dictionary)
-        return loss, sample_size, {**output, **counts}
+        if self.cfg.eval_spans:
+            output |= span_counts(returned[0], sample["target"], self.target_dictionary)
+        return loss, sample_size, output
 
     def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
         """Log the criterion's values and, if spans were counted, their F1."""

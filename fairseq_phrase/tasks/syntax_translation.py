@@ -25,9 +25,13 @@ from fairseq_phrase.store.identity import Entry, Identity, free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.store.remedy import PREPROCESS
-from fairseq_phrase.tasks.coverage import check_layers, with_coverage
+from fairseq_phrase.tasks.added_losses import (
+    check_layers,
+    head_width,
+    with_coverage,
+    with_parse_loss,
+)
 from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
-from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
 from fairseq_phrase.tasks.raw_text import RawTextTask
 
 

@@ -13,7 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
 from fairseq.logging import metrics
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.tasks.coverage import with_coverage
+from fairseq_phrase.tasks.added_losses import with_coverage
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 from tests.support.parsed_batches import build_model, build_recurrent, make_batch
 from tests.twins import recurrent_attention as twin

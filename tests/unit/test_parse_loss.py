@@ -17,7 +17,7 @@ from fairseq.logging import metrics
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
-from fairseq_phrase.tasks.parse_loss import head_width, with_parse_loss
+from fairseq_phrase.tasks.added_losses import head_width, with_parse_loss
 from tests.support.parsed_batches import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 

@@ -22,7 +22,7 @@ from fairseq_phrase.attention import alignment_picture
 from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
-from fairseq_phrase.tasks.coverage import with_coverage
+from fairseq_phrase.tasks.added_losses import with_coverage
 from tests.support.parsed_batches import (
     build_model,
     build_recurrent,

@@ -1,0 +1,262 @@
+"""Losses that are added to that of any criterion: ``--parse-loss`` and ``--coverage``.
+
+The parse loss teaches one head of the encoder to point at parents. The model does not change. Queries and
+keys are those of the first head of a layer's self-attention, computed from the layer's input states. The
+matrix between them is a parameter of the criterion. So translation needs neither parses nor this module.
+
+By the coverage loss, attending again to the same source words costs something (See et al., 2017), for
+every decoder that returns its attention weights. It has no parameters, so a training can go on with it
+that began without it, as See et al. train.
+
+*Decision*: only attention to tokens is covered, with the weights as they are. Where the decoder attends
+to constituents, too, the weights of tokens sum to less than 1, and attending twice to a constituent costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fairseq.criterions import FairseqCriterion
+from fairseq.logging import metrics
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
+from fairseq_phrase.modules.recurrent_attention.coverage import coverage_loss
+
+#: The loss, the number of samples, and what is logged.
+_Loss = tuple[Any, Any, dict[str, Any]]
+
+
+class _AddedLoss(FairseqCriterion):
+    """A criterion with another loss, whose weight is λ, added to its own."""
+
+    inner_class: type[FairseqCriterion]
+
+    def __init__(self, inner: FairseqCriterion, weight: float) -> None:
+        super().__init__(inner.task)
+        self.inner, self.weight = inner, weight
+
+    @classmethod
+    def over(cls, inner: FairseqCriterion, suffix: str = "") -> Any:
+        """Return the class for a criterion.
+
+        fairseq calls ``reduce_metrics`` on the class, and compares classes by their names when it
+        resumes. With the criterion's own name a training can go on with the loss, or without it.
+        """
+        kind = type(inner)
+        return type(f"{kind.__name__}{suffix}", (cls,), {"inner_class": kind})
+
+    def logging_outputs_can_be_summed(self) -> bool:
+        """Return whether logged values of processes may be summed, as for the criterion."""
+        return bool(self.inner.logging_outputs_can_be_summed())
+
+
+def check_layers(model: Any) -> None:
+    """Check that training does not drop layers of the decoder: the last one's attention is covered.
+
+    Args:
+        model: a translation model. Decoders without ``decoder_layerdrop`` drop no layers.
+
+    Raises:
+        UserError: it does.
+    """
+    dropped = getattr(getattr(model, "decoder", None), "decoder_layerdrop", 0.0)
+    if dropped:
+        raise UserError(
+            "--coverage needs the attention of the decoder's last layer, and with --decoder-layerdrop "
+            f"{dropped} a training step may lack it: leave --decoder-layerdrop or --coverage out"
+        )
+
+
+def with_coverage(criterion: FairseqCriterion, weight: float) -> FairseqCriterion:
+    """Add the coverage loss to a criterion.
+
+    Args:
+        criterion: any criterion.
+        weight: λ, by which the loss is multiplied.
+    """
+    return CoverageCriterion.over(criterion)(criterion, weight)
+
+
+class CoverageCriterion(_AddedLoss):
+    """A criterion with the coverage loss added; :func:`with_coverage` makes it."""
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> _Loss:
+        """Compute the criterion's loss, plus λ times the coverage loss summed over target words.
+
+        Raises:
+            UserError: the decoder returns no attention weights.
+        """
+        seen: list[Tensor | None] = []
+        handle = model.decoder.register_forward_hook(
+            lambda module, inputs, output: seen.append(_weights(output))
+        )
+        try:
+            loss, sample_size, logging_output = self.inner(model, sample, reduce)
+        finally:
+            handle.remove()
+        if not seen or seen[0] is None:
+            raise UserError(
+                f"--coverage needs a decoder with attention, and {type(model.decoder).__name__} returns "
+                "no weights: choose another --attention than none, or leave --coverage out"
+            )
+        if reduce:
+            padding = sample["target"].eq(self.padding_idx)
+            # R-Drop repeats the batch.
+            repeated = coverage_loss(seen[0], padding.repeat(len(seen[0]) // len(padding), 1))
+            loss = loss + self.weight * repeated
+            logging_output |= {"coverage_loss": repeated.data}
+        return loss, sample_size, logging_output
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log the criterion's values, and the coverage loss in bits for each target word."""
+        cls.inner_class.reduce_metrics(logging_outputs)
+        loss = sum(float(log.get("coverage_loss", 0)) for log in logging_outputs)
+        words = sum(float(log.get("ntokens", 0)) for log in logging_outputs)
+        if words:
+            metrics.log_scalar("coverage_loss", loss / words / math.log(2), words, round=3)
+
+
+def _weights(output: Any) -> Tensor | None:
+    """Return the attention weights in a decoder's output, as fairseq's decoders return them."""
+    extra = output[1] if isinstance(output, tuple) and len(output) > 1 else None
+    weights = extra.get("attn") if isinstance(extra, dict) else extra
+    return weights[0] if isinstance(weights, list) else weights
+
+
+def pointing_layer(model: Any, number: int) -> Any:
+    """Find the encoder layer whose first head points.
+
+    Args:
+        model: a translation model.
+        number: the layer, from 1; 0 for the middle layer.
+
+    Raises:
+        UserError: the encoder has no such layer, or it has no attention that can point.
+    """
+    layers = getattr(getattr(model, "encoder", None), "layers", None)
+    if layers is None or not len(layers):
+        raise UserError("--parse-loss needs an encoder with layers of self-attention")
+    if not 0 <= number <= len(layers):
+        raise UserError(f"--parse-loss-layer {number}: the encoder has layers 1 to {len(layers)}")
+    layer = layers[number - 1 if number else (len(layers) - 1) // 2]
+    attention = getattr(layer, "self_attn", None)
+    if not all(hasattr(attention, name) for name in ("q_proj", "k_proj", "num_heads")):
+        raise UserError(
+            f"--parse-loss: {type(layer).__name__} has no self-attention with queries and keys"
+        )
+    return layer
+
+
+def head_width(model: Any, number: int) -> int:
+    """Return the width of the head that points; for the arguments see :func:`pointing_layer`."""
+    attention = pointing_layer(model, number).self_attn
+    return int(attention.q_proj.weight.size(0) // attention.num_heads)
+
+
+def with_parse_loss(
+    criterion: FairseqCriterion, weight: float, layer: int, width: int
+) -> FairseqCriterion:
+    """Add the parse loss to a criterion.
+
+    Args:
+        criterion: any criterion.
+        weight: λ, by which the loss is multiplied.
+        layer: as for :func:`pointing_layer`.
+        width: of the head that points.
+    """
+    own = ParseLossCriterion.over(criterion, "WithParseLoss")
+    return own(criterion, weight, layer, width)
+
+
+class ParseLossCriterion(_AddedLoss):
+    """A criterion with the parse loss added; :func:`with_parse_loss` makes it.
+
+    Args:
+        inner: the criterion.
+        weight: λ.
+        layer: as for :func:`pointing_layer`.
+        width: of the head that points.
+    """
+
+    def __init__(self, inner: FairseqCriterion, weight: float, layer: int, width: int) -> None:
+        super().__init__(inner, weight)
+        self.layer = layer
+        self.pointer = ParentPointer(width)
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> _Loss:
+        """Compute the criterion's loss, plus λ times the parse loss averaged over words.
+
+        The average is multiplied by the sample size, because fairseq divides losses by it. R-Drop repeats
+        the batch and sums the losses of both copies, but its sample size is that of one.
+        """
+        trees = sample.get("trees")
+        layer = pointing_layer(model, self.layer)
+        with entering(layer) as states:
+            loss, sample_size, logging_output = self.inner(model, sample, reduce)
+        # A layer that was dropped (--encoder-layerdrop) has no input states.
+        if trees is not None and states and reduce:
+            entered = states[0].transpose(0, 1) if getattr(layer, "time_first", True) else states[0]
+            copies = len(entered) // len(trees["words"])
+            pointed = self._point(layer, entered, trees, copies)
+            average = pointed.loss / pointed.words.clamp(min=1)
+            loss = loss + self.weight * copies * sample_size * average
+            logging_output |= {
+                "parse_loss": pointed.loss.data,
+                "parse_correct": pointed.correct.data,
+                "parse_words": pointed.words.data,
+            }
+        return loss, sample_size, logging_output
+
+    def _point(self, layer: Any, states: Tensor, trees: dict[str, Tensor], copies: int) -> Pointed:
+        if layer.normalize_before:
+            states = layer.self_attn_layer_norm(states)
+        words, heads = (trees[name].repeat(copies, 1) for name in ("words", "heads"))
+        # Tokens come before other nodes.
+        states = states[:, : words.size(1)]
+        width = len(self.pointer.weight)
+        query, key = (
+            # The rows of the first head. Shape: (batch, tokens, head width)
+            linear(
+                states,
+                projection.weight[:width],
+                None if projection.bias is None else projection.bias[:width],
+            )
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj)
+        )
+        pointed: Pointed = self.pointer(query, key, words, heads)
+        return pointed
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load the matrix; a checkpoint that was trained without a parse loss has no matrix."""
+        return super().load_state_dict(state_dict or self.state_dict(), *args, **kwargs)
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log the criterion's values, the parse loss in bits, and attachment accuracy (``uas``)."""
+        cls.inner_class.reduce_metrics(logging_outputs)
+        words = sum(float(log.get("parse_words", 0)) for log in logging_outputs)
+        if not words:
+            return
+        loss = sum(float(log.get("parse_loss", 0)) for log in logging_outputs)
+        correct = sum(float(log.get("parse_correct", 0)) for log in logging_outputs)
+        metrics.log_scalar("parse_loss", loss / words / math.log(2), words, round=3)
+        metrics.log_scalar("uas", 100 * correct / words, words, round=2)
+
+
+@contextmanager
+def entering(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the input states of a layer in a list."""
+    states: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+    try:
+        yield states
+    finally:
+        handle.remove()
