@@ -57,6 +57,29 @@ def standard_stream(name: str) -> BinaryIO:
     return stream.buffer
 
 
+def command(
+    make_parser: Callable[[], argparse.ArgumentParser], *, kept: str = ""
+) -> Callable[[Callable[[argparse.Namespace], None]], Callable[..., None]]:
+    """Make a command of what works on parsed arguments.
+
+    Args:
+        make_parser: makes the parser, whose ``prog`` is the command's name.
+        kept: as for :func:`run`.
+
+    Returns:
+        A decorator. The command takes the arguments, by default those of the process.
+    """
+
+    def decorate(body: Callable[[argparse.Namespace], None]) -> Callable[..., None]:
+        def main(argv: Sequence[str] | None = None) -> None:
+            parser = make_parser()
+            run(parser.prog, lambda given: body(parser.parse_args(given)), argv, kept=kept)
+
+        return main
+
+    return decorate
+
+
 def run(
     command: str,
     body: Callable[[Sequence[str] | None], None],

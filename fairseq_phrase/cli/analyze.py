@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_identity, add_max_tokens, identity_of
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import add, loading
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -26,34 +25,26 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument(
         "--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint"
     )
-    attention.add_argument(
-        "--subset", default="test", metavar="SUBSET", help="the test set's name in fairseq"
-    )
-    add_max_tokens(attention)
-    add_identity(attention)
+    add(attention, "--subset", "--max-tokens", "--allow-difference", "--strict-identity")
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
     from fairseq_phrase.attention.constituent_maps import nonterminal_shares, shares_table
     from fairseq_phrase.batch.source_sentence import dataset_batches
     from fairseq_phrase.models.loading import load_model
 
-    model, task = load_model(args.path, args.data, **identity_of(args))
+    model, task = load_model(args.path, args.data, **loading(args))
     table = shares_table(
         nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
     )
     if args.out is not None:
         args.out.write_text(table + "\n", encoding="utf-8")
     print(table)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-analyze", _body, argv)
 
 
 if __name__ == "__main__":

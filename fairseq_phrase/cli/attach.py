@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_phrase.choices import ON_ERROR, SUBWORD_MODELS
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import (
-    KEPT,
-    add_allowed,
-    add_engine,
-    add_labels,
-    add_max_flat,
-    add_models,
-    add_parser,
-    engine_of,
-    model_of,
-)
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,30 +45,32 @@ def _parser() -> argparse.ArgumentParser:
         help="what cut the text into subwords: subword-nmt or fastBPE (words at white space, @@ between "
         "their subwords); or SentencePiece (whole lines with ▁ for spaces)",
     )  # fmt: skip
-    add_models(
-        subwords,
-        "the model that cut the text: copied into DATA, to cut new lines in fairseq-interactive",
-        "the codes that cut the text: copied into DATA, too",
-    )
+    for model in ("--sentencepiece-model", "--bpe-codes"):
+        add(
+            subwords, model,
+            help="what cut the text: copied into DATA, to cut new lines in fairseq-interactive",
+        )  # fmt: skip
     syntax = parser.add_argument_group("syntax")
-    add_parser(syntax)
+    add(syntax, "--parser", "--constituents")
     syntax.add_argument(
         "--on-error", choices=_ON_ERROR, default="stop",
         help="for a line without a parse: stop, or give it a flat tree and count it",
     )  # fmt: skip
-    add_max_flat(syntax)
-    add_labels(syntax, "by default those of other parses in DATA")
-    add_allowed(subwords)
+    add(syntax, "--max-flat")
+    add(syntax, "--labeldict")
+    add(subwords, "--allow-difference")
     syntax.add_argument(
         "--strict", action="store_true",
         help="stop if the parser's version differs from that of the splits that are kept",
     )  # fmt: skip
-    add_engine(parser.add_argument_group("work"))
+    add(parser.add_argument_group("work"), "--workers", "--engine", "--ray-address")
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = vars(_parser().parse_args(argv))
+@command(_parser, kept=KEPT)
+def main(namespace: argparse.Namespace) -> None:
+    """Run the command."""
+    args = vars(namespace)
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
@@ -125,11 +116,6 @@ def _report(counts: SplitCounts, language: str) -> str:
     if flat := counts.flat[language]:
         said.append(f"{flat} flat trees for lines without a parse")
     return "; ".join(said)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-attach", _body, argv, kept=KEPT)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import (
-    add_data,
-    add_device,
-    add_identity,
-    add_source_parser,
-    add_user_dir,
-    identity_of,
-    load_user_dir,
-    positive,
-)
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -34,11 +25,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]CHECKPOINT|BUNDLE",
         help="trained models to show side by side",
     )
-    add_data(parser)
-    add_source_parser(parser)
-    add_identity(parser)
-    add_device(parser)
-    add_user_dir(parser)
+    add(
+        parser,
+        "--data",
+        "--source-parser",
+        "--allow-difference",
+        "--strict-identity",
+        "--device",
+        "--user-dir",
+    )
     parser.add_argument(
         "--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",
@@ -76,24 +71,16 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     paths = named_paths(args.models)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
     from fairseq_phrase.demo.server import Limits, make_app
     from fairseq_phrase.inference.translator import load
 
-    load_user_dir(args)
-    models = {
-        name: load(
-            path,
-            args.data,
-            device=args.device,
-            source_parser=args.source_parser,
-            **identity_of(args),
-        )
-        for name, path in paths.items()
-    }
+    options = loading(args)
+    models = {name: load(path, args.data, **options) for name, path in paths.items()}
     local = args.host in ("127.0.0.1", "localhost")
     app = make_app(
         models,
@@ -104,11 +91,6 @@ def _body(argv: Sequence[str] | None) -> None:
 
     print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)
     uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-demo", _body, argv)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_identity, add_source_parser, identity_of
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import add, loading
 from fairseq_phrase.errors import UserError
 
 FORMATS = ("bundle", "transformers", "ctranslate2")
@@ -24,8 +23,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="fairseq checkpoint")
     parser.add_argument("data", metavar="DATA", help="its data directory")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
-    add_source_parser(parser, "later parse")
-    add_identity(parser)
+    add(
+        parser, "--source-parser",
+        help="later parse with this parser instead of the one that made the data, such as spacy:MODEL",
+    )  # fmt: skip
+    add(parser, "--allow-difference", "--strict-identity")
     parser.add_argument(
         "--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them",
@@ -42,8 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
         raise UserError("--quantization goes with --to ctranslate2")
     read_by = _exported(args)
@@ -53,36 +56,24 @@ def _body(argv: Sequence[str] | None) -> None:
 
 def _exported(args: argparse.Namespace) -> str:
     """Export the checkpoint; returns what reads the folder."""
+    options = loading(args)
+    parser = options.pop("source_parser")
     if args.to == "ctranslate2":
         from fairseq_phrase.inference.ctranslate2_export import export_ctranslate2
 
         return export_ctranslate2(
-            args.checkpoint, args.data, args.out, args.quantization, **identity_of(args)
+            args.checkpoint, args.data, args.out, args.quantization, **options
         )
     if args.to == "transformers":
         from fairseq_phrase.inference.transformers_export import export_transformers
 
-        kind = export_transformers(
-            args.checkpoint, args.data, args.out, args.source_parser, **identity_of(args)
-        )
+        kind = export_transformers(args.checkpoint, args.data, args.out, parser, **options)
         return f"transformers' AutoModelForSeq2SeqLM ({kind})"
     from fairseq_phrase.inference.bundle import new_folder, write_bundle
 
     with new_folder(args.out) as folder:
-        write_bundle(
-            args.checkpoint,
-            args.data,
-            folder,
-            args.source_parser,
-            args.card_scores,
-            **identity_of(args),
-        )
+        write_bundle(args.checkpoint, args.data, folder, parser, args.card_scores, **options)
     return "fairseq-phrase-translate and fairseq_phrase.load"
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-export", _body, argv)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import argparse
 import random
 import shutil
 import sys
-from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, run
+from fairseq_phrase.cli import CommandParser, add_hidden, command
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 
@@ -66,16 +65,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    parser = _parser()
-    args = parser.parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     wants_drawing = args.lines or args.sentences or args.out
     if args.check and wants_drawing:
-        parser.error("--check draws nothing: leave out --sentences, --line and --out")
+        _parser().error("--check draws nothing: leave out --sentences, --line and --out")
     if args.lines and args.sentences is not None:
-        parser.error("--line names the sentences: leave out --sentences")
+        _parser().error("--line names the sentences: leave out --sentences")
     if args.out is not None and args.sentences == 0:
-        parser.error("--sentences 0 leaves nothing to draw for --out")
+        _parser().error("--sentences 0 leaves nothing to draw for --out")
     if args.data.is_file() or (args.data / "bundle.json").is_file():
         from fairseq_phrase.inference.model_files import read_identity
 
@@ -212,11 +211,6 @@ def _chosen(
         for split in dict.fromkeys(split for split, _ in places)
     }
     return [readers[split].read(line) for split, line in places]
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-inspect", _body, argv)
 
 
 if __name__ == "__main__":

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
-from fairseq_phrase.cli import CommandParser, add_hidden, run, standard_stream
-from fairseq_phrase.cli.arguments import (
-    add_device,
-    add_identity,
-    add_max_tokens,
-    add_source_parser,
-    add_user_dir,
-    identity_of,
-    load_user_dir,
-)
+from fairseq_phrase.cli import CommandParser, add_hidden, command, standard_stream
+from fairseq_phrase.cli.arguments import add, loading
 from fairseq_phrase.errors import UserError
 
 
@@ -44,16 +35,18 @@ def _parser() -> argparse.ArgumentParser:
         "dictionary: training has them fewer than --min-count times. (fairseq-phrase-report "
         "--known-words counts those that training does not have at all)",
     )  # fmt: skip
-    add_source_parser(parser)
-    add_identity(parser)
-    add_max_tokens(parser, None, " (default: 1000 on a CPU, 12000 on a GPU)")
-    add_device(parser)
-    add_user_dir(parser)
+    add(parser, "--source-parser", "--allow-difference", "--strict-identity")
+    add(
+        parser, "--max-tokens", default=None,
+        help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)",
+    )  # fmt: skip
+    add(parser, "--device", "--user-dir")
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
     out = standard_stream("stdout")
@@ -65,15 +58,7 @@ def _body(argv: Sequence[str] | None) -> None:
     from fairseq_phrase.inference.label_scores import describe_scores
     from fairseq_phrase.inference.labelling import load_labeller
 
-    load_user_dir(args)
-    labeller = load_labeller(
-        args.path,
-        args.data,
-        device=args.device,
-        source_parser=args.source_parser,
-        max_tokens=args.max_tokens,
-        **identity_of(args),
-    )
+    labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **loading(args))
     if lines is not None:
         for line in labeller.label(lines):
             out.write(f"{line}\n".encode())
@@ -90,11 +75,6 @@ def _body(argv: Sequence[str] | None) -> None:
                 file=sys.stderr,
             )
         print(describe_scores(split, known), file=sys.stderr)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-label", _body, argv)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, run
-from fairseq_phrase.cli.arguments import add_identity, add_source_parser, identity_of, positive
+from fairseq_phrase.cli import CommandParser, add_hidden, command
+from fairseq_phrase.cli.arguments import add, loading, positive
 
 
 def _choice(text: str) -> Any:
@@ -64,12 +63,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="draw the encoder's attention instead of the decoder's",
     )
-    for command, out in (
+    for picture, out in (
         (attention, "attention.png"),
         (alignment, "alignment.png"),
         (tree, "tree.png"),
     ):
-        command.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
+        picture.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
     return parser
 
 
@@ -86,20 +85,18 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
     sentence.add_argument("--line", type=positive, metavar="K", help="a line of --subset, from 1")
     add_hidden(sentence, "--index", type=int)  # from 0
-    parser.add_argument(
-        "--subset", default="test", metavar="SUBSET", help="the split of --line: test, valid, …"
-    )
-    add_source_parser(parser, "parse --sentence")
-    add_identity(parser)
+    add(parser, "--subset", help="the split of --line: test, valid, …")
+    add(parser, "--source-parser", "--allow-difference", "--strict-identity")
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.batch.source_sentence import dataset_sentence, raw_sentence
     from fairseq_phrase.models.loading import load_model
 
-    model, task = load_model(args.path, args.data, args.source_parser, **identity_of(args))
+    model, task = load_model(args.path, args.data, **loading(args))
     if args.sentence is not None:
         sentence = raw_sentence(task, args.sentence)
     else:
@@ -122,11 +119,6 @@ def _body(argv: Sequence[str] | None) -> None:
         picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)
     print(args.out)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-plot", _body, argv)
 
 
 if __name__ == "__main__":

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.choices import LABELLED, ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import (
-    KEPT,
-    add_allowed,
-    add_engine,
-    add_labels,
-    add_max_flat,
-    add_models,
-    add_parser,
-    engine_of,
-    model_of,
-    positive,
-)
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "reused",
     )
     syntax = parser.add_argument_group("syntax")
-    add_parser(syntax)
+    add(syntax, "--parser", "--constituents")
     syntax.add_argument(
         "--parse", choices=("source", "target", "both"), default="source",
         help="which side to parse",
@@ -94,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
         "every line); or give it a flat tree and count it",
     )  # fmt: skip
-    add_max_flat(syntax)
+    add(syntax, "--max-flat")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe",
@@ -106,11 +94,14 @@ def _parser() -> argparse.ArgumentParser:
         "--min-count", type=positive, default=1, metavar="N",
         help="words or subwords that occur less often in training become <unk>",
     )  # fmt: skip
-    add_models(
-        subwords,
-        "use this model; without it, one is trained on both sides of the training text",
-        "subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
-    )
+    add(
+        subwords, "--sentencepiece-model",
+        help="use this model; without it, one is trained on both sides of the training text",
+    )  # fmt: skip
+    add(
+        subwords, "--bpe-codes",
+        help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
+    )  # fmt: skip
     subwords.add_argument(
         "--vocab-size", type=positive, metavar="N",
         help="vocabulary size of SentencePiece (default: 8000, or less if the text is too small)",
@@ -131,10 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
-    add_labels(subwords, "by default those beside --srcdict; labels that they lack become <unk>")
-    add_allowed(subwords)
+    add(subwords, "--labeldict", "--allow-difference")
     work = parser.add_argument_group("work")
-    add_engine(work)
+    add(work, "--workers", "--engine", "--ray-address")
     work.add_argument(
         "--seed",
         type=int,
@@ -144,17 +134,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = vars(_parser().parse_args(argv))
+@command(_parser, kept=KEPT)
+def main(namespace: argparse.Namespace) -> None:
+    """Run the command."""
+    args = vars(namespace)
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
     if args.pop("only_source"):
-        _check_one_language(args)
+        options = (
+            "target_lang labels parse target_parser target_tokenized tgtdict joined_dictionary"
+        )
+        _refuse(args, options.split(), "with --only-source there is one language, the source")
     elif args["target_lang"] is None:
         raise UserError("give --target-lang, or --only-source for text of one language")
     if args["labels"] is not None:
-        _check_labelling(args)
+        options = "parse target_tokenized joined_dictionary"
+        _refuse(args, options.split(), "the target side has labels (--labels), not text")
+        # Words with labels are those between white space.
+        args["source_tokenized"] |= args["labels"] == "word"
     parsing = _parsing(args)
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
@@ -175,42 +173,16 @@ def _body(argv: Sequence[str] | None) -> None:
     print(f"wrote {options.directory}")
 
 
-def _check_one_language(args: dict[str, Any]) -> None:
-    """Refuse what text of one language cannot be combined with.
+def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:
+    """Refuse options whose value is not the default.
 
     Raises:
-        UserError: an option is about a second language.
+        UserError: one is given.
     """
-    refused = {
-        f"--target-lang {args['target_lang']}": args["target_lang"] is not None,
-        f"--labels {args['labels']}": args["labels"] is not None,
-        f"--parse {args['parse']}": args["parse"] != "source",
-        "--target-parser": args["target_parser"] is not None,
-        "--target-tokenized": args["target_tokenized"],
-        "--tgtdict": args["tgtdict"] is not None,
-        "--joined-dictionary": args["joined_dictionary"],
-    }
-    for option, given in refused.items():
-        if given:
-            raise UserError(f"{option}: with --only-source there is one language, the source")
-
-
-def _check_labelling(args: dict[str, Any]) -> None:
-    """Refuse what labels cannot be combined with; words with labels are those between white space.
-
-    Raises:
-        UserError: an option has no meaning for labels.
-    """
-    refused = {
-        f"--parse {args['parse']}": args["parse"] != "source",
-        "--target-tokenized": args["target_tokenized"],
-        "--joined-dictionary": args["joined_dictionary"],
-    }
-    for option, given in refused.items():
-        if given:
-            raise UserError(f"{option}: the target side has labels (--labels), not text")
-    if args["labels"] == "word":
-        args["source_tokenized"] = True
+    for option in options:
+        if args[option] != _parser().get_default(option):
+            value = "" if args[option] is True else f" {args[option]}"
+            raise UserError(f"--{option.replace('_', '-')}{value}: {why}")
 
 
 def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
@@ -283,11 +255,6 @@ def report(options: Options, counts: SplitCounts) -> str:
     if left_out:
         said.append(f"left out: {', '.join(left_out)}")
     return "; ".join(said)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-preprocess", _body, argv, kept=KEPT)
 
 
 if __name__ == "__main__":

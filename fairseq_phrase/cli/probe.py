@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, run
-from fairseq_phrase.cli.arguments import (
-    add_data,
-    add_device,
-    add_identity,
-    add_max_tokens,
-    add_parser,
-    add_source_parser,
-    identity_of,
-    positive,
-)
+from fairseq_phrase.cli import CommandParser, add_hidden, command
+from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -64,15 +54,12 @@ def _parser() -> argparse.ArgumentParser:
         "--layer", type=_layer, default="last", metavar="N",
         help="from 0 (what enters the first layer), last, or all",
     )  # fmt: skip
-    add_data(parser)
-    add_source_parser(parser)
-    add_identity(parser)
+    add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument(
         "--max-sentences", type=positive, metavar="N",
         help="use at most N training sentences of each task, and a quarter of N of the others",
     )  # fmt: skip
-    add_max_tokens(parser)
-    add_device(parser)
+    add(parser, "--max-tokens", "--device")
     add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
@@ -122,11 +109,12 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         "--sentence-label", default="S", metavar="LABEL",
         help="take only sentences whose node has this label, or any",
     )  # fmt: skip
-    add_parser(group)
+    add(group, "--parser", "--constituents")
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     if args.make:
         _make(args)
     else:
@@ -181,16 +169,18 @@ def _probe(args: argparse.Namespace) -> None:
     baseline = args.baseline or names[0]
     if baseline not in names:
         raise UserError(f"--baseline {baseline}: the models are {', '.join(dict.fromkeys(names))}")
+    loaded = loading(args)
+    device, parser = loaded.pop("device"), loaded.pop("source_parser")
     results = probe_checkpoints(
         [
-            ProbedModel(name, path, args.data, args.source_parser, identity_of(args))
+            ProbedModel(name, path, args.data, parser, loaded)
             for name, path in zip(names, args.path, strict=True)
         ],
         tasks,
         layers=args.layer,
         options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),
         max_tokens=args.max_tokens,
-        device=device_named(args.device),
+        device=device_named(device),
         workers=args.workers,
         finished=None if args.out is None else args.out / "finished",
     )
@@ -202,11 +192,6 @@ def _probe(args: argparse.Namespace) -> None:
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
         (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
         draw(results, args.out / "probing.png")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-probe", _body, argv)
 
 
 if __name__ == "__main__":

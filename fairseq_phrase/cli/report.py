@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.choices import FORMS
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_references, positive
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import add, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -26,7 +25,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
     )
-    add_references(parser)
+    add(parser, "--reference")
+    add(
+        parser, "--subset",
+        help="the test set's name in fairseq, if --reference does not have it",
+    )  # fmt: skip
     parser.add_argument(
         "--source", action="append", metavar="[SUBSET=]FILE",
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them) "
@@ -132,8 +135,9 @@ def _form(args: argparse.Namespace) -> Any:
     return MADE[args.form](known)
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     from sacrebleu.metrics.bleu import BLEU
 
     from fairseq_phrase.metrics.measures import Measure
@@ -171,11 +175,6 @@ def _body(argv: Sequence[str] | None) -> None:
     written = write_report(report, args.out, args.examples)
     print(markdown(report))
     print(f"wrote {', '.join(map(str, written))}")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-report", _body, argv)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, run
-from fairseq_phrase.cli.arguments import add_references
+from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.arguments import add
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,13 +21,18 @@ def _parser() -> argparse.ArgumentParser:
         "runs", nargs="+", metavar="[NAME=]PATH",
         help="runs, rows of runs, folders of rows, or files of translations",
     )  # fmt: skip
-    add_references(parser)
+    add(parser, "--reference")
+    add(
+        parser, "--subset",
+        help="the test set's name in fairseq, if --reference does not have it",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.references import read_references
     from fairseq_phrase.report.runs import find_runs
@@ -40,11 +44,6 @@ def _body(argv: Sequence[str] | None) -> None:
     if args.out is not None:
         args.out.write_text(table, encoding="utf-8")
     print(table, end="")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-score", _body, argv)
 
 
 if __name__ == "__main__":

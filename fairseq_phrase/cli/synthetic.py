@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
-from fairseq_phrase.cli import CommandParser, run
+from fairseq_phrase.cli import CommandParser, command
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,13 +53,9 @@ def _count(text: str) -> int:
     return value
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    run("fairseq-phrase-synthetic", _body, argv)
-
-
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
     from fairseq_phrase.synthetic.toy_tasks import write_toy_task
     from fairseq_phrase.synthetic.writer import write_corpus
 

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, run, standard_stream
-from fairseq_phrase.cli.arguments import (
-    add_device,
-    add_identity,
-    add_source_parser,
-    add_user_dir,
-    identity_of,
-    load_user_dir,
-    positive,
-)
+from fairseq_phrase.cli import CommandParser, command, standard_stream
+from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -72,10 +64,14 @@ def _parser() -> argparse.ArgumentParser:
         "--buffer-size", type=positive, metavar="N",
         help="read N lines at a time (default: 512, or 1 if standard input is a terminal)",
     )  # fmt: skip
-    add_device(parser)
-    add_user_dir(parser)
-    add_source_parser(parser)
-    add_identity(parser)
+    add(
+        parser,
+        "--device",
+        "--user-dir",
+        "--source-parser",
+        "--allow-difference",
+        "--strict-identity",
+    )
     parser.add_argument(
         "--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
@@ -88,8 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(argv: Sequence[str] | None) -> None:
-    args = _parser().parse_args(argv)
+@command(_parser)
+def main(args: argparse.Namespace) -> None:
+    """Run the command."""
     path, data, files = _sorted(args.inputs, args.path)
     out = standard_stream("stdout")
     from tqdm import tqdm
@@ -107,15 +104,12 @@ def _body(argv: Sequence[str] | None) -> None:
         total = sum(1 for path in files for _ in read_lines(path))
     from fairseq_phrase.inference.translator import load
 
-    load_user_dir(args)
     model = load(
         path,
         data,
-        device=args.device,
-        source_parser=args.source_parser,
         source_tokenized=args.source_tokenized,
         target_tokenized=args.target_tokenized,
-        **identity_of(args),
+        **loading(args),
     )
     hypotheses = model.hypotheses(
         lines,
@@ -155,11 +149,6 @@ def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[
     if not named_folder:
         raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
     return first, None, [Path(name) for name in inputs[1:]]
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    run("fairseq-phrase-translate", _body, argv)
 
 
 if __name__ == "__main__":
