@@ -149,8 +149,8 @@ def main(namespace: argparse.Namespace) -> None:
     elif args["target_lang"] is None:
         raise UserError("give --target-lang, or --only-source for text of one language")
     if args["labels"] is not None:
-        options = "parse target_tokenized joined_dictionary"
-        _refuse(args, options.split(), "the target side has labels (--labels), not text")
+        refused = "parse target_tokenized joined_dictionary"
+        _refuse(args, refused.split(), "the target side has labels (--labels), not text")
         # Words with labels are those between white space.
         args["source_tokenized"] |= args["labels"] == "word"
     parsing = _parsing(args)
