@@ -80,7 +80,7 @@ def normalize(segmenter):
 
 @pytest.fixture(scope="session")
 def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
-    """A spaCy pipeline with a tagger-less parser, trained for a moment on synthetic trees."""
+    """A spaCy pipeline with a parser alone, trained for a moment on both sides' synthetic trees."""
     import spacy
     from spacy.tokens import Doc
     from spacy.training import Example
@@ -91,20 +91,23 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     spacy.util.fix_random_seed(0)
     pipeline = spacy.blank("de")
     pipeline.add_pipe("parser")
-    text = synthetic_corpus / "valid.de"
-    examples = []
-    for sentence in ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)):
-        gold = Doc(
-            pipeline.vocab,
-            sentence.words,
-            [*sentence.space_before[1:], False],
-            heads=sentence.tree.heads.tolist(),
-            deps=sentence.deprels,
-        )
-        examples.append(Example(pipeline.make_doc(gold.text), gold))
+    sentences = []
+    for text in (synthetic_corpus / "valid.de", synthetic_corpus / "valid.en"):
+        for sentence in ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)):
+            gold = Doc(
+                pipeline.vocab,
+                sentence.words,
+                [*sentence.space_before[1:], True],
+                heads=sentence.tree.heads.tolist(),
+                deps=sentence.deprels,
+            )
+            sentences.append(gold)
+    # Some lines have two sentences.
+    lines = sentences + [Doc.from_docs(sentences[i : i + 2]) for i in range(0, len(sentences), 2)]
+    examples = [Example(pipeline.make_doc(line.text), line) for line in lines]
     optimizer = pipeline.initialize(lambda: examples)
-    for start in range(0, len(examples), 25):
-        pipeline.update(examples[start : start + 25], sgd=optimizer)
+    for batch in [*range(8)] * 6:
+        pipeline.update(examples[batch::8], sgd=optimizer)
     folder = tmp_path_factory.mktemp("pipeline") / "de_synthetic"
     pipeline.to_disk(folder)
     return folder
