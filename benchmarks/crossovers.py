@@ -29,9 +29,9 @@ from phrase_attention import ATTENTION, make_phrases, prepare
 from torch import Tensor
 
 from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.modules import crossovers
+from fairseq_phrase.modules.tensors import CROSSOVERS, crossover
 from fairseq_phrase.modules.trees import coefficients
-from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 Point = tuple[float, float]  # size, and how many times as fast the way for large sizes is
@@ -125,7 +125,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, float], str]:
 
 def write(found: dict[str, float], device: str, path: Path) -> None:
     """Put the numbers of a device beside those of others, as the code reads them."""
-    table = json.loads(crossovers.FILE.read_text(encoding="utf-8"))
+    table = json.loads(CROSSOVERS.read_text(encoding="utf-8"))
     for name, number in found.items():
         table[name][torch.device(device).type] = number
     rows = (f"  {json.dumps(name)}: {json.dumps(numbers)}" for name, numbers in table.items())
@@ -143,7 +143,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=12, help="that share the list of a tree")
     parser.add_argument("--repeats", type=int, default=7, help="turns per size")
     parser.add_argument("--json", type=Path, help="write the code's numbers, with these, here")
-    parser.add_argument("--write", action="store_true", help=f"and to {crossovers.FILE.name}")
+    parser.add_argument("--write", action="store_true", help=f"and to {CROSSOVERS.name}")
     options = parser.parse_args(arguments)
     if options.tokens_per_batch is None:
         options.tokens_per_batch = 1024 if options.device == "cpu" else 16384
@@ -154,14 +154,14 @@ def main() -> None:
     """Measure, print and write."""
     options = parse_arguments()
     torch.manual_seed(1)
-    before = {name: crossovers.crossover(name) for name in json.loads(crossovers.FILE.read_text())}
+    before = {name: crossover(name) for name in json.loads(CROSSOVERS.read_text())}
     found, points = measure(options)
     summary = [[name, str(before[name]), str(number)] for name, number in found.items()]
     print(
         f"{describe_machine(options.device)}, {options.dtype}\n\n"
         f"{markdown_table(['crossover', 'in the code', 'measured'], summary, texts=2)}\n\n{points}\n"
     )
-    for path in [options.json] * bool(options.json) + [crossovers.FILE] * options.write:
+    for path in [options.json] * bool(options.json) + [CROSSOVERS] * options.write:
         write(found, options.device, path)
 
 

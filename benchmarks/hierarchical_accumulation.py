@@ -37,7 +37,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_phrase.modules.trees.coefficients import branches, coefficients_of
-from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 TOKENS = 1600

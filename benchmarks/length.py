@@ -39,9 +39,11 @@ from fairseq_phrase import register
 from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.tree_transformer import TreeEncoder
-from fairseq_phrase.modules.recurrent.batch_trees import constituency_trees
-from fairseq_phrase.modules.recurrent.tree_levels import TreeLevels
-from fairseq_phrase.modules.recurrent.tree_lstm import ChildSumTreeLSTM
+from fairseq_phrase.modules.recurrent.tree_lstm import (
+    ChildSumTreeLSTM,
+    TreeLevels,
+    constituency_trees,
+)
 
 LAYERS, HEADS, WIDTH = 2, 4, 64
 LABELS = 30

@@ -142,15 +142,12 @@ def main(namespace: argparse.Namespace) -> None:
     if not any(prefixes):
         raise UserError("nothing to do: give --trainpref, --validpref or --testpref")
     if args.pop("only_source"):
-        options = (
-            "target_lang labels parse target_parser target_tokenized tgtdict joined_dictionary"
-        )
-        _refuse(args, options.split(), "with --only-source there is one language, the source")
+        refused = ["target_lang", "labels", *_OF_TARGET_TEXT, "target_parser", "tgtdict"]
+        _refuse(args, refused, "with --only-source there is one language, the source")
     elif args["target_lang"] is None:
         raise UserError("give --target-lang, or --only-source for text of one language")
     if args["labels"] is not None:
-        refused = "parse target_tokenized joined_dictionary"
-        _refuse(args, refused.split(), "the target side has labels (--labels), not text")
+        _refuse(args, _OF_TARGET_TEXT, "the target side has labels (--labels), not text")
         # Words with labels are those between white space.
         args["source_tokenized"] |= args["labels"] == "word"
     parsing = _parsing(args)
@@ -171,6 +168,9 @@ def main(namespace: argparse.Namespace) -> None:
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
     print(f"wrote {options.directory}")
+
+
+_OF_TARGET_TEXT = ["parse", "target_tokenized", "joined_dictionary"]
 
 
 def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import RecurrentEncoder, check_width
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.recurrent.document_sentences import (
-    by_constituents,
-    by_dependencies,
-    by_final_tokens,
-)
 from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     HierarchicalAttention,
     SentenceBatch,
+    by_constituents,
+    by_dependencies,
+    by_final_tokens,
 )
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 

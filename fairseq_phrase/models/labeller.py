@@ -21,15 +21,15 @@ from fairseq_phrase.models.named_encoder import (
     register_named_model,
 )
 from fairseq_phrase.models.pretrained import PretrainedModel, PretrainedOptions
-from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.pooling import (
+from fairseq_phrase.modules.labelling import (
+    WordDropout,
     first_of_words,
     mean_of_tokens,
     mean_of_words,
     with_first_token,
 )
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
-from fairseq_phrase.modules.word_dropout import WordDropout
 
 #: The values of ``--pooling``, by what is labelled. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}
@@ -94,7 +94,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
         labelled: ``word`` or ``sentence``.
         pooling: one of :data:`POOLINGS`.
         whole_words: whether every token except the last is a word.
-        word_dropout: see :class:`~fairseq_phrase.modules.word_dropout.WordDropout`.
+        word_dropout: see :class:`~fairseq_phrase.modules.labelling.WordDropout`.
     """
 
     def __init__(

@@ -27,7 +27,6 @@ from fairseq_phrase.models.positioned_encoder import (
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.causal_phrases import CausalPhrases
 from fairseq_phrase.modules.phrases.first_states import (
     FIRST_STATES,
     EndsOfPhrases,
@@ -41,7 +40,7 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     PhraseAttention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
+from fairseq_phrase.modules.phrases.positioned_phrases import CausalPhrases, PositionedPhrases
 from fairseq_phrase.modules.phrases.sources import SourceTokens, find_phrases, load_source
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 

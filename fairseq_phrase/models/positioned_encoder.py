@@ -15,10 +15,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.depth_encoding import FUSIONS, DepthEncoding
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 from fairseq_phrase.modules.positions.relative_positions import sequential_positions
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.positions.tree_positions import FUSIONS, DepthEncoding, TreePositions
 from fairseq_phrase.syntax.dependency import RELATIONS
 
 

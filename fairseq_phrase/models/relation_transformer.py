@@ -14,9 +14,13 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.relation_bias import BIASES, RelationAttention
+from fairseq_phrase.modules.positions.relation_bias import (
+    BIASES,
+    RelationAttention,
+    sentence_buckets,
+    tree_relations,
+)
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.positions.tree_relations import sentence_buckets, tree_relations
 from fairseq_phrase.modules.tensors import masked_keys
 
 

@@ -23,8 +23,7 @@ from fairseq_phrase.models.pretrained import PretrainedModel, PretrainedTranslat
 from fairseq_phrase.models.seq2seq_decoder import Seq2SeqDecoder
 from fairseq_phrase.models.seq2seq_encoder import RECURRENT, Seq2SeqEncoder, encoder_width
 from fairseq_phrase.modules.recurrent_attention.cells import CELLS
-from fairseq_phrase.modules.recurrent_attention.scores import SCORES
-from fairseq_phrase.modules.recurrent_attention.source_attention import WINDOWS
+from fairseq_phrase.modules.recurrent_attention.source_attention import SCORES, WINDOWS
 
 
 @dataclass

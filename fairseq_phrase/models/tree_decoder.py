@@ -15,7 +15,7 @@ from fairseq_phrase.models.syntax_encoder import wrap_layer
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import project
 from fairseq_phrase.modules.tensors import additive
-from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 

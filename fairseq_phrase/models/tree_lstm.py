@@ -14,12 +14,13 @@ from torch.nn.functional import pad
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import RecurrentEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.recurrent.batch_trees import (
+from fairseq_phrase.modules.recurrent.tree_lstm import (
     BatchTrees,
+    BinaryTreeLSTM,
+    ChildSumTreeLSTM,
     constituency_trees,
     dependency_trees,
 )
-from fairseq_phrase.modules.recurrent.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 
 #: What ``--tree-lstm-kind`` chooses: the parse fields that its trees are made from.
 KINDS = {

@@ -17,8 +17,7 @@ from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.models.tree_decoder import TreeDecoder, build_accumulation, regroup
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.trees.hierarchical_accumulation import CONVENTIONS
-from fairseq_phrase.modules.trees.tree_attention import TreeSelfAttention
+from fairseq_phrase.modules.trees.tree_attention import CONVENTIONS, TreeSelfAttention
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 

@@ -1,9 +1,11 @@
-"""Checks of tensors, masks in the form that attention adds, and the precision of sums."""
+"""Checks of tensors, masks in the form that attention adds, precision of sums, and the faster kernel."""
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any, cast, overload
+from pathlib import Path
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
@@ -109,3 +111,17 @@ def upcast(values: Tensor) -> Tensor:
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Apply a function that defines its gradient; torch's ``apply`` has no types."""
     return cast(Tensor, function.apply(*inputs))
+
+
+CROSSOVERS = Path(__file__).with_name("crossovers.json")
+Setting = TypeVar("Setting")
+
+
+def crossover(name: str) -> dict[str, float]:
+    """Read the numbers of a crossover, by type of device: ``cpu``, ``cuda``."""
+    return cast(dict[str, float], json.loads(CROSSOVERS.read_text(encoding="utf-8"))[name])
+
+
+def for_device(choices: dict[str, Setting], device: torch.device) -> Setting:
+    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
+    return choices.get(device.type, choices["cuda"])

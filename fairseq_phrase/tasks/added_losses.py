@@ -27,7 +27,7 @@ from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
-from fairseq_phrase.modules.recurrent_attention.coverage import coverage_loss
+from fairseq_phrase.modules.recurrent_attention.source_attention import coverage_loss
 
 #: The loss, the number of samples, and what is logged.
 _Loss = tuple[Any, Any, dict[str, Any]]

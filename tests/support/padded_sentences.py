@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
-from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, without_phrases, word_ngrams
+from fairseq_phrase.modules.phrases.sources.registry import phrases_of_members
 from tests.support.hostile import trees
 
 TokenSets = set[tuple[int, ...]]

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.positions.depth_encoding import sinusoids
+from fairseq_phrase.modules.positions.tree_positions import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.structural_models import HEADS, SUBWORDS
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
 
-from fairseq_phrase.modules.positions.depth_encoding import DepthEncoding, sinusoids
+from fairseq_phrase.modules.positions.tree_positions import DepthEncoding, sinusoids
 from tests.support.tolerance import assert_same
 
 

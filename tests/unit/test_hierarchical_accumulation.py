@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.trees import coefficients
-from fairseq_phrase.modules.trees.constant_sparse import ConstantSparseMatrix
-from fairseq_phrase.modules.trees.hierarchical_accumulation import HierarchicalAccumulation
+from fairseq_phrase.modules.trees.coefficients import ConstantSparseMatrix
+from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from tests.support.accumulations import Largest, build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same, error
 from tests.support.tree_strategies import (

@@ -8,15 +8,13 @@ import torch
 
 from fairseq_phrase.batch.joined_parses import joined
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
-from fairseq_phrase.modules.recurrent.document_sentences import (
-    by_constituents,
-    by_dependencies,
-    by_final_tokens,
-)
 from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     AttentionSum,
     HierarchicalAttention,
     SentenceBatch,
+    by_constituents,
+    by_dependencies,
+    by_final_tokens,
 )
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

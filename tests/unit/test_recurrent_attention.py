@@ -18,16 +18,16 @@ from fairseq_phrase.modules.recurrent_attention.cells import (
     InitialState,
     both_directions,
 )
-from fairseq_phrase.modules.recurrent_attention.coverage import coverage_loss
-from fairseq_phrase.modules.recurrent_attention.scores import SCORES
 from fairseq_phrase.modules.recurrent_attention.self_attention import (
     BilinearSelfAttention,
     PlainSelfAttention,
 )
 from fairseq_phrase.modules.recurrent_attention.source_attention import (
+    SCORES,
     WINDOWS,
     Source,
     SourceAttention,
+    coverage_loss,
 )
 from tests.support.tolerance import assert_same
 from tests.twins import recurrent_attention as twin

@@ -8,8 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.modules.recurrent.batch_trees import constituency_trees, dependency_trees
-from fairseq_phrase.modules.recurrent.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
+from fairseq_phrase.modules.recurrent.tree_lstm import (
+    BinaryTreeLSTM,
+    ChildSumTreeLSTM,
+    constituency_trees,
+    dependency_trees,
+)
 from fairseq_phrase.syntax.tree_arrays import binarized
 from tests.support.tolerance import assert_same
 from tests.support.tree_strategies import SHAPES, Tree, chain, flat, trees, zigzag

@@ -12,14 +12,14 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
-from fairseq_phrase.modules.positions.relation_bias import RelationAttention
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.positions.tree_relations import (
+from fairseq_phrase.modules.positions.relation_bias import (
     NUM_BUCKETS,
     TREE_RELATIONS,
+    RelationAttention,
     sentence_buckets,
     tree_relations,
 )
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
 from tests.support.parsed_batches import LABELS, build_model, encode, make_batch
 from tests.support.tolerance import assert_same

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.word_dropout import WordDropout
+from fairseq_phrase.modules.labelling import WordDropout
 from tests.support.labellers import build, make_task
 
 UNKNOWN = 3

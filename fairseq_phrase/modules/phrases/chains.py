@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.phrases.adjacent_pairs import PhraseEdges, select_edges
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseEdges, select_edges
 
 
 def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[Tensor, PhraseEdges]:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.crossovers import for_device
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.tensors import applied, upcast
+from fairseq_phrase.modules.tensors import applied, for_device, upcast
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.phrases.adjacent_pairs import count
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, count
 from fairseq_phrase.modules.tensors import upcast
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")

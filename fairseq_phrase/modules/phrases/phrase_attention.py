@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.crossovers import crossover, for_device
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.projections import HeadsAttention, project_heads
-from fairseq_phrase.modules.tensors import additive, upcast
+from fairseq_phrase.modules.tensors import additive, crossover, for_device, upcast
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,

@@ -2,17 +2,140 @@
 
 Source: Tai, Socher and Manning, *Improved Semantic Representations From Tree-Structured Long Short-Term
 Memory Networks* (ACL 2015): eqs. 2-8 (child-sum) and 9-14 (N-ary, here with N = 2).
+
+All nodes of one height are computed in one step, for all sentences together. The schedule is made once a
+batch on the host with NumPy. It has one index tensor for all steps, so that it needs one transfer to the
+device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.recurrent.tree_levels import Step, TreeLevels
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.syntax.tree_arrays import (
+    binarized,
+    constituent_parents,
+    node_heights,
+    sibling_numbers,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The nodes of one height.
+
+    The nodes below that wait for their parents are a pool. A step takes the children of its nodes from
+    the pool, and leaves there what waits for a higher parent. Then its own nodes enter the pool, at the
+    end.
+
+    Attributes:
+        size: number of nodes of this height.
+        chosen: indices in the pool: first the children of these nodes, then what stays in it. Roots
+            do not stay. Shape: (children + staying,), int64
+        num_children: number of children.
+        parents: for each child the position of its parent among the nodes of this height.
+            Shape: (children,), int64
+        sides: for each child its number among its siblings from left to right, from 0.
+            Shape: (children,), int64
+    """
+
+    size: int
+    chosen: Tensor
+    num_children: int
+    parents: Tensor
+    sides: Tensor
+
+
+@dataclass(frozen=True)
+class TreeLevels:
+    """The schedule of a batch of trees.
+
+    Attributes:
+        nodes: all nodes, by height. Nodes behind those of the batch were added by binarization and have
+            neither an input nor an output. Shape: (scheduled nodes,), int64
+        steps: the steps, from the leaves (height 0) to the highest root.
+
+    Examples:
+        >>> levels = TreeLevels.from_parents(np.array([2, 2, -1]))  # node 2 over nodes 0 and 1
+        >>> [step.size for step in levels.steps]
+        [2, 1]
+    """
+
+    nodes: Tensor
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def from_parents(
+        cls,
+        parents: np.ndarray,
+        scheduled: np.ndarray | None = None,
+        *,
+        sides: np.ndarray | None = None,
+        device: torch.device | str = "cpu",
+    ) -> TreeLevels:
+        """Schedule the nodes of trees.
+
+        Args:
+            parents: the parent of each node of all sentences, -1 at roots.
+                Shape: (nodes,), indices into this array
+            scheduled: False at nodes that are not computed (padding), which neither have nor are
+                parents; by default all nodes are. Shape: (nodes,), bool
+            sides: the number of each node among its siblings, from 0; by default by their indices.
+                Shape: (nodes,)
+            device: the device of the index tensors.
+
+        Raises:
+            ValueError: the parents run in a circle.
+        """
+        if scheduled is None:
+            scheduled = np.ones(len(parents), dtype=bool)
+        if sides is None:
+            sides = sibling_numbers(parents)
+        heights = node_heights(parents)
+        if (heights < 0).any():
+            raise ValueError("no trees: a node is below itself")
+        nodes = np.flatnonzero(scheduled)
+        nodes = nodes[np.argsort(heights[nodes], kind="stable")]
+        plans = list(_steps(nodes, parents, heights, sides))
+        arrays = [array for _, *each in plans for array in each]
+        joined = torch.from_numpy(np.concatenate([nodes, *arrays]).astype(np.int64)).to(device)
+        first, *rest = joined.split([len(nodes), *map(len, arrays)])
+        steps = [
+            Step(size, rest[3 * number], len(positions), rest[3 * number + 1], rest[3 * number + 2])
+            for number, (size, _, positions, _) in enumerate(plans)
+        ]
+        return cls(first, tuple(steps))
+
+
+def _steps(
+    nodes: np.ndarray, parents: np.ndarray, heights: np.ndarray, sides: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the number of nodes of each height, and the step's ``chosen``, ``parents``, ``sides``."""
+    positions = np.zeros(len(parents), dtype=np.int64)
+    pool = nodes[:0]
+    bounds = np.searchsorted(heights[nodes], np.arange(heights[nodes].max(initial=-1) + 2))
+    for height, (start, end) in enumerate(pairwise(bounds)):
+        level = nodes[start:end]
+        positions[level] = np.arange(len(level))
+        above = parents[pool]
+        has_parent = above >= 0  # roots leave the pool here
+        is_child = has_parent & (heights[above] == height)
+        children = np.flatnonzero(is_child)
+        children = children[np.lexsort((sides[pool[children]], positions[above[children]]))]
+        stays = np.flatnonzero(has_parent & ~is_child)
+        chosen = np.concatenate([children, stays])
+        yield len(level), chosen, positions[above[children]], sides[pool[children]]
+        pool = np.concatenate([pool[stays], level])
 
 
 class TreeLSTM(nn.Module):
@@ -135,3 +258,129 @@ class BinaryTreeLSTM(TreeLSTM):
         # The forget gates of both sides share the input's part.
         keep = torch.sigmoid(keep.unflatten(1, (2, -1)) + forget.unsqueeze(1))
         return _states(gates + own, (keep * memory).sum(1))
+
+
+@dataclass(frozen=True)
+class BatchTrees:
+    """The trees of a padded batch: who is computed from whom.
+
+    Attributes:
+        levels: the schedule of all nodes; a node's index is ``sentence * nodes + node``.
+        padding_mask: True at padded nodes: tokens, then constituents if the trees have any.
+            Shape: (batch, nodes), bool
+        roots: the node at the top of each sentence, from 0; 0 in a sentence that is all padding.
+            Shape: (batch,), int64
+    """
+
+    levels: TreeLevels
+    padding_mask: Tensor
+    roots: Tensor
+
+
+def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> BatchTrees:
+    """Make the dependency trees of a batch's tokens.
+
+    The first token of a word is the word's node. The word's other tokens are its children, like the words
+    that depend on it. A token of no word (the end of sentence) is a tree.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
+            Shape: (batch, tokens), int64
+        heads: 0-based index of each word's head; a root is its own head; -1 at padding. Of several roots,
+            the later ones become dependents of the first. Shape: (batch, words), int64
+        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
+
+    Raises:
+        ValueError: a tensor has another type or shape, or the heads are not trees over the tokens' words.
+    """
+    check_tensor("words", words, torch.int64, *padding_mask.shape)
+    check_tensor("heads", heads, torch.int64, words.size(0), "words")
+    check_mask("padding_mask", padding_mask)
+    of_token, head = words.cpu().numpy(), heads.cpu().numpy()
+    batch, num_tokens = of_token.shape
+    counts = (head >= 0).sum(1)
+    if (head >= counts[:, None]).any() or (of_token >= counts[:, None]).any():
+        raise ValueError(
+            "no dependency trees: a head or a token's word lies outside its sentence (indices are "
+            "0-based)"
+        )
+    starts = of_token != np.pad(of_token, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    sentence, token = np.nonzero((of_token >= 0) & starts)
+    first = np.full(head.shape, -1)
+    first[sentence, of_token[sentence, token]] = token
+    is_root = head == np.arange(head.shape[1])
+    root = is_root.argmax(1) if head.shape[1] else np.zeros(batch, dtype=np.int64)
+    above = np.where(is_root, root[:, None], head)
+    # The parent of a word's first token is its head's first token; that of the others is the first.
+    parents = np.full(of_token.shape, -1)
+    sentence, token = np.nonzero(of_token >= 0)
+    word = of_token[sentence, token]
+    is_first = first[sentence, word] == token
+    parents[sentence, token] = first[sentence, np.where(is_first, above[sentence, word], word)]
+    parents[parents == np.arange(num_tokens)] = -1
+    padding = padding_mask.cpu().numpy()
+    tops = (~padding).argmax(1)
+    if head.shape[1]:
+        tops = np.where(counts > 0, first[np.arange(batch), root], tops)
+    offsets = num_tokens * np.arange(batch)[:, None]
+    levels = TreeLevels.from_parents(
+        np.where(parents >= 0, parents + offsets, -1).ravel(),
+        ~padding.ravel(),
+        device=padding_mask.device,
+    )
+    return BatchTrees(levels, padding_mask, _on(padding_mask, tops))
+
+
+def constituency_trees(
+    words: Tensor, spans: Tensor, padding_mask: Tensor, *, binary: bool
+) -> BatchTrees:
+    """Make the constituency trees of a batch's tokens.
+
+    Tokens are the leaves. A token outside all constituents (the end of sentence) is a tree.
+    The top of a sentence is its last constituent in post-order; without constituents, its first token.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
+            Shape: (batch, tokens), int64
+        spans: first word and one past the last of each constituent, and further columns; children before
+            parents; -1 at padding. Shape: (batch, constituents, 2 or more), int64
+        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
+        binary: binarize to the right (:func:`fairseq_phrase.syntax.tree_arrays.binarized`). The new nodes
+            are only in the schedule.
+
+    Raises:
+        ValueError: a tensor has another type or shape, or the spans are not trees.
+    """
+    tree = TreeBatch.from_words(words, spans, padding_mask)
+    tokens, batch = tree.num_leaves, tree.batch_size
+    padding = tree.node_padding_mask.cpu().numpy()
+    leaves = np.arange(tokens)
+    leaf_spans = np.broadcast_to(np.stack([leaves, leaves + 1], 1), (batch, tokens, 2))
+    all_spans = np.concatenate([leaf_spans, tree.leaf_spans.cpu().numpy()], 1)
+    sentence, node = np.nonzero(~padding)
+    start, end = all_spans[sentence, node].T
+    # In post-order the parent of a node, token or constituent, is the next one that starts no later, and
+    # children come from left to right.
+    order = np.lexsort((-start, end, sentence))
+    above = constituent_parents(start[order], sentence[order])
+    above, sides = binarized(above) if binary else (above, sibling_numbers(above))
+    added = len(above) - len(order)
+    flat = np.concatenate(
+        [(sentence * padding.shape[1] + node)[order], padding.size + np.arange(added)]
+    )
+    parents, numbers = np.full((2, padding.size + added), -1)
+    parents[flat] = np.where(above >= 0, flat[above], -1)
+    numbers[flat] = sides
+    levels = TreeLevels.from_parents(
+        parents,
+        np.concatenate([~padding.ravel(), np.ones(added, dtype=bool)]),
+        sides=numbers,
+        device=padding_mask.device,
+    )
+    last = np.where(padding, -1, np.arange(padding.shape[1])).max(1, initial=-1)
+    tops = np.where(last < tokens, (~padding).argmax(1), last)
+    return BatchTrees(levels, tree.node_padding_mask, _on(padding_mask, tops))
+
+
+def _on(like: Tensor, indices: np.ndarray) -> Tensor:
+    return torch.from_numpy(indices.astype(np.int64)).to(like.device)

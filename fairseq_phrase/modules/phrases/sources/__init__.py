@@ -18,10 +18,10 @@ from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 
 # Importing these registers them.
 from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram  # noqa: F401
-from fairseq_phrase.modules.phrases.sources.members import phrases_of_members
 from fairseq_phrase.modules.phrases.sources.registry import (
     GROUP,
     PhraseSource,
+    phrases_of_members,
     registered_sources,
 )
 from fairseq_phrase.modules.phrases.sources.registry import (

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, PhraseEdges
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs
 from fairseq_phrase.modules.phrases.chains import dependency_chains
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,

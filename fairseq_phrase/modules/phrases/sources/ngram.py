@@ -6,9 +6,13 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.adjacent_pairs import ListedPairs, NgramLevel, NgramPairs
 from fairseq_phrase.modules.phrases.chains import word_chains
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import (
+    ListedPairs,
+    NgramLevel,
+    NgramPairs,
+    PhraseBatch,
+)
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
