@@ -13,6 +13,7 @@ from fairseq_phrase.batch.joined_parses import parsed_tokens
 from fairseq_phrase.batch.objectives import Source
 from fairseq_phrase.batch.source_batches import collate_parses
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.store.fields import PREFIX
 
 __all__ = ["PretrainingDataset"]
 
@@ -29,6 +30,7 @@ class PretrainingDataset(FairseqDataset):
         dictionary: their dictionary.
         seed: of what is drawn.
         inputs: the parse fields that the model needs.
+        of_loss: those that a criterion reads, which are put into the batch's ``parse``.
         shuffle: whether samples of one length come in random order.
     """
 
@@ -40,11 +42,13 @@ class PretrainingDataset(FairseqDataset):
         *,
         seed: int,
         inputs: Collection[str] = (),
+        of_loss: Collection[str] = (),
         shuffle: bool = False,
     ):
         super().__init__()
         self.blocks, self._source, self._dictionary = blocks, source, dictionary
-        self._seed, self._inputs, self._shuffle = seed, frozenset(inputs), shuffle
+        self._seed, self._shuffle = seed, shuffle
+        self._inputs, self._of_loss = frozenset(inputs), frozenset(of_loss)
         self.set_epoch(1)
 
     @property
@@ -99,15 +103,14 @@ class PretrainingDataset(FairseqDataset):
             values = [sample["inputs"][name] for sample in samples]
             is_memory = name == "memory_tokens"
             net_input[name] = _padded(values, pad if is_memory else 0, left=is_memory)
-        if self._inputs:
-            parses = [
-                {name: sample["parse"][name] for name in sample["parse"] if name in self._inputs}
-                for sample in samples
-            ]
+        collated = {}
+        if read := self._inputs | self._of_loss:
+            parses = [{name: sample["parse"][name] for name in read} for sample in samples]
             is_parsed = torch.from_numpy(parsed_tokens(tokens.numpy(), self._dictionary))
             # Separators are words of the parse, so they are no special tokens here.
             words = tokens.masked_fill(is_parsed, self._dictionary.unk())
-            net_input |= collate_parses(words, parses, self._dictionary)
+            collated = collate_parses(words, parses, self._dictionary)
+        net_input |= {f"{PREFIX}{name}": collated[f"{PREFIX}{name}"] for name in self._inputs}
         batch = {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
@@ -115,6 +118,8 @@ class PretrainingDataset(FairseqDataset):
             "net_input": net_input,
             "target": _padded([sample["target"] for sample in samples], pad),
         }
+        if self._of_loss:
+            batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self._of_loss}
         if "is_next" in samples[0]:
             batch["next_sentence"] = torch.tensor([sample["is_next"] for sample in samples])
         return batch

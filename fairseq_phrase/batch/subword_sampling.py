@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import load_segmenter
@@ -70,8 +69,11 @@ class SubwordSampling:
                 f"{where} says that text was cut into subwords before it was parsed, so that the text "
                 f"of single words is not known: make the data with {PREPROCESS}"
             )
-        if manifest.bpe == WHOLE_WORDS:
-            raise UserError(f"{where} says that words are whole (--bpe none)")
+        if manifest.bpe not in SAMPLERS:
+            raise UserError(
+                f"{where} says --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
+                "words in several ways"
+            )
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
         model = Path(directory) / manifest.bpe_model

@@ -41,7 +41,7 @@ class SyntaxDataset(BaseWrapperDataset):
             keeps; parses are cut in the same way.
         trees: the source of heads; by default the parse's heads are used.
         is_pool: whether these sentences are the pool of ``trees``.
-        gold: whether batches also have the words and heads under ``trees``, for a loss.
+        of_loss: the fields that a criterion reads, which are put into the batch's ``parse``.
         inputs: the fields that models need, which are put into ``net_input``; all by default.
         sampling: cuts words into subwords anew each time. Sentences that ``max_subwords`` cuts short
             keep their cut.
@@ -58,7 +58,7 @@ class SyntaxDataset(BaseWrapperDataset):
         trees: Trees | None = None,
         is_pool: bool = False,
         *,
-        gold: bool = False,
+        of_loss: Collection[str] = (),
         inputs: Collection[str] | None = None,
         sampling: SubwordSampling | None = None,
     ):
@@ -69,7 +69,7 @@ class SyntaxDataset(BaseWrapperDataset):
         self.max_subwords = max_subwords
         self.trees = trees or Trees()
         self.is_pool = is_pool
-        self.gold, self.inputs = gold, inputs
+        self.of_loss, self.inputs = of_loss, inputs
         self.sampling = sampling
 
     def __getattr__(self, name: str) -> Any:
@@ -155,7 +155,7 @@ class SyntaxDataset(BaseWrapperDataset):
         return counted
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
-        """Make fairseq's batch, with the parses in ``net_input`` (see :func:`collate_parses`)."""
+        """Make fairseq's batch, with parses in ``net_input`` and ``parse`` (:func:`collate_parses`)."""
         batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
         if batch:
             # fairseq has sorted the sentences by length. Their ids give the order.
@@ -166,6 +166,6 @@ class SyntaxDataset(BaseWrapperDataset):
             for name, values in collated.items():
                 if self.inputs is None or field_of(name.removeprefix(PREFIX)).name in self.inputs:
                     batch["net_input"][name] = values
-            if self.gold:
-                batch["trees"] = {name: collated[f"{PREFIX}{name}"] for name in ("words", "heads")}
+            if self.of_loss:
+                batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self.of_loss}
         return batch

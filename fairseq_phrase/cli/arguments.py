@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import CONSTITUENTS, ENGINES
+from fairseq_phrase.choices import CONSTITUENTS, ENGINES, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
@@ -150,15 +150,12 @@ def model_of(args: dict[str, Any]) -> Path | None:
     Raises:
         UserError: the model's kind is not that of ``--bpe``.
     """
-    given = {
-        "sentencepiece": args.pop("sentencepiece_model"),
-        "subword_nmt": args.pop("bpe_codes"),
-    }
-    for bpe, model in given.items():
-        if model is not None and bpe != args["bpe"]:
-            option = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}[bpe]
-            raise UserError(f"{option} goes with --bpe {bpe}")
-    return given.get(args["bpe"])
+    model, codes = args.pop("sentencepiece_model"), args.pop("bpe_codes")
+    if model is not None and args["bpe"] != "sentencepiece":
+        raise UserError("--sentencepiece-model goes with --bpe sentencepiece")
+    if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):
+        raise UserError("--bpe-codes goes with --bpe subword_nmt, or with that of a package")
+    return model or codes
 
 
 def loading(args: argparse.Namespace) -> dict[str, Any]:

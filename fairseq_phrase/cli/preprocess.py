@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import LABELLED, ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
+from fairseq_phrase.choices import LABELLED, ON_ERROR
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive
 from fairseq_phrase.errors import UserError
@@ -86,9 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
         "--bpe",
-        choices=[*SUBWORD_MODELS, WHOLE_WORDS],
         default="sentencepiece",
-        help="the kind of subword model; none: words stay whole",
+        help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
+        "none: words stay whole",
     )
     subwords.add_argument(
         "--min-count", type=positive, default=1, metavar="N",
@@ -100,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add(
         subwords, "--bpe-codes",
-        help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text)",
+        help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text); or the model of an "
+        "installed package's --bpe",
     )  # fmt: skip
     subwords.add_argument(
         "--vocab-size", type=positive, metavar="N",

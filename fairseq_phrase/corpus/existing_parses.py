@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_phrase.corpus.label_tables import given_labels, load_labels, manifests_of
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.segmenters import MODEL_NAMES
+from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import compare
 from fairseq_phrase.store.labels import begins_with, number_of_labels
@@ -94,7 +94,7 @@ class EarlierParses:
             if self._own is not None and self._own.bpe == manifest.bpe:
                 manifest.bpe_model, manifest.bpe_digest = self._own.bpe_model, self._own.bpe_digest
             return
-        name = manifest.bpe_model = MODEL_NAMES[manifest.bpe]
+        name = manifest.bpe_model = model_name(manifest.bpe)
         there = self._directory / name
         if there.is_file() and not filecmp.cmp(there, given, shallow=False):
             users = [] if self._own is None or not self.staying else [self._own]

@@ -20,11 +20,12 @@ from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.raw_text.segmenters import (
-    MODEL_NAMES,
     EveryWord,
     Segmenter,
     WholeWords,
+    find_segmenter,
     load_segmenter,
+    model_name,
 )
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
@@ -120,6 +121,8 @@ def _check_early(options: Options) -> None:
     """Find out before hours of parsing what will be missing after them."""
     check_copy_words(options)
     model = Entry("", "a new one", "text")
+    if options.bpe != WHOLE_WORDS:
+        find_segmenter(options.bpe)
     if options.bpe == WHOLE_WORDS:
         pass
     elif options.bpe_model is not None:
@@ -127,7 +130,7 @@ def _check_early(options: Options) -> None:
         digest = digest_of(options.bpe_model)
         model = Entry(digest, f"{options.bpe_model} ({digest[:6]})", "text")
     elif options.bpe != "sentencepiece":
-        raise UserError(f"--bpe {options.bpe} needs the codes that it learned: --bpe-codes FILE")
+        raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
     elif "train" not in options.splits:
         raise UserError(
             "without --trainpref there is no text to train SentencePiece on: give the training "
@@ -236,7 +239,7 @@ def _make(
     ]
     parse_and_write(options, splits, labels, place.parses)
     _binarize(options, splits, raw, place.files)
-    model = None if options.bpe == WHOLE_WORDS else place.files / MODEL_NAMES[options.bpe]
+    model = None if options.bpe == WHOLE_WORDS else place.files / model_name(options.bpe)
     for language, pipeline in pipelines.items():
         dictionary = place.files / f"dict.{language}.txt"
         manifest = begin_manifest(options, language, pipeline, dictionary, model)
@@ -280,7 +283,7 @@ def _segmenter(options: Options, corpora: _Corpora, files: Path) -> Segmenter:
     """Take the given subword model, or train one."""
     if options.bpe == WHOLE_WORDS:
         return WholeWords()
-    model = files / MODEL_NAMES[options.bpe]
+    model = files / model_name(options.bpe)
     if options.bpe_model is not None:
         shutil.copyfile(options.bpe_model, model)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -207,11 +208,33 @@ class EveryWord:
         return self.segmenter.join(pieces)
 
 
+def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
+    """Return what makes a segmenter of its file, from this package or from an installed one.
+
+    Args:
+        bpe: one of :data:`SEGMENTERS`, or the name of an entry point of the group :data:`GROUP`.
+
+    Raises:
+        UserError: no segmenter has this name, or it cannot be imported.
+    """
+    installed = entry_points(group=GROUP)
+    if bpe in SEGMENTERS:
+        return SEGMENTERS[bpe]
+    if bpe not in installed.names:
+        names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
+        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
+    try:
+        made: Callable[[Path], Segmenter] = installed[bpe].load()
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"--bpe {bpe}: {installed[bpe].value} cannot be used: {error}") from error
+    return made
+
+
 def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     """Load a subword model.
 
     Args:
-        bpe: one of :data:`SEGMENTERS`, or ``none``.
+        bpe: as for :func:`find_segmenter`, or ``none``.
         model: its file; not used for ``none``.
 
     Raises:
@@ -220,7 +243,7 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     if bpe == WHOLE_WORDS:
         return WholeWords()
     assert model is not None
-    return SEGMENTERS[bpe](model)
+    return find_segmenter(bpe)(model)
 
 
 def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
@@ -275,5 +298,10 @@ SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,
     "subword_nmt": SubwordNmtSegmenter,
 }
-#: What a data directory calls its subword model.
-MODEL_NAMES = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
+#: The group of entry points in which installed packages offer segmenters.
+GROUP = "fairseq_phrase.segmenters"
+
+
+def model_name(bpe: str) -> str:
+    """Return what a data directory calls the subword model of ``--bpe``."""
+    return {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}.get(bpe, "bpe.model")

@@ -197,7 +197,7 @@ class ParseLossCriterion(_AddedLoss):
         The average is multiplied by the sample size, because fairseq divides losses by it. R-Drop repeats
         the batch and sums the losses of both copies, but its sample size is that of one.
         """
-        trees = sample.get("trees")
+        trees = sample.get("parse")
         layer = pointing_layer(model, self.layer)
         with entering(layer) as states:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)

@@ -103,6 +103,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self._directories = utils.split_paths(cfg.data)
         self._labels = LabelDictionaries(self._directories[0], self._language)
         self._fields: set[str] = set()
+        self._fields_of_loss: set[str] = set()
         self._objective: Objective | None = None
         self._masking = Masking(
             str(cfg.mask_unit),
@@ -143,17 +144,10 @@ class SyntaxPretrainingTask(IdentifiedTask):
         """Return no limit; the model has one."""
         return None
 
-    def require_parses(self, fields: Sequence[str]) -> None:
-        """Add parses to every batch from now on.
-
-        Args:
-            fields: the fields that the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
-
-        Raises:
-            UserError: a data directory lacks one of the fields.
-        """
+    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
+        """Add parses to every batch from now on; see ``SyntaxTranslationTask.require_parses``."""
         self._check_fields({"words", *fields})
-        self._fields.update({"words", *fields})
+        (self._fields if for_model else self._fields_of_loss).update({"words", *fields})
 
     def require_objective(self, objective: Objective) -> None:
         """Make samples for an objective from now on.
@@ -212,7 +206,8 @@ class SyntaxPretrainingTask(IdentifiedTask):
         objective = self._objective
         if objective is None:
             raise UserError("--task syntax_pretraining: use --arch pretrainer")
-        fields = self._fields | (self._masking.fields if objective.name == "masked" else set())
+        fields = self._fields | self._fields_of_loss
+        fields |= self._masking.fields if objective.name == "masked" else set()
         break_mode = str(self.cfg.sample_break_mode)
         if break_mode in ("none", "complete") and (fields or objective.next_sentence):
             raise UserError(
@@ -235,6 +230,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
             self.dictionary,
             seed=self.cfg.seed,
             inputs=self._fields,
+            of_loss=self._fields_of_loss,
             shuffle=is_training,
         )
 

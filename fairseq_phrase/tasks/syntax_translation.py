@@ -122,17 +122,20 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         """How many subwords of a source are read, beside its end; None for all of them."""
         return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
 
-    def require_parses(self, fields: Sequence[str]) -> None:
+    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
         """Add parses to every batch from now on.
 
         Args:
-            fields: the fields that the model needs, names in :data:`fairseq_phrase.store.fields.FIELDS`.
+            fields: names in :data:`fairseq_phrase.store.fields.FIELDS`.
+            for_model: whether the model reads them, from ``net_input``. False for a criterion, which any
+                architecture may be trained with: the tensors are in ``sample["parse"]``, by field.
 
         Raises:
             UserError: a data directory lacks one of the fields.
         """
-        self._check_fields(fields)
-        self.source_text.fields.update({"words", *fields})
+        needed = self.source_text.fields if for_model else self._fields_of_loss
+        self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields})
+        needed.update({"words", *fields})
 
     def _check_fields(self, fields: Collection[str]) -> None:
         """Check that the parses of the data have these fields."""
@@ -173,8 +176,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             raise UserError(f"--parse-loss {self.cfg.parse_loss}: expected 0 or more")
         if not self.cfg.parse_loss:
             return criterion
-        self._fields_of_loss = {"words", "heads"}
-        self._check_fields(self._fields_of_loss | self.source_text.fields)
+        self.require_parses(["heads"], for_model=False)
         return with_parse_loss(
             criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
         )
@@ -274,7 +276,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             self.kept_subwords,
             self._trees if "heads" in fields else None,
             is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
-            gold=bool(self._fields_of_loss),
+            of_loss=frozenset(self._fields_of_loss),
             inputs=frozenset(self.source_text.fields),
             sampling=sampling,
         )

@@ -255,7 +255,7 @@ def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
 
 def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, capsys):
     for options, message in (
-        (["--bpe", "subword_nmt"], "needs the codes that it learned: --bpe-codes FILE"),
+        (["--bpe", "subword_nmt"], "needs the model that it learned: --bpe-codes FILE"),
         (["--bpe-codes", moses / "codes"], "--bpe-codes goes with --bpe subword_nmt"),
         (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "is not there"),
         (["--ray-address", "auto"], "--ray-address goes with --engine ray"),

@@ -249,3 +249,26 @@ def test_a_batch_of_parses_gives_what_it_has_and_names_what_it_lacks():
     assert "tags" not in parse
     with pytest.raises(ValueError, match="carries no tags: use --task syntax_translation"):
         parse["tags"]
+
+
+def test_a_criterion_gets_its_fields_beside_the_models_input(data_directory):
+    task = make_task(data_directory)
+    task.require_parses(["tags", "spans"], for_model=False)
+    task.require_parses(["heads"])
+    task.load_dataset("test")
+    store = ParseStore(data_directory, "test.de-en", "de", {"tags", "spans"})
+    for batch in batches(task, "test"):
+        assert {name for name in batch["net_input"] if name[4:] in FIELDS} == {
+            "src_words", "src_heads"
+        }  # fmt: skip
+        assert batch["parse"].keys() == {"words", "tags", "spans"}
+        assert torch.equal(batch["parse"]["words"], batch["net_input"]["src_words"])
+        for row, index in enumerate(batch["id"].tolist()):
+            for name in ("tags", "spans"):
+                expected = store[index][name].tolist()
+                assert batch["parse"][name][row, : len(expected)].tolist() == expected
+
+
+def test_a_criterion_whose_field_the_data_lack_is_told(table, data_directory):
+    with pytest.raises(UserError, match=r"has no lengths.* again with --parser measuring"):
+        make_task(data_directory).require_parses(["lengths"], for_model=False)

@@ -74,7 +74,7 @@ def make_sample(dictionary, inputs):
         "net_input": {"src_tokens": tokens, "src_lengths": lengths, "prev_output_tokens": tokens},
         "target": tokens,
         "ntokens": int(lengths.sum()),
-        "trees": {"words": inputs["src_words"], "heads": inputs["src_heads"]},
+        "parse": {"words": inputs["src_words"], "heads": inputs["src_heads"]},
     }
 
 
@@ -135,7 +135,7 @@ def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
     wrapped = with_parse_loss(rdrop, 1.0, 1, head_width(model, 1)).double()
     loss, _, logged = wrapped(model, sample)
-    assert int(logged["parse_words"]) == 2 * int((sample["trees"]["heads"] >= 0).sum())
+    assert int(logged["parse_words"]) == 2 * int((sample["parse"]["heads"] >= 0).sum())
     loss.backward()
     assert wrapped.pointer.weight.grad.isfinite().all()
 
@@ -188,7 +188,7 @@ def test_a_layer_that_was_dropped_teaches_nothing(dictionary):
 def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
     model = build_model("transformer", dictionary)
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
-    del sample["trees"]
+    del sample["parse"]
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     wrapped = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()
     assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])

@@ -210,6 +210,15 @@ def test_a_batch_has_the_parse_of_its_text_beside_masks(corpus):
             parse["heads"].tolist()
         )
     assert batch["ntokens"] == sum(length + 1 for length in LENGTHS if length)
+    # A criterion's fields are beside the model's input.
+    blocks = TextBlocks(corpus[0], DICTIONARY, 512, "eos", parses)
+    fields = {"words", "tags"}
+    dataset = PretrainingDataset(blocks, masked(), DICTIONARY, seed=1, of_loss=fields)
+    batch = batch_of(dataset)
+    assert batch["net_input"].keys() == {"src_tokens", "src_lengths"}
+    assert batch["parse"].keys() == fields
+    for row, parse in enumerate(full):
+        assert batch["parse"]["tags"][row, : len(parse["tags"])].tolist() == parse["tags"].tolist()
 
 
 @pytest.mark.parametrize(

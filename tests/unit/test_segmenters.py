@@ -7,10 +7,14 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.batch.subword_sampling import SubwordSampling
+from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.corpus.sentencepiece_training import sampled, train_sentencepiece
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
+from fairseq_phrase.raw_text.segmenters import GROUP, SentencePieceSegmenter
+from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
+from tests.support.data_tasks import make_task as task_of
 from tests.support.hostile import SNIPPETS, lines
 
 SPECIAL = {"<s>", "</s>", "<pad>", "<unk>"}
@@ -168,3 +172,73 @@ def test_a_sample_is_drawn_without_holding_the_text():
     for _ in sampled((Line(number) for number in range(2000)), 2000, 500, seed=1):
         most = max(most, alive)
     assert most <= 3
+
+
+SYLLABLES = """
+class Syllables:
+    def __init__(self, model):
+        self.size = int(model.read_text())
+
+    def word_pieces(self, word):
+        return tuple(word[i : i + self.size] for i in range(0, len(word), self.size))
+
+    def line_pieces(self, line):
+        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+
+    def join(self, pieces):
+        return pieces.replace(" ", "").replace("▁", " ").strip()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A folder as pip would leave it behind: a package with one segmenter that works and one broken."""
+    metadata = tmp_path / "syllables-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: syllables\nVersion: 1.0\n")
+    entries = "syllables = syllables:Syllables\nbroken = nowhere:Nothing\n"
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
+    (tmp_path / "syllables.py").write_text(SYLLABLES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "size").write_text("4")
+    return tmp_path
+
+
+def test_an_installed_segmenter_cuts_data_and_new_text(installed, synthetic_corpus):
+    options = ["--trainpref", synthetic_corpus / "test", "--destdir", installed / "data"]
+    options += ["-s", "de", "-t", "en", "--parser", "none", "--bpe", "syllables"]
+    preprocess([*map(str, options), "--bpe-codes", str(installed / "size")])
+    manifest = Manifest.load(installed / "data", "de")
+    assert (manifest.bpe, manifest.bpe_model) == ("syllables", "bpe.model")
+    text = task_of(installed / "data").source_text
+    for line in list(read_lines(synthetic_corpus / "test.de"))[:9]:
+        (sentence,) = text.encode([line])
+        marked = ["▁" + word for word in line.split()]
+        assert sentence.pieces == [
+            word[i : i + 4] for word in marked for i in range(0, len(word), 4)
+        ]
+        assert text.encoder.segmenter.join(" ".join(sentence.pieces)) == line
+        # The dictionary of the data has these subwords.
+        assert 3 not in text.numbered(sentence)[0]
+    with pytest.raises(UserError, match="--bpe syllables: expected sentencepiece or subword_nmt"):
+        SubwordSampling(0.1, installed / "data", "de", (None, None), (9, 9))
+
+
+@pytest.mark.parametrize(
+    ("bpe", "message"),
+    [
+        ("sylables", "error: --bpe sylables: expected one of sentencepiece, subword_nmt, broken, "),
+        (
+            "broken",
+            "error: --bpe broken: nowhere:Nothing cannot be used: No module named 'nowhere'",
+        ),
+        ("syllables", "error: --bpe syllables needs the model that it learned: --bpe-codes FILE"),
+    ],
+)
+def test_a_segmenter_that_cannot_be_used_is_named(
+    installed, synthetic_corpus, capsys, bpe, message
+):
+    options = ["--trainpref", synthetic_corpus / "test", "--destdir", installed / "data"]
+    with pytest.raises(SystemExit):
+        preprocess([*map(str, options), "-s", "de", "-t", "en", "--bpe", bpe])
+    assert message in capsys.readouterr().err
