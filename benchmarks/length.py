@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fairseq_phrase import register
-from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.tree_transformer import TreeEncoder
 from fairseq_phrase.modules.recurrent.tree_lstm import (

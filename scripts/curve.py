@@ -12,7 +12,7 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
-from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.markdown import markdown_table
 
 

@@ -1,1 +1,1 @@
-"""Attention maps of trained models, computed and drawn."""
+"""Attention maps of trained models."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from fairseq_phrase.attention.constituent_maps import translate
-from fairseq_phrase.attention.heat_maps import show_matrix
 from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, written
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.figures import new_figure, save
 
 #: Longer sentences are not drawn, because the labels would be unreadable. Translations end there.
 MAX_TOKENS = 100
-_CELL, _LABELS = 0.3, 7  # inches, points
 
 
 @dataclass(frozen=True)
@@ -66,31 +61,3 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
     return AlignmentPicture(
         sentence.text, sentence.tokens, target, weights[0].float().cpu().numpy()
     )
-
-
-def plot_alignment(picture: AlignmentPicture, path: Path) -> None:
-    """Draw an alignment.
-
-    Args:
-        picture: the alignment.
-        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
-
-    Raises:
-        UserError: matplotlib is missing or does not know the format.
-    """
-    rows, columns = picture.weights.shape
-    beside = max(map(len, picture.target)) * _LABELS * 0.55 / 72
-    above = max(map(len, picture.source)) * _LABELS * 0.55 / 72
-    width = max(2.4, _CELL * columns) + beside + 1.2
-    figure = new_figure(path, (width, max(2.0, _CELL * rows) + above + 1.3))
-    axes = figure.subplots()
-    image = show_matrix(
-        axes, picture.weights, picture.source, picture.target, _LABELS,
-        cmap="Blues", vmin=0.0, vmax=float(picture.weights.max()),
-    )  # fmt: skip
-    axes.set_xlabel("source", fontsize=8)
-    axes.set_ylabel("translation", fontsize=8)
-    figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02).ax.tick_params(labelsize=7)
-    title = textwrap.fill(picture.sentence, max(40, int(11 * width)))
-    figure.suptitle(title, fontsize=10, parse_math=False)
-    save(figure, path)

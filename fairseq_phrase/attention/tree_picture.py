@@ -1,11 +1,9 @@
-"""Pictures of a sentence's tree with the attention on each node."""
+"""The attention on each node of a sentence's tree."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from fairseq_phrase.batch.source_sentence import (
     written,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.figures import new_figure, save
 
 #: Sentences of more tokens than this are not drawn, because they would be unreadable.
 MAX_LEAVES = 100
@@ -97,17 +94,14 @@ def tree_picture(
 
 def _parents(sentence: SourceSentence) -> np.ndarray:
     """Find the lowest constituent above each node; -1 without one. Shape: ``(nodes,)``."""
-    leaves = len(sentence.tokens)
-    spans = [(start, end) for start, end, _ in sentence.constituents]
-    # The words of each node, and the first constituent that may be above it; children come first.
-    nodes = [(word, word + 1, 0) for word in sentence.words.tolist()]
-    nodes += [(start, end, number + 1) for number, (start, end) in enumerate(spans)]
-    parents = np.full(len(nodes), -1, dtype=np.int64)
-    for node, (first, last, after) in enumerate(nodes):
-        above = (
-            k for k in range(after, len(spans)) if spans[k][0] <= first and last <= spans[k][1]
-        )
-        parents[node] = leaves + next(above, -1 - leaves)
+    spans = [(word, word + 1) for word in sentence.words.tolist()]
+    spans += [(start, end) for start, end, _ in sentence.constituents]
+    starts, ends = np.array(spans).T
+    parents = np.full(len(spans), -1)
+    # From the top down, so that the lowest constituent is the last to be written.
+    for node in reversed(range(len(sentence.words), len(spans))):
+        inside = (starts[:node] >= starts[node]) & (ends[:node] <= ends[node])
+        parents[:node][inside] = node
     return parents
 
 
@@ -137,86 +131,3 @@ def _attending(pieces: Sequence[str], word: str | None) -> tuple[torch.Tensor, s
     attending[:-1] = torch.from_numpy(word_of == number)
     attending[-1] = False
     return attending, f"“{words[number - 1]}” in “{translation}”"
-
-
-def layout(parents: Sequence[int], leaves: int) -> np.ndarray:
-    """Place a tree's nodes: leaves side by side at the bottom, parents above the middle of children.
-
-    Args:
-        parents: the parent of each node, -1 at the top; leaves first, children before parents.
-        leaves: number of leaves.
-
-    Returns:
-        The horizontal and vertical coordinates. Shape: ``(nodes, 2)``.
-    """
-    places = np.zeros((len(parents), 2))
-    places[:leaves, 0] = np.arange(leaves)
-    for node in range(leaves, len(parents)):
-        children = [child for child in range(node) if parents[child] == node]
-        places[node] = places[children, 0].mean(), places[children, 1].max() + 1
-    return places
-
-
-def plot_tree(picture: TreePicture, path: Path) -> None:
-    """Draw a tree; the more attention a node gets, the larger and darker it is.
-
-    Args:
-        picture: the tree and its attention.
-        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
-
-    Raises:
-        UserError: matplotlib is missing or does not know the format.
-    """
-    places = layout(picture.parents.tolist(), picture.leaves)
-    height = places[:, 1].max()
-    # Inches per leaf and per level; less if there are many.
-    across = max(0.4, min(0.75, 24 / picture.leaves))
-    up = max(0.3, min(0.75, 15 / max(height, 1)))
-    width = max(5.0, across * picture.leaves)
-    figure = new_figure(path, (width, 2.2 + up * height))
-    axes = figure.subplots()
-    for child, parent in enumerate(picture.parents.tolist()):
-        if parent >= 0:
-            (left, low), (middle, top) = places[child], places[parent]
-            axes.plot([left, left, middle], [low, top, top], color="0.75", linewidth=1, zorder=1)
-    largest = float(picture.mass.max())
-    nodes = axes.scatter(
-        places[:, 0], places[:, 1], s=40 + 600 * picture.mass / largest, c=100 * picture.mass,
-        cmap="YlGnBu", vmin=0.0, vmax=100 * largest, edgecolors="0.4", zorder=2,
-    )  # fmt: skip
-    for node in range(len(picture.labels)):
-        _annotate(axes, picture, node, places[node], largest)
-    axes.set_xlim(-0.7, picture.leaves - 0.3)
-    axes.set_ylim(-1.1, height + 0.6)
-    axes.axis("off")
-    on_nonterminals = float(picture.mass[picture.leaves :].sum())
-    caption = f"attention of {picture.title}: {on_nonterminals:.0%} on constituents"
-    lines = [textwrap.fill(text, max(60, int(11 * width))) for text in (picture.sentence, caption)]
-    axes.set_title("\n".join(lines), fontsize=10, parse_math=False)
-    figure.colorbar(nodes, ax=axes, shrink=0.7, label="% of attention")
-    save(figure, path)
-
-
-def _annotate(
-    axes: Any, picture: TreePicture, node: int, place: np.ndarray, largest: float
-) -> None:
-    """Write a node's label beside it, and its share of attention into it."""
-    is_leaf = node < picture.leaves
-    axes.annotate(
-        picture.labels[node],
-        place,
-        xytext=(0, -18 if is_leaf else 13),
-        textcoords="offset points",
-        ha="right" if is_leaf else "center",
-        va="top" if is_leaf else "bottom",
-        rotation=45 if is_leaf else 0,
-        rotation_mode="anchor" if is_leaf else None,
-        fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-        parse_math=False,
-    )
-    share = picture.mass[node]
-    axes.annotate(
-        f"{share:.0%}", place, ha="center", va="center", fontsize=6, zorder=3,
-        color="white" if share > 0.6 * largest else "0.2",
-    )  # fmt: skip

@@ -97,12 +97,12 @@ def main(args: argparse.Namespace) -> None:
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
     if args.out is not None:
-        from fairseq_phrase.inspection.tree_svg import write_pictures
+        from fairseq_phrase.drawing.tree_svg import write_pictures
 
         write_pictures(drawn, args.out)
         print(args.out)
     elif drawn:
-        from fairseq_phrase.inspection.terminal_trees import draw
+        from fairseq_phrase.drawing.terminal_trees import draw
 
         print("\n" * (not args.lines) + "\n\n".join(map(draw, drawn)))
 

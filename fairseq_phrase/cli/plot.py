@@ -105,16 +105,18 @@ def main(args: argparse.Namespace) -> None:
     # A recurrent encoder does not attend, but its decoder does. Labelling has no decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
-        from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
+        from fairseq_phrase.attention.alignment_picture import alignment_picture
+        from fairseq_phrase.drawing.heat_maps import plot_alignment
 
         plot_alignment(alignment_picture(model, task, sentence), args.out)
     elif args.picture == "attention":
         from fairseq_phrase.attention.encoder_maps import attention_picture
-        from fairseq_phrase.attention.heat_maps import plot_attention
+        from fairseq_phrase.drawing.heat_maps import plot_attention
 
         plot_attention(attention_picture(model, sentence, args.layer, args.head), args.out)
     else:
-        from fairseq_phrase.attention.tree_picture import plot_tree, tree_picture
+        from fairseq_phrase.attention.tree_picture import tree_picture
+        from fairseq_phrase.drawing.attention_trees import plot_tree
 
         picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import mean, stdev
 
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.probing.classifier import Probe
 from fairseq_phrase.probing.task_files import GROUPS, ProbingTask, title

@@ -46,7 +46,6 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
         >>> top_sequence(tree, ["PRP", "VBZ", "."], "S")
         'NP_VP_.'
     """
-    parents = tree.parents
     whole = (tree.spans == [0, tree.num_words]).all(1)
     below = (
         node
@@ -56,19 +55,10 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
     top = next(below, None)
     if top is None or sentence_label not in (ANY, tree.labels[top]):
         return None
-    parts: list[tuple[int, str]] = []
-    is_covered = [False] * tree.num_words
-    for node in range(len(tree)):
-        if parents[node] == top:
-            start, end = tree.spans[node].tolist()
-            parts.append((start, tree.labels[node]))
-            is_covered[start:end] = [True] * (end - start)
-    parts += [
-        (word, tags[word] if tags else NO_TAG)
-        for word, covered in enumerate(is_covered)
-        if not covered
-    ]
-    return "_".join(label for _, label in sorted(parts))
+    return "_".join(
+        tree.labels[node] if node >= 0 else tags[-1 - node] if tags else NO_TAG
+        for node in tree.children[top]
+    )
 
 
 def of_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[Example]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.figures import new_figure, save
 from fairseq_phrase.metrics.labels import LabelMetrics
 from fairseq_phrase.report.rows import Report, Row
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.figures import new_figure, save
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.report.rows import Report, Row
 
 _BUCKETS = 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -117,6 +118,25 @@ class ConstituencyTree:
     def parents(self) -> np.ndarray:
         """The parent of each constituent; -1 without a parent. Shape: ``(constituents,)``, int64."""
         return constituent_parents(self.spans[:, 0], np.zeros(len(self), dtype=np.int64))
+
+    @property
+    def children(self) -> list[list[int]]:
+        """The children of each constituent, left to right, and last the nodes without a parent.
+
+        Constituent ``k`` is ``k``, word ``w`` is ``-1 - w``.
+        """
+        children = []
+        waiting: list[
+            tuple[int, int]
+        ] = []  # the first word of each node without a parent, and the node
+        seen = 0
+        for node, (start, end) in enumerate([*self.spans.tolist(), (0, self.num_words)]):
+            waiting += [(word, -1 - word) for word in range(seen, end)]
+            seen = max(seen, end)
+            first = bisect_left(waiting, (start,))
+            children.append([child for _, child in waiting[first:]])
+            waiting[first:] = [(start, node)]
+        return children
 
     @property
     def depths(self) -> np.ndarray:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.attention.alignment_picture import alignment_picture, plot_alignment
+from fairseq_phrase.attention.alignment_picture import alignment_picture
 from fairseq_phrase.attention.constituent_maps import nonterminal_shares
 from fairseq_phrase.batch import source_sentence
 from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.cli import plot
+from fairseq_phrase.drawing.heat_maps import plot_alignment
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import loading
 from tests.support import labellers

@@ -13,8 +13,8 @@ from fairseq_phrase.attention.encoder_maps import (
     Panel,
     attention_picture,
 )
-from fairseq_phrase.attention.heat_maps import draw_attention, plot_attention
 from fairseq_phrase.batch.source_sentence import SourceSentence
+from fairseq_phrase.drawing.heat_maps import draw_attention, plot_attention
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from tests.support import structural_models as structural

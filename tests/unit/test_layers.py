@@ -14,7 +14,7 @@ PACKAGE = REPOSITORY / "fairseq_phrase"
 _LOWEST = {"syntax"}
 _LOW = {"store", "parsers", *_LOWEST}
 _MIDDLE = {"batch", "corpus", "modules", "raw_text", *_LOW}
-_ANALYSIS = {"report", "inspection", "attention", "probing", "inference", "demo"}
+_ANALYSIS = {"report", "inspection", "attention", "drawing", "probing", "inference", "demo"}
 _HIGH = {"tasks", "models", "metrics", *_ANALYSIS, *_MIDDLE}
 #: Rooms of one level may import one another, but not in a circle.
 MAY_IMPORT = {

@@ -13,7 +13,7 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 
-from fairseq_phrase.figures import save
+from fairseq_phrase.drawing.figures import save
 from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.report import plots
 from fairseq_phrase.report.differences import differences, marked_words

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from fairseq_phrase.inspection.terminal_trees import MAX_WORDS, arc_rows, draw
+from fairseq_phrase.drawing.terminal_trees import MAX_WORDS, arc_rows, draw
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from tests.support.hostile import constituents, trees
 from tests.support.parsed_texts import sentence

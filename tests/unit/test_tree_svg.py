@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.drawing.terminal_trees import MAX_WORDS
+from fairseq_phrase.drawing.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.parsed_text import printable
-from fairseq_phrase.inspection.terminal_trees import MAX_WORDS
-from fairseq_phrase.inspection.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from tests.support.hostile import SNIPPETS, trees
 from tests.support.parsed_texts import sentence

@@ -138,41 +138,9 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
     return bars
 
 
-def children_of(tree: ConstituencyTree) -> tuple[list[list[int]], list[int]]:
-    """List the children of each constituent.
-
-    Args:
-        tree: the constituents.
-
-    Returns:
-        The children of each constituent, left to right; and the nodes without a parent. Constituent
-        ``k`` is ``k``, word ``w`` is ``-1 - w``.
-    """
-    children: list[list[int]] = [[] for _ in range(len(tree))]
-    waiting: list[int] = []  # without a parent yet
-    ends = [*tree.spans[:, 1].tolist(), tree.num_words]
-    starts = [*tree.spans[:, 0].tolist(), 0]
-    word = 0
-    for node, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        while word < end:
-            waiting.append(-1 - word)
-            word += 1
-        first = len(waiting)
-        while first and _start(waiting[first - 1], starts) >= start:
-            first -= 1
-        if node < len(tree):
-            children[node] = waiting[first:]
-            waiting[first:] = [node]
-    return children, waiting
-
-
-def _start(child: int, starts: list[int]) -> int:
-    return -1 - child if child < 0 else starts[child]
-
-
 def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]:
     """Draw the constituents as an indented tree; a word is beside its tag."""
-    children, tops = children_of(tree)
+    *children, tops = tree.children
     words = _cut_words(sentence)
     rows = []
     # The nodes left to draw: each with the text before it and the text before its children.

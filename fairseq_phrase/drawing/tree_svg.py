@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from fairseq_phrase.drawing.terminal_trees import MAX_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.parsed_text import ParsedText, printable
-from fairseq_phrase.inspection.terminal_trees import MAX_WORDS, children_of
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 _WORD_SIZE, _LABEL_SIZE = 15, 11
@@ -189,7 +189,7 @@ def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[
     Returns:
         The number of levels, and the elements.
     """
-    children, _ = children_of(tree)
+    children = tree.children[:-1]
     heights: list[int] = []
     middles: list[float] = []
 

@@ -1,0 +1,1 @@
+"""Trees, attention and figures, drawn into files and on the terminal."""
