@@ -109,13 +109,15 @@ def print_user_errors_plainly() -> None:
     """
     default = sys.excepthook
 
-    def hook(kind, error, traceback):
-        cause = error
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None
+    ) -> None:
+        cause: BaseException | None = error
         while cause is not None and not isinstance(cause, UserError):
             cause = cause.__cause__
         if cause is not None:
             print(f"error: {cause}", file=sys.stderr)
-        elif issubclass(kind, UnicodeDecodeError) and (
+        elif isinstance(error, UnicodeDecodeError) and (
             place := _undecodable_line(error, traceback)
         ):
             print(f"error: {place} is not UTF-8: {error.reason}", file=sys.stderr)
@@ -125,7 +127,9 @@ def print_user_errors_plainly() -> None:
     sys.excepthook = hook
 
 
-def _undecodable_line(error: UnicodeDecodeError, traceback: types.TracebackType) -> str | None:
+def _undecodable_line(
+    error: UnicodeDecodeError, traceback: types.TracebackType | None
+) -> str | None:
     """Find the input's line that cannot be decoded, if ``fairseq-interactive`` was reading it."""
     for frame, _ in walk_tb(traceback):
         if frame.f_code.co_name == "buffered_read" and "h" in frame.f_locals:
@@ -314,7 +318,7 @@ def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
     def forward(*args: Any, **inputs: Any) -> Any:
         return original(*args, **{name: inputs[name] for name in inputs if name in names})
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward
 
 
 _CHOSE_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
@@ -329,7 +333,7 @@ _OMEGACONF_NODES = (
 )
 
 
-def _numpy_reconstruction() -> list:
+def _numpy_reconstruction() -> list[Any]:
     """The functions and types that restore NumPy scalars and arrays."""
     name = "numpy._core.multiarray" if hasattr(np, "_core") else "numpy.core.multiarray"
     core = importlib.import_module(name)

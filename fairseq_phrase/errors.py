@@ -19,10 +19,11 @@ def file_of(error: OSError) -> str | None:
     disk.
     """
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return (is_full and error.filename2) or error.filename
+    name: str | None = (is_full and error.filename2) or error.filename
+    return name
 
 
-def at(path, line: int | None = None) -> str:
+def at(path: object, line: int | None = None) -> str:
     """Name a place in a file.
 
     Args:

@@ -29,7 +29,8 @@ def markdown_table(
     cells = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
     # Numbers are already formatted: tabulate would read "0.050" as 0.05.
     numbers = 0 if texts is None else len(headings) - texts
-    return tabulate(
+    table: str = tabulate(
         cells[1:], headers=cells[0], tablefmt="github" if texts is None else "pipe",
         disable_numparse=True, colalign=["left"] * (len(headings) - numbers) + ["right"] * numbers,
     )  # fmt: skip
+    return table

@@ -190,4 +190,5 @@ def translate(
     (hypotheses,) = generator.generate(
         [model], {"net_input": {**net_input, "src_lengths": lengths}}
     )
-    return hypotheses[0]["tokens"]
+    tokens: Tensor = hypotheses[0]["tokens"]
+    return tokens

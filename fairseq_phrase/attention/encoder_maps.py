@@ -107,7 +107,8 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
             "alignment draws the attention of any decoder)"
         )
     with torch.no_grad():
-        return compute(**net_input)
+        structure, maps = compute(**net_input)
+    return structure, maps
 
 
 def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:

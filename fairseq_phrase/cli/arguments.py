@@ -150,7 +150,8 @@ def model_of(args: dict[str, Any]) -> Path | None:
     Raises:
         UserError: the model's kind is not that of ``--bpe``.
     """
-    model, codes = args.pop("sentencepiece_model"), args.pop("bpe_codes")
+    model: Path | None = args.pop("sentencepiece_model")
+    codes: Path | None = args.pop("bpe_codes")
     if model is not None and args["bpe"] != "sentencepiece":
         raise UserError("--sentencepiece-model goes with --bpe sentencepiece")
     if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):

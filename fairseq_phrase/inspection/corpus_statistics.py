@@ -163,7 +163,7 @@ class SplitStatistics:
 def _added(counts: np.ndarray, more: np.ndarray) -> np.ndarray:
     """Add two histograms of different lengths."""
     longer, shorter = (counts, more) if len(counts) >= len(more) else (more, counts)
-    total = longer.copy()
+    total: np.ndarray = longer.copy()
     total[: len(shorter)] += shorter
     return total
 

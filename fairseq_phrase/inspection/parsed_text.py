@@ -132,7 +132,9 @@ class ParsedTextReader:
         except (ValueError, IndexError) as error:
             raise UserError(f"{place} is broken: {error}; --check names the file") from None
 
-    def _parsed_text(self, place: str, tokens: np.ndarray, parse: dict) -> ParsedText:
+    def _parsed_text(
+        self, place: str, tokens: np.ndarray, parse: dict[str, np.ndarray]
+    ) -> ParsedText:
         symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]
         pairs = zip(parse["words"].tolist(), symbols, strict=True)
         cut = [

@@ -43,8 +43,10 @@ class Ragged:
 
     @property
     def positions(self) -> np.ndarray:
-        """The place of each value within its sentence, from 0. Shape: ``(values,)``."""
-        return np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.sizes)
+        """The position of each value within its sentence, from 0. Shape: ``(values,)``."""
+        first = np.repeat(self.offsets[:-1], self.sizes)
+        positions: np.ndarray = np.arange(len(first)) - first
+        return positions
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,10 +143,10 @@ class SpanMetrics(LabelMetrics):
         self._entities = get_entities
         self._spans = [self._true_spans(labels) for labels in self.references]
 
-    def _spans_of(self, labels: list[str]) -> set[tuple]:
+    def _spans_of(self, labels: list[str]) -> set[tuple[Any, ...]]:
         return {tuple(span) for span in self._entities(labels)}
 
-    def _true_spans(self, labels: list[str]) -> set[tuple]:
+    def _true_spans(self, labels: list[str]) -> set[tuple[Any, ...]]:
         """Find the spans of a reference; those that touch an unknown label have an unknown type."""
         filled: list[str] = []
         for place, label in enumerate(labels):

@@ -39,7 +39,7 @@ class Queries(Form):
         from sqlglot.optimizer.simplify import simplify
 
         try:
-            return simplify(normalize_identifiers(query)).sql()
+            return str(simplify(normalize_identifiers(query)).sql())
         except RecursionError:
             return None
 

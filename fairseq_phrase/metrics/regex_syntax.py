@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import string
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 #: ("union" | "both" | "then", trees), ("repeat", tree, least, most or None), ("not", tree),
 #: or ("characters", characters); all characters but the boundary if that is None.
-Tree: TypeAlias = tuple
+Tree: TypeAlias = tuple[Any, ...]
 
 #: Stands for the boundary of a word. It is a character like others, but "." does not match it.
 BOUNDARY = "\ue000"

@@ -125,7 +125,7 @@ def same_language(one: str, other: str) -> bool:
         >>> same_language("( a | b ) *", "( b | a ) *"), same_language("a +", "a *")
         (True, False)
     """
-    return automaton(parse(one)).equivalent(automaton(parse(other)))
+    return bool(automaton(parse(one)).equivalent(automaton(parse(other))))
 
 
 def automaton(tree: Tree) -> Any:

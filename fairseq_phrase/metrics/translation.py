@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
@@ -126,7 +128,7 @@ class TranslationMetrics(Metrics):
             return float(percentages(sums))
         # sacrebleu's formulas need Python numbers, and for BLEU integer counts.
         values = [int(value) if value.is_integer() else value for value in sums.tolist()]
-        return self._metrics[name]._compute_score_from_stats(values).score
+        return float(self._metrics[name]._compute_score_from_stats(values).score)
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
@@ -142,7 +144,7 @@ class TranslationMetrics(Metrics):
 
     def sentence_score(self, hypothesis: str, reference: str) -> float:
         """Return sentence chrF."""
-        return self._sentence_chrf.sentence_score(hypothesis, [reference]).score
+        return float(self._sentence_chrf.sentence_score(hypothesis, [reference]).score)
 
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return sacrebleu's signature of each metric."""
@@ -190,9 +192,9 @@ def _chrf_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         for total in (translation, reference)
     )
     weighted = 4 * precision + recall  # beta is 2
-    return np.divide(
-        500 * precision * recall, weighted, out=np.zeros_like(weighted), where=weighted > 0
-    )
+    scores: NDArray[np.float64] = np.zeros_like(weighted)
+    np.divide(500 * precision * recall, weighted, out=scores, where=weighted > 0)
+    return scores
 
 
 def _ter_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ class EncodedLines:
     """Subwords and parses of lines, kept for further models of the same data."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple, EncodedSentence] = {}
+        self._known: dict[tuple[Any, ...], EncodedSentence] = {}
 
     def encode(self, task: Any, lines: Sequence[str], data: str) -> list[EncodedSentence]:
         """Cut lines into subwords, and parse them if the task's model needs trees.

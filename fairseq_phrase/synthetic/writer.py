@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 from tqdm import tqdm
 
@@ -111,7 +112,7 @@ class PendingFiles:
         self._directory = directory
         self._stack = stack
         self._pending: dict[str, Path] = {}
-        self._open: dict = {}
+        self._open: dict[str, IO[str]] = {}
 
     def write(self, name: str, text: str) -> None:
         """Append to a file."""
