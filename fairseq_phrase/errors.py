@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import sys
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -10,6 +12,22 @@ class UserError(Exception):
 
     Commands print only the message, without a traceback, and exit with status 2.
     """
+
+
+def option(name: str, value: str = "") -> str:
+    """Write an option of :func:`fairseq_phrase.load` as its reader gives it.
+
+    Args:
+        name: the flag without hyphens in front, ``source-parser``.
+        value: its value.
+
+    Returns:
+        ``--source-parser VALUE`` in a command, ``source_parser="VALUE"`` in Python.
+    """
+    program = Path(sys.argv[0] if sys.argv else "")
+    if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
+        return f"--{name} {value}".rstrip()
+    return name.replace("-", "_") + (f'="{value}"' if value else "")
 
 
 def file_of(error: OSError) -> str | None:

@@ -14,7 +14,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.batch.tree_sources import Trees, field_of
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_places, number_unknown
 from fairseq_phrase.store.fields import FIELDS, PREFIX
@@ -237,7 +237,7 @@ def numbered_parse(
         if values is None:
             raise UserError(
                 f"this model needs {row.meaning} and the data's parser makes none of raw text: name "
-                "one with --source-parser spacy:MODEL or stanza:LANG"
+                f"one, {option('source-parser', 'spacy:MODEL')} or stanza:LANG"
             )
         parse[name] = values
     return parse

@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
         "--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint"
     )
     add(attention, "--subset", "--max-tokens", "--allow-difference", "--strict-identity")
+    add(attention, "--user-dir")
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 

@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         parser, "--source-parser",
         help="later parse with this parser instead of the one that made the data, such as spacy:MODEL",
     )  # fmt: skip
-    add(parser, "--allow-difference", "--strict-identity")
+    add(parser, "--allow-difference", "--strict-identity", "--user-dir")
     parser.add_argument(
         "--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them",

@@ -86,7 +86,7 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence.add_argument("--line", type=positive, metavar="K", help="a line of --subset, from 1")
     add_hidden(sentence, "--index", type=int)  # from 0
     add(parser, "--subset", help="the split of --line: test, valid, …")
-    add(parser, "--source-parser", "--allow-difference", "--strict-identity")
+    add(parser, "--source-parser", "--allow-difference", "--strict-identity", "--user-dir")
 
 
 @command(_parser)

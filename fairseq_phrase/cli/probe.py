@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help="from 0 (what enters the first layer), last, or all",
     )  # fmt: skip
     add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
+    add(parser, "--user-dir")
     parser.add_argument(
         "--max-sentences", type=positive, metavar="N",
         help="use at most N training sentences of each task, and a quarter of N of the others",

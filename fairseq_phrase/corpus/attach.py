@@ -28,6 +28,7 @@ from fairseq_phrase.raw_text.encoding import CutLine
 from fairseq_phrase.raw_text.segmenters import load_segmenter
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text
@@ -181,7 +182,7 @@ def _checked_split(
     # The manifest records these checksums, so they are taken before the text is checked.
     files = [Path(f"{binarized}.{end}") for end in ("bin", "idx")]
     checksums = {path.name: fingerprint(path) for path in files}
-    key = f"{fingerprint(text)} {options.bpe}"
+    key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
     side = CutSide(language, corpus, pipeline, place.files / file, options.bpe)

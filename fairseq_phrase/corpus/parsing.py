@@ -24,7 +24,7 @@ from fairseq_phrase.corpus.parse_shards import ShardFolder
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
-from fairseq_phrase.store.manifest import fingerprint
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.text import find_text
 
 SHARD_LINES = 1000
@@ -184,7 +184,7 @@ def parses_of(text: Path, parser: FileParser) -> Path:
 
 
 def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
-    """Return the fingerprints of a text and of its parses, if they are read from a file.
+    """Return the digests of a text and of its parses, if they are read from a file.
 
     Raises:
         UserError: a file is missing.
@@ -192,7 +192,7 @@ def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
     files = [text]
     if pipeline is not None and isinstance(pipeline.parser, FileParser):
         files.append(parses_of(text, pipeline.parser))
-    return {path: fingerprint(path) for path in files}
+    return {path: digest_of(path) for path in files}
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
     """Check after the block that files are as they were, also if the block fails because they are not.
 
     Args:
-        files: their fingerprints before.
+        files: their digests before.
 
     Raises:
         UserError: a file has changed.
@@ -208,7 +208,7 @@ def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
 
     def check() -> None:
         for path, before in files.items():
-            if not path.is_file() or fingerprint(path) != before:
+            if not path.is_file() or digest_of(path) != before:
                 raise UserError(f"{path} has changed while it was read: run again when it is final")
 
     try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
@@ -37,6 +38,8 @@ from fairseq_phrase.models.loading import (
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 FORMAT_VERSION = 1
 CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
@@ -121,20 +124,30 @@ def write_bundle(
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
+def translates(saved: SavedModel) -> bool:
+    """Return whether a model's task translates, or is unknown, which building the model reports."""
+    name = saved.name("task")
+    return (
+        name == "translation"
+        or name not in TASK_REGISTRY
+        or (saved.has_task(SyntaxTranslationTask) and not saved.has_task(SyntaxLabellingTask))
+    )
+
+
 def require_exportable(saved: SavedModel) -> None:
     """Check that a model translates without its training data.
 
     Raises:
         UserError: it does not.
     """
-    if saved.name("task") not in ("translation", "syntax_translation"):
+    if not translates(saved):
         raise UserError(
-            f"{saved.path} was trained with --task {saved.name('task')}: only translation models are "
+            f"{saved.path} was trained by the task {saved.name('task')}: only translation models are "
             "exported"
         )
     if identity_of(saved.state, saved.path).value("tree-source") == "shuffled":
         raise UserError(
-            f"{saved.path} was trained with --tree-source shuffled, which takes trees from its training "
+            f"{saved.path} was trained on shuffled trees, which come from its training "
             "data: it cannot be exported without them"
         )
 

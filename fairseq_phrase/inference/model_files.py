@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import open_dict
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.bundle import is_bundle, read_bundle
+from fairseq_phrase.inference.bundle import is_bundle, read_bundle, translates
 from fairseq_phrase.models.identity import identity_of
 from fairseq_phrase.models.loading import SavedModel, build_models, languages_of, read_checkpoint
 from fairseq_phrase.store.identity import Identity
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
-from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 #: fairseq's own task reads the same data, but not raw text.
 _STOCK, _OWN = "translation", "syntax_translation"
@@ -78,9 +75,7 @@ def _read(path: Path) -> SavedModel:
             saved.task_config.update(
                 _name=_OWN, source_parser=None, allow_difference=None, strict_identity=False
             )
-    elif name in TASK_REGISTRY and (
-        not saved.has_task(SyntaxTranslationTask) or saved.has_task(SyntaxLabellingTask)
-    ):
+    elif not translates(saved):
         raise UserError(
             f"{saved.path} was trained by the task {name}: only models of the tasks {_OWN} and {_STOCK} "
             "translate"

@@ -158,8 +158,8 @@ def build_models(
                     f"{one.path} holds a {what} '{name}', "
                     + BROKEN.get(
                         str(name),
-                        "which neither fairseq nor this package has: install the package that defines "
-                        "it, or name its folder by --user-dir",
+                        "which neither fairseq nor this package has: import the package that defines "
+                        "it, in a command by --user-dir FOLDER",
                     )
                 )
         overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})

@@ -74,7 +74,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
         raise UserError(f"unknown parser '{spec}': expected {', '.join(others)} or {last}")
     if len(named) > 1:
         raise UserError(
-            f"--parser {name} is ambiguous: {' and '.join(map(_origin, named.values()))} have "
+            f"the parser {name} is ambiguous: {' and '.join(map(_origin, named.values()))} have "
             "a parser of this name"
         )
     (entry,) = named.values()
@@ -82,7 +82,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
         make = entry.load()
     except (ImportError, AttributeError, SystemExit) as error:
         raise UserError(
-            f"{_origin(entry)}, which has --parser {name}, is broken: {error}"
+            f"{_origin(entry)}, which has the parser {name}, is broken: {error}"
         ) from error
     return _checked(spec, _made(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
 
@@ -100,11 +100,11 @@ def _made(
     try:
         inspect.signature(make).bind(*arguments)
     except TypeError as error:
-        raise UserError(f"--parser {spec}: expected {usage} ({error})") from None
+        raise UserError(f"parser {spec}: expected {usage} ({error})") from None
     try:
         return make(*arguments)
     except SystemExit as error:  # a library must not end the command
-        raise UserError(f"--parser {spec} ended with sys.exit({error.code!r})") from error
+        raise UserError(f"parser {spec} ended with sys.exit({error.code!r})") from error
 
 
 def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
@@ -115,18 +115,18 @@ def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
     """
     if not isinstance(parser, LineParser | FileParser):
         raise UserError(
-            f"--parser {spec}: {origin} made a {type(parser).__name__}, which is neither a "
+            f"parser {spec}: {origin} made a {type(parser).__name__}, which is neither a "
             "LineParser nor a FileParser"
         )
     missing = [name for name in ("version", "fields") if not hasattr(parser, name)]
     if isinstance(parser, FileParser) and not hasattr(parser, "suffix"):
         missing.append("suffix")
     if missing:
-        raise UserError(f"--parser {spec}: the parser of {origin} has no {', '.join(missing)}")
+        raise UserError(f"parser {spec}: the parser of {origin} has no {', '.join(missing)}")
     unknown = set(parser.fields) - set(FIELDS)
     if unknown or "words" not in parser.fields:
         raise UserError(
-            f"--parser {spec}: the parser of {origin} has the fields {', '.join(parser.fields)}: "
+            f"parser {spec}: the parser of {origin} has the fields {', '.join(parser.fields)}: "
             f"expected words, and others of {', '.join(FIELDS)}"
         )
     return parser

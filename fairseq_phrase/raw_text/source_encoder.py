@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.raw_text.encoding import CutLine, encode_line
@@ -78,7 +78,7 @@ class SourceEncoder:
             raise UserError(
                 f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
                 "loaded from a path only if you name it yourself. If you trust the files there, add "
-                f"--source-parser {manifest.parser}"
+                f"{option('source-parser', manifest.parser)}"
             )
         constituents = manifest.constituents
         try:
@@ -91,12 +91,12 @@ class SourceEncoder:
             )
         except UserError as error:
             raise UserError(
-                f"{error} ({directory} names this parser; --source-parser names another)"
+                f"{error} ({directory} names this parser; {option('source-parser')} names another)"
             ) from None
         if not isinstance(pipeline.parser, LineParser):
             raise UserError(
-                f"{directory} was parsed from {manifest.parser_version} files, which new text does "
-                "not have: name a parser for it with --source-parser spacy:MODEL (or none, where "
+                f"{directory} was parsed from {manifest.parser_version} files, which new text does not "
+                f"have: name a parser for it, {option('source-parser', 'spacy:MODEL')} (or none, where "
                 "the model needs no tree)"
             )
         if parser is None or resolve(parser) == manifest.parser:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.store.labels import labels_fingerprint
 from fairseq_phrase.text import read_lines
 
@@ -206,7 +206,7 @@ def compare(
     may_differ = set(filter(None, (allow or "").split(",")))
     if DOORS[door].parts is PARTS and (wrong := sorted(may_differ - set(names))):
         raise UserError(
-            f"--allow-difference {','.join(wrong)}: expected some of {', '.join(sorted(names))}"
+            f"{option('allow-difference', ','.join(wrong))}: expected some of {', '.join(sorted(names))}"
         )
     refused: dict[str, str] = {}
     warned: list[str] = []
@@ -238,10 +238,10 @@ def compare(
     if refused:
         raise UserError(
             f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}, or let this pass with "
-            f"--allow-difference {','.join(refused)}"
+            f"{option('allow-difference', ','.join(refused))}"
         )
     if warned:
-        warn_once(f"{both} {', '.join(warned)} (--strict-identity refuses this)")
+        warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")
     for which, lacking in unknown.items():
         warn_once(
             f"{which} does not record its {', '.join(lacking)}: make sure that it has the same as "
@@ -293,14 +293,27 @@ def parser_entry(version: str, digest: str) -> Entry:
 
 
 def digest_of(*paths: Path) -> str:
-    """Return the SHA-256 of a file's content, or of several files' one after the other.
+    """Return the SHA-256 of a file's content, or for several files that of their digests.
+
+    A process reads a file again only if its size, date or inode has changed.
 
     Raises:
         OSError: a file cannot be read.
     """
+    digests = [_digest(path, *stamp_of(path)) for path in paths]
+    return digests[0] if len(paths) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def stamp_of(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written again: size, date of the last change, and inode."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, *_stamp: int) -> str:
     digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()

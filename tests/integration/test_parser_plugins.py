@@ -126,9 +126,7 @@ def test_what_follows_the_colon_is_handed_on_if_there_is_anything(plugin):
 )
 def test_an_argument_too_many_or_too_few_is_refused(plugin, code, spec):
     plugin("mine = mine_module:make", code)
-    with pytest.raises(
-        UserError, match=rf"--parser {spec}: expected mine as mine 1\.0 takes it \("
-    ):
+    with pytest.raises(UserError, match=rf"parser {spec}: expected mine as mine 1\.0 takes it \("):
         load_parser(spec)
 
 
@@ -146,14 +144,14 @@ def test_an_unknown_parser_is_refused_with_all_that_are_there(plugin):
 def test_a_name_that_two_packages_have_is_ambiguous(plugin):
     plugin("mine = mine_module:Parser")
     plugin("mine = hers_module:Parser", name="hers")
-    with pytest.raises(UserError, match=r"--parser mine is ambiguous: .*hers 1\.0"):
+    with pytest.raises(UserError, match=r"the parser mine is ambiguous: .*hers 1\.0"):
         load_parser("mine")
 
 
 @pytest.mark.parametrize("value", ["no_such_module:Parser", "mine_module:NoSuchParser"])
 def test_a_broken_package_is_named(plugin, value):
     plugin(f"mine = {value}")
-    with pytest.raises(UserError, match=r"mine 1\.0, which has --parser mine, is broken: .*"):
+    with pytest.raises(UserError, match=r"mine 1\.0, which has the parser mine, is broken: .*"):
         load_parser("mine")
 
 

@@ -90,7 +90,7 @@ def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
 ):
     parser = f"spacy:{trained_pipeline}"
     data, loaded = parsed_by(parser)
-    with pytest.raises(UserError, match=re.escape(f"add --source-parser {parser}")) as caught:
+    with pytest.raises(UserError, match=re.escape(f'add source_parser="{parser}"')) as caught:
         SourceEncoder.of_data(data, "de")
     assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
     assert loaded == []

@@ -142,7 +142,7 @@ def test_raw_lines_cut_otherwise_than_their_parse_are_refused(data_directory, sp
 
 def test_raw_text_for_data_from_files_asks_for_a_parser(data_directory):
     task = make_task(data_directory)
-    with pytest.raises(UserError, match="--source-parser spacy:MODEL"):
+    with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
         task.source_text.encode(["Der Hund schläft."])
 
 
@@ -154,7 +154,7 @@ def test_a_parser_that_is_gone_is_named_with_the_option_that_names_another(
     manifest = Manifest.load(data, "de")
     manifest.parser = "spacy:no_such_pipeline"
     manifest.save(data)
-    with pytest.raises(UserError, match=r"no_such_pipeline.*--source-parser names another"):
+    with pytest.raises(UserError, match=r"no_such_pipeline.*source_parser names another"):
         make_task(data).source_text.encode(["Der Hund schläft."])
 
 

@@ -109,7 +109,7 @@ def test_ten_thousand_words_keep_their_places(segmenter):
 
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
-    with pytest.raises(UserError, match="--source-parser spacy:MODEL"):
+    with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
         SourceEncoder.of_data(data_directory, "de")
 
 

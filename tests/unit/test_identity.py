@@ -39,7 +39,7 @@ def test_every_part_has_an_entry_here() -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, caplog) -> None:
     part, other = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
-    message = rf"^a\.pt and data differ in {name} one and two: .*--allow-difference {name}$"
+    message = rf"^a\.pt and data differ in {name} one and two: .*allow_difference=\"{name}\"$"
     if part not in DOORS[door].parts:
         assert compare(record(), other, door, strict=True, **NAMES).allowed == ()
         return
@@ -50,7 +50,7 @@ def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, cap
     if PARTS[part] == "may":
         names = {**NAMES, "here_name": f"data of {door}"}  # a warning is given once
         compare(record(), other, door, **names)
-        assert f"differ in {name} one and two (--strict-identity" in caplog.text
+        assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
             compare(record(), other, door, **NAMES)

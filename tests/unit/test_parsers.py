@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.parsers import load_parser, resolve
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
@@ -21,12 +21,12 @@ def test_an_unknown_parser_is_refused_with_those_there_are(spec):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("spacy", "--parser spacy: expected spacy:MODEL"),
-        ("spacy:", "--parser spacy:: expected spacy:MODEL"),
-        ("stanza", r"--parser stanza: expected stanza:LANG\[@DIR\]"),
-        ("conllu:de", "--parser conllu:de: expected conllu:words or conllu:surface"),
-        ("ptb:x", "--parser ptb:x: expected ptb"),
-        ("none:x", "--parser none:x: expected none"),
+        ("spacy", "parser spacy: expected spacy:MODEL"),
+        ("spacy:", "parser spacy:: expected spacy:MODEL"),
+        ("stanza", r"parser stanza: expected stanza:LANG\[@DIR\]"),
+        ("conllu:de", "parser conllu:de: expected conllu:words or conllu:surface"),
+        ("ptb:x", "parser ptb:x: expected ptb"),
+        ("none:x", "parser none:x: expected none"),
     ],
 )
 def test_an_argument_that_a_parser_does_not_take_is_refused(spec, message):
@@ -67,3 +67,16 @@ def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
     joined = join_white_space(text)
     assert not any(map(str.isspace, joined))
     assert joined.replace("▁", " ").split() == text.replace("▁", " ").split()
+
+
+@pytest.mark.parametrize(
+    ("program", "written"),
+    [
+        ("/bin/fairseq-train", "--source-parser ptb"),
+        ("fairseq_phrase/cli/label.py", "--source-parser ptb"),
+        ("own.py", 'source_parser="ptb"'),
+    ],
+)
+def test_messages_name_flags_in_commands_and_arguments_in_python(program, written, monkeypatch):
+    monkeypatch.setattr("sys.argv", [program])
+    assert option("source-parser", "ptb") == written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
@@ -37,6 +39,20 @@ def preprocess(folder, out, *options, splits=("train", "test")):
     prefixes = [f"--{split}pref={folder / split}" for split in splits]
     main(["-s", "de", "-t", "en", *prefixes, "--destdir", str(out), "--vocab-size", "40", *options])
     return out
+
+
+def test_one_changed_byte_of_a_large_text_is_noticed(tmp_path):
+    text = tmp_path / "train.de"
+    with open(text, "wb") as stream:
+        stream.truncate(40 << 20)
+    files = parsing.files_of(text, None)
+    with parsing.unchanged(files):
+        os.utime(text)  # only another date
+    with open(text, "r+b") as stream:
+        stream.seek(20 << 20)
+        stream.write(b"x")
+    with pytest.raises(UserError, match="has changed"), parsing.unchanged(files):
+        pass
 
 
 def test_a_line_without_a_parse_stops_the_run_and_is_named(treebank, capsys):
