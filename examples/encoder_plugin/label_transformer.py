@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor
 
-from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
 
 
 @dataclass
-class LabelOptions:
+class LabelOptions(NeutralOptions):
     """Options of dependency labels."""
 
     label_scale: float = option(1.0, "factor of the label's embedding")
@@ -34,16 +34,21 @@ class LabelledTokens(SourceStructure):
     "label_transformer",
     options=LabelOptions,
     parse_fields=["words", "deprels"],
-    rows={"dependency labels": {}},
+    rows={"dependency labels": {}, "dependency labels, neutral": {"neutral_start": True}},
 )
 class LabelEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with embeddings of dependency labels."""
+
+    # With zeros there it computes fairseq's, so that --neutral-start can begin from its checkpoints.
+    neutral_parameters = ("embed_labels",)
 
     def __init__(self, cfg, dictionary, embed_tokens):
         super().__init__(cfg, dictionary, embed_tokens)
         self.embed_labels = Embedding(
             cfg.count_labels("deprels"), embed_tokens.embedding_dim, padding_idx=0
         )
+        if cfg.neutral_start:
+            self.embed_labels.weight.data.zero_()
 
     def structure(self, src_tokens, parse):
         words = parse["words"]

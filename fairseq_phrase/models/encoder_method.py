@@ -55,6 +55,18 @@ def options_of(options: type | None) -> list[EncoderOption]:
     return [EncoderOption(each.name, types[each.name], each) for each in fields(options)]
 
 
+@dataclass
+class NeutralOptions:
+    """The option of encoders that compute fairseq's Transformer at the start only if asked for."""
+
+    neutral_start: bool = option(
+        False,
+        "start as fairseq's Transformer: what the encoder adds has a learned factor that starts at 0, or "
+        "embeddings that do. It can then begin from a trained Transformer (--finetune-from-model, "
+        "--restore-file, --pretrained-model)",
+    )
+
+
 @dataclass(frozen=True)
 class EncoderMethod:
     """A registered encoder; see :func:`register_encoder` for the attributes."""

@@ -7,9 +7,10 @@ fairseq, what its configuration names is derived.
 from __future__ import annotations
 
 import functools
+import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +21,13 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, M
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
+from torch import Tensor
 
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.store.identity import Entry, Identity, compare
 from fairseq_phrase.store.manifest import data_identity
@@ -150,6 +153,81 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     return Identity(entries)
 
 
+def begin_neutrally(
+    trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
+) -> Identity:
+    """Let an encoder begin from fairseq's, if it computes the same at the start.
+
+    Args:
+        trained: the record of the checkpoint.
+        here: the record of the new model.
+        encoder: its encoder.
+        path: the checkpoint.
+        allow: names of entries that may differ, as in :func:`~fairseq_phrase.store.identity.compare`.
+
+    Returns:
+        The record of the checkpoint; if the encoder differs, with the entries that this adds.
+
+    Raises:
+        UserError: the encoder does not compute fairseq's at the start.
+    """
+    name = here.value("encoder")
+    if trained.value("encoder") != "transformer" or name in (None, "transformer"):
+        return trained
+    if "encoder" in (allow or "").split(","):
+        return trained
+    if obstacle := neutral_obstacle(encoder, getattr(encoder, "cfg", None)):
+        raise UserError(
+            f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
+            f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
+        )
+    method = ENCODERS[str(name)]
+    own = {"encoder", *(option.name.replace("_", "-") for option in method.options)}
+    added = {
+        each: entry
+        for each, entry in here.entries.items()
+        if each in own or entry.part in ("labels", "parser", "trees")
+    }
+    return replace(trained, entries={**trained.entries, **added})
+
+
+def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
+    """Check that the parameters of a checkpoint have the sizes of a model.
+
+    Args:
+        saved: the checkpoint's parameters, by name.
+        own: the model's.
+        path: the checkpoint, for the message.
+
+    Raises:
+        UserError: number of layers, dictionary or another size differ.
+    """
+    for side in ("encoder", "decoder"):
+        layer = re.compile(rf"{side}\.layers\.(\d+)\.")
+        before, now = (
+            max((int(found[1]) + 1 for name in names if (found := layer.match(name))), default=0)
+            for names in (saved, own)
+        )
+        if before != now and before and now:
+            raise UserError(
+                f"{path}: its {side} has {before} layers, and here {now}: give --{side}-layers {before}"
+            )
+    for name in sorted(saved.keys() & own.keys()):
+        before, now = tuple(saved[name].shape), tuple(own[name].shape)
+        if before == now:
+            continue
+        if name.endswith("embed_tokens.weight") and before[1] == now[1]:
+            raise UserError(
+                f"{path}: {name} has {before[0]} entries, and the dictionary here has {now[0]}: make the "
+                "data with its dictionary (--srcdict, --tgtdict)"
+            )
+        raise UserError(
+            f"{path}: {name} has the shape {before}, and here {now}: give the sizes of that training "
+            "(--encoder-embed-dim, --encoder-ffn-embed-dim, …), and make the data with its dictionary "
+            "(--srcdict)"
+        )
+
+
 def check_trusted(state: dict[str, Any], path: str | Path) -> None:
     """Remove the values of a configuration that name files, and refuse interpolations.
 
@@ -211,15 +289,31 @@ def guard_checkpoints() -> None:
         return cast(dict[str, Any], state)
 
     @functools.wraps(resume)
-    def load_checkpoint(self: Trainer, filename: str, *args: Any, **options: Any) -> Any:
+    def load_checkpoint(
+        self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
+    ) -> Any:
         if Path(filename).is_file():
-            trained = identity_of(load_checkpoint_file(Path(filename)), filename)
+            state = load_checkpoint_file(Path(filename))
+            trained = identity_of(state, filename)
             if hasattr(self.task, "meet"):
                 self.task.meet(trained, filename, "train")
+                here = self.task.identity
             else:
                 here = identity_of({"cfg": self.cfg}, "this run")
-                compare(trained, here, "train", trained_name=filename, here_name="this run")
-        return resume(self, filename, *args, **options)
+                encoder = getattr(self.model, "encoder", None)
+                compare(
+                    begin_neutrally(trained, here, encoder, filename, None), here, "train",
+                    trained_name=filename, here_name="this run",
+                )  # fmt: skip
+            if not self.is_fsdp:
+                check_sizes(state.get("model", {}), self.model.state_dict(), filename)
+            if not reset_optimizer and trained.value("encoder") != here.value("encoder"):
+                raise UserError(
+                    f"{filename} has no optimizer's state for the parameters that "
+                    f"{here.value('encoder')} adds: give --finetune-from-model {filename}, or "
+                    "--reset-optimizer and the other --reset-* with --restore-file"
+                )
+        return resume(self, filename, reset_optimizer, *args, **options)
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     Trainer.load_checkpoint = load_checkpoint

@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.parent_scaling import (
@@ -25,7 +25,7 @@ from fairseq_phrase.modules.tensors import masked_keys
 
 
 @dataclass
-class ParentOptions:
+class ParentOptions(NeutralOptions):
     """Options of parent-scaled attention."""
 
     parent_heads: str = option(
@@ -116,6 +116,7 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
                 scaling=cfg.parent_scaling,
                 ignoring=cfg.parent_ignoring,
                 dropout=cfg.attention_dropout,
+                neutral=cfg.neutral_start,
             )
         )
 
@@ -128,6 +129,8 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
         "parent-scaled": {},
         "parent-scaled, prior": {"parent_scaling": "prior"},
         "parent-scaled, one head, ignoring": {"parent_heads": "1,all", "parent_ignoring": 0.3},
+        "parent-scaled, neutral": {"parent_heads": "1,all", "neutral_start": True},
+        "parent-scaled, prior, neutral": {"parent_scaling": "prior", "neutral_start": True},
     },
 )
 class ParentEncoder(SyntaxEncoder):
@@ -139,6 +142,7 @@ class ParentEncoder(SyntaxEncoder):
     """
 
     layer_class = ParentEncoderLayer
+    neutral_parameters = ("gate",)
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
@@ -151,7 +155,7 @@ class ParentEncoder(SyntaxEncoder):
         if not count:
             return SyntaxEncoderLayer(cfg, return_fc=self.return_fc)
         layer = ParentEncoderLayer(cfg, return_fc=self.return_fc)
-        layer.self_attn.scaled_heads = count
+        layer.self_attn.scale_heads(count)
         return layer
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> ParentDistances:

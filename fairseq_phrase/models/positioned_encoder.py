@@ -12,7 +12,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.encoder_method import NeutralOptions, option
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
@@ -22,7 +22,7 @@ from fairseq_phrase.syntax.dependency import RELATIONS
 
 
 @dataclass
-class PositionOptions:
+class PositionOptions(NeutralOptions):
     """Options of structural and relative positions.
 
     All are off by default. A flag can switch a boolean option on but not off, so no preset may switch
@@ -105,11 +105,14 @@ def build_relative_attention(
         clips=relative_clips(cfg),
         dropout=cfg.attention_dropout,
         use_values=not cfg.relative_keys_only,
+        neutral=cfg.neutral_start,
     )
 
 
 class PositionedEncoder(SyntaxEncoder):
     """An encoder that knows its tokens' positions in their dependency trees."""
+
+    neutral_parameters = ("relative_keys", "relative_values", "depth_encoding")
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -121,7 +124,17 @@ class PositionedEncoder(SyntaxEncoder):
                 embed_tokens.embedding_dim,
                 cfg.max_source_positions,
                 fusion=None if self.embed_positions is None else cfg.structural_fusion,
+                neutral=cfg.neutral_start,
             )
+
+    @classmethod
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
+        """Return what prevents a neutral start: other positions in the sentence than fairseq's."""
+        if cfg.no_sequential_absolute:
+            return "leave out --no-sequential-absolute, because fairseq's Transformer has them"
+        if cfg.structural_absolute and cfg.structural_fusion == "tanh":
+            return "--structural-fusion tanh (eq. 7) has no neutral start; give --structural-fusion add"
+        return super().neutral_obstacle(cfg)
 
     def find_tree(self, src_tokens: Tensor, parse: ParseBatch) -> TreePositions | None:
         """Find the tokens' positions in their trees, if the options ask for them.

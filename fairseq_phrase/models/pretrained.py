@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.identity import identity_of, plain
+from fairseq_phrase.models.identity import check_sizes, identity_of, plain
 from fairseq_phrase.store.identity import free_options
 
 logger = logging.getLogger(__name__)
@@ -149,13 +149,10 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
             f"--pretrained {path} has no parameter of this encoder "
             f"({type(encoder).__name__}): name a checkpoint with an encoder of the same kind"
         )
-    for name in sorted(shared):
-        if saved[name].shape != own[name].shape:
-            raise UserError(
-                f"--pretrained {path}: encoder.{name} has the shape {tuple(saved[name].shape)}, and here "
-                f"{tuple(own[name].shape)}: give the sizes of that training (--encoder-embed-dim, "
-                "--encoder-ffn-embed-dim, …), and make the data with its dictionary (--srcdict)"
-            )
+    check_sizes(
+        *({_PREFIX + name: value for name, value in each.items()} for each in (saved, own)),
+        f"--pretrained {path}",
+    )
     encoder.load_state_dict({name: saved[name] for name in shared}, strict=False)
     logger.info("--pretrained %s: loaded %d tensors of the encoder", path, len(shared))
     for names, where in (

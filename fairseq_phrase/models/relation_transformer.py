@@ -118,6 +118,7 @@ class RelationEncoder(SyntaxEncoder):
     """
 
     layer_class = RelationEncoderLayer
+    neutral_parameters = ("tree_bias", "label_bias", "sequence_bias")
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -127,6 +128,11 @@ class RelationEncoder(SyntaxEncoder):
     def is_plain(cls, cfg: TransformerConfig) -> bool:
         """Return whether there are no biases."""
         return bool(cfg.relation_bias == "none")
+
+    @classmethod
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> None:
+        """Return None: all biases start at 0."""
+        return
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
         """Number the relations of all pairs of tokens."""

@@ -113,6 +113,13 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
             "sequential_relative": True,
             "relative_keys_only": True,
         },
+        "structural, both relative, neutral": {
+            "structural_absolute": True,
+            "structural_fusion": "add",
+            "structural_relative": True,
+            "sequential_relative": True,
+            "neutral_start": True,
+        },
     },
 )
 class StructuralEncoder(PositionedEncoder):

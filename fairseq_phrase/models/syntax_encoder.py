@@ -9,6 +9,7 @@ available.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -26,6 +27,8 @@ from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,37 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     )
 
 
+def neutral_obstacle(encoder: Any, cfg: TransformerConfig) -> str | None:
+    """Return what :meth:`SyntaxEncoder.neutral_obstacle` does, for any encoder or its class."""
+    if isinstance(encoder, TransformerEncoderBase) and not isinstance(encoder, SyntaxEncoder):
+        return None
+    return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)
+
+
+def add_neutral(
+    module: nn.Module, added: Sequence[str], state: dict[str, Tensor], name: str
+) -> None:
+    """Add parameters that a checkpoint of fairseq's Transformer lacks, with the values they have.
+
+    Args:
+        module: an encoder or a decoder, as it is built.
+        added: names of its modules and parameters that fairseq's does not have.
+        state: the checkpoint's parameters, which get the others.
+        name: the module's name in the model.
+    """
+    prefix = f"{name}." if name else ""
+    new = {
+        prefix + each: value.detach().clone()
+        for each, value in module.state_dict().items()
+        if prefix + each not in state and not set(added).isdisjoint(each.split("."))
+    }
+    if new:
+        state.update(new)
+        logger.info(
+            "%d tensors are not in the checkpoint and start neutrally: %s", len(new), ", ".join(new)
+        )
+
+
 class SyntaxEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
@@ -188,6 +222,9 @@ class SyntaxEncoder(TransformerEncoderBase):
     """
 
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
+    #: Names of modules and parameters that fairseq's encoder does not have. With the values that they are
+    #: built with, the encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
+    neutral_parameters: ClassVar[Sequence[str]] = ()
     _num_built: int = 0
 
     # Methods that an encoder overrides.
@@ -196,6 +233,19 @@ class SyntaxEncoder(TransformerEncoderBase):
     def is_plain(cls, cfg: TransformerConfig) -> bool:
         """Return whether all options are off; then fairseq's own layers and ``forward`` run."""
         return False
+
+    @classmethod
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
+        """Return why the encoder, as it is built, does not compute fairseq's; None if it does.
+
+        An encoder with :attr:`neutral_parameters` starts neutrally with ``--neutral-start``, or, if it
+        does not have this option, always.
+        """
+        if cls.is_plain(cfg):
+            return None
+        if not cls.neutral_parameters:
+            return "it has no neutral start"
+        return None if getattr(cfg, "neutral_start", True) else "give --neutral-start"
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
         """Make the structure of a batch, which its layers use to attend.
@@ -330,6 +380,15 @@ class SyntaxEncoder(TransformerEncoderBase):
         layer = self.build_layer(cfg, index)
         layer.index = index  # type: ignore[assignment]
         return wrap_layer(layer, cfg)
+
+    def upgrade_state_dict_named(
+        self, state_dict: dict[str, Tensor], name: str
+    ) -> dict[str, Tensor]:
+        """Add the neutral parameters to a checkpoint of fairseq's Transformer; see fairseq."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.neutral_obstacle(self.cfg) is None:
+            add_neutral(self, self.neutral_parameters, state_dict, name)
+        return state_dict
 
     def forward(
         self,

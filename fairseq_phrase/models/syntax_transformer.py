@@ -15,6 +15,7 @@ from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
 from fairseq_phrase.models.pretrained import PretrainedModel
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
+from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 
 
 def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
@@ -31,6 +32,8 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
         UserError: the task or its data lack the parses, or the options contradict one another.
     """
     needed = list(method.parse_fields(cfg))
+    if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
+        raise UserError(f"--neutral-start, {method.name}: {obstacle}")
     cfg.count_labels = lambda field: len(task.label_dictionary(field))
     cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
     if not needed:

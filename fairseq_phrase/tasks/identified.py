@@ -11,7 +11,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
-from fairseq_phrase.models.identity import model_entries, option_entries
+from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
 from fairseq_phrase.store.identity import Entry, Identity, compare, free_options
 from fairseq_phrase.store.manifest import data_identity
 
@@ -50,6 +50,7 @@ class IdentifiedTask(FairseqTask):
         self.identity = Identity()
         self._labels_asked_for: set[str] = set()
         self._model_entries: dict[str, Entry] = {}
+        self._encoder: Any = None
         self._loaded: list[tuple[str, Identity]] = []
 
     def label_dictionary(self, field: str) -> Dictionary:
@@ -76,6 +77,7 @@ class IdentifiedTask(FairseqTask):
         """
         self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
         model = super().build_model(cfg, from_checkpoint)
+        self._encoder = getattr(model, "encoder", None)
         self.identity = self._here()
         if from_checkpoint and self._loaded:
             *others, (path, trained) = self._loaded
@@ -100,6 +102,9 @@ class IdentifiedTask(FairseqTask):
         if door != "use":  # for use, fairseq has handed the state over before
             self.restore(trained, further=False)
         here = replace(self._here(), allowed=self.identity.allowed)
+        if door != "use":
+            allow = self.cfg.allow_difference
+            trained = begin_neutrally(trained, here, self._encoder, path, allow)
         self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
 
     def restore(self, trained: Identity, *, further: bool) -> None:

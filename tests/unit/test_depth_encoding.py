@@ -20,7 +20,8 @@ def fused(encoding: DepthEncoding, depth: int, place_encoding=None) -> torch.Ten
     """Eq. 7 for one token, or eq. 3 alone."""
     depth_encoding = sinusoids(depth + 1, encoding.table.size(1))[depth].double()
     if encoding.structural is None:
-        return depth_encoding + (0 if place_encoding is None else place_encoding)
+        scale = 1 if encoding.gate is None else encoding.gate
+        return scale * depth_encoding + (0 if place_encoding is None else place_encoding)
     total = encoding.structural.weight @ depth_encoding + encoding.structural.bias
     if place_encoding is not None:
         total = total + encoding.sequential.weight @ place_encoding
@@ -29,9 +30,12 @@ def fused(encoding: DepthEncoding, depth: int, place_encoding=None) -> torch.Ten
 
 @pytest.mark.parametrize("fusion", [None, "add", "tanh"])
 @pytest.mark.parametrize("with_places", [False, True])
-def test_encodings_and_their_gradients_are_eq_7_token_by_token(fusion, with_places):
+@pytest.mark.parametrize("gate", [None, 0.0, 0.6])
+def test_encodings_and_their_gradients_are_eq_7_token_by_token(fusion, with_places, gate):
     torch.manual_seed(0)
-    encoding = DepthEncoding(6, max_depth=2, fusion=fusion).double()
+    encoding = DepthEncoding(6, max_depth=2, fusion=fusion, neutral=gate is not None).double()
+    if encoding.gate is not None:
+        encoding.gate.data.fill_(gate)
     if encoding.structural is not None:
         torch.nn.init.normal_(encoding.structural.bias)
     depths = torch.tensor([[0, 3, 1], [2, 2, 0]])  # 3 is deeper than was prepared for

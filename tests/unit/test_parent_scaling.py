@@ -54,7 +54,7 @@ def twin_middles(words, heads, padding):
     return torch.tensor(middles, dtype=torch.double)
 
 
-def twin_attention(query, key, value, middles, padding, scaling, std, heads, ignored):
+def twin_attention(query, key, value, middles, padding, scaling, std, heads, ignored, gate):
     """Eq. of parent-scaled attention, score by score, in double precision."""
     batch, num_heads, n, width = query.shape
     outputs = torch.zeros_like(query)
@@ -68,9 +68,10 @@ def twin_attention(query, key, value, middles, padding, scaling, std, heads, ign
                     square = (j - middles[b, t]) ** 2 / (2 * std**2)
                     if h < heads and not ignored[b, h, t]:
                         if scaling == "multiply":
-                            score = score * math.exp(-square) / (std * math.sqrt(2 * math.pi))
+                            density = math.exp(-square) / (std * math.sqrt(2 * math.pi))
+                            score = score * (1 + gate[h] * (density - 1))
                         else:
-                            score = score - square
+                            score = score - gate[h] * square
                     scores.append(score)
                 weights = torch.stack(scores).softmax(0)
                 outputs[b, h, t] = sum(
@@ -94,16 +95,22 @@ def test_the_middle_of_the_parent_is_that_of_its_subwords(dictionary, left, root
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize(("heads", "ignoring"), [(3, 0.0), (1, 0.0), (2, 0.4)])
 @pytest.mark.parametrize("std", [1.0, 2.5])
-def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ignoring, std):
+@pytest.mark.parametrize("gate", [None, 0.0, 0.7])
+def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ignoring, std, gate):
     torch.manual_seed(3)
     words, of_words, padding = trees(dictionary, left=left)
     tree = TreePositions(words, of_words, padding)
     shape = (len(words), 3, words.size(1), 4)
     inputs = [torch.randn(shape, dtype=torch.double).requires_grad_() for _ in range(3)]
     ignored = torch.rand(len(words), heads, words.size(1)) < ignoring
+    gates = torch.ones(heads, dtype=torch.double)
+    if gate is not None:
+        gates = (gates * gate - torch.arange(heads) * gate / 4).requires_grad_()
+    learned = inputs if gate is None else [*inputs, gates]
     expected = twin_attention(
-        *inputs, twin_middles(words, of_words, padding), padding, scaling, std, heads, ignored
-    )
+        *inputs, twin_middles(words, of_words, padding), padding, scaling, std, heads, ignored,
+        gates,
+    )  # fmt: skip
     middles = parent_middles(tree).double()
     for need_weights in (False, True):
         found, weights = parent_scaled_attention(
@@ -113,15 +120,17 @@ def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ig
             scaling=scaling,
             scaled_heads=heads,
             ignored=ignored if ignoring else None,
+            gate=None if gate is None else gates,
             need_weights=need_weights,
         )
         direction = torch.randn_like(expected) * ~padding[:, None, :, None]
         assert_same(found * direction, expected * direction)
-        wanted = torch.autograd.grad((expected * direction).sum(), inputs, retain_graph=True)
+        wanted = torch.autograd.grad((expected * direction).sum(), learned, retain_graph=True)
         for gradient, own in zip(
-            torch.autograd.grad((found * direction).sum(), inputs), wanted, strict=True
+            torch.autograd.grad((found * direction).sum(), learned), wanted, strict=True
         ):
             assert_same(gradient, own)
+            assert own.any()
     assert_same(weights.double() @ inputs[2], found)
 
 

@@ -4,6 +4,9 @@ Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-
 (ACL 2020); ``docs/models/tree_relations.md``. With ``p_t`` the middle of the subwords of t's parent,
 
     A = softmax(S ⊙ D),   D_tj = exp(-(j - p_t)² / 2σ²) / (σ √2π)
+
+*Addition*: a number g for each head leads from attention as it is (g = 0) to this (g = 1): softmax(S ⊙
+(1 + g (D - 1))), or softmax(S + g log D).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
@@ -79,6 +82,7 @@ def parent_scaled_attention(
     scaling: str = "multiply",
     scaled_heads: int | None = None,
     ignored: Tensor | None = None,
+    gate: Tensor | None = None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -93,6 +97,7 @@ def parent_scaled_attention(
         scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.
         scaled_heads: how many heads are scaled, all by default.
         ignored: True at queries whose scores stay as they are. Shape: (batch, scaled heads, tokens)
+        gate: g; None for 1. Shape: (scaled heads,)
         dropout_p: probability with which a weight is dropped.
         need_weights: also return the weights.
 
@@ -109,6 +114,8 @@ def parent_scaled_attention(
         scales = scales.clamp(min=torch.finfo(query.dtype).min / 4)
     # Shape: (batch, 1 or heads, tokens, tokens)
     scales = scales.to(query.dtype)
+    if gate is not None:
+        scales = neutral + gate.to(query.dtype)[:, None, None] * (scales - neutral)
     if ignored is not None:
         scales = torch.where(ignored[..., None], neutral, scales)
     if unscaled:
@@ -130,7 +137,7 @@ def parent_scaled_attention(
 class ParentScaledAttention(HeadsAttention):
     """Multi-head self-attention in which some heads are parent-scaled. Time-first.
 
-    Its only parameters are the four projections of fairseq's attention.
+    Its only parameters are the four projections of fairseq's attention, and the gate if there is one.
 
     Args:
         embed_dim: model width d.
@@ -140,6 +147,7 @@ class ParentScaledAttention(HeadsAttention):
         ignoring: probability with which, in training, the scores of a query in a scaled head stay as
             they are.
         dropout: probability with which an attention weight is dropped in training.
+        neutral: learn g for each scaled head, from 0.
 
     Raises:
         ValueError: d is not a multiple of h.
@@ -154,12 +162,19 @@ class ParentScaledAttention(HeadsAttention):
         scaling: str = "multiply",
         ignoring: float = 0.0,
         dropout: float = 0.0,
+        neutral: bool = False,
     ) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
-        self.scaled_heads = scaled_heads
         self.scaling = scaling
         self.ignoring = ignoring
+        self.neutral = neutral
+        self.scale_heads(scaled_heads)
         self.reset_parameters()
+
+    def scale_heads(self, count: int) -> None:
+        """Scale this number of heads, the first ones."""
+        self.scaled_heads = count
+        self.gate = nn.Parameter(torch.zeros(count)) if self.neutral else None
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -198,6 +213,7 @@ class ParentScaledAttention(HeadsAttention):
             scaling=self.scaling,
             scaled_heads=self.scaled_heads,
             ignored=ignored,
+            gate=self.gate,
             dropout_p=self.dropout_p,
             need_weights=need_weights,
         )

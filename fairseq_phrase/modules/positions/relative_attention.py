@@ -83,6 +83,7 @@ class RelativeAttention(HeadsAttention):
         clips: for each kind of relative position its clip c; its table has 2c + 1 rows.
         dropout: probability with which an attention weight is dropped in training.
         use_values: whether the positions have a value side (a^V), or only keys (a^K).
+        neutral: start with tables of zeros, as attention without positions.
 
     Raises:
         ValueError: if d is not a multiple of h, ``clips`` is empty, or a clip is less than 1.
@@ -96,11 +97,12 @@ class RelativeAttention(HeadsAttention):
         clips: Mapping[str, int],
         dropout: float = 0.0,
         use_values: bool = True,
+        neutral: bool = False,
     ) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         if not clips or min(clips.values()) < 1:
             raise ValueError(f"expected kinds of positions with clips of 1 or more, got {clips}")
-        self.clips = dict(clips)
+        self.clips, self.neutral = dict(clips), neutral
         self.relative_keys = self._tables()
         self.relative_values = self._tables() if use_values else None
         self.reset_parameters()
@@ -116,7 +118,7 @@ class RelativeAttention(HeadsAttention):
         super().reset_parameters()
         for tables in (self.relative_keys, self.relative_values):
             for table in tables.values() if tables is not None else ():
-                nn.init.xavier_uniform_(table)
+                nn.init.zeros_(table) if self.neutral else nn.init.xavier_uniform_(table)
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""

@@ -193,6 +193,7 @@ class DepthEncoding(nn.Module):
         max_depth: largest depth to prepare for; larger depths still work.
         fusion: ``"tanh"`` for ``tanh(W_seq PE(seq) + W_stru PE(stru) + b)`` (eq. 7), or ``"add"``
             for ``PE(seq) + PE(stru)``, without parameters; None if positions are never given.
+        neutral: with ``"add"``, multiply PE(stru) by a learned number g that starts at 0.
 
     Raises:
         ValueError: if the fusion is unknown.
@@ -200,7 +201,9 @@ class DepthEncoding(nn.Module):
 
     table: Tensor
 
-    def __init__(self, width: int, max_depth: int = 256, fusion: str | None = None) -> None:
+    def __init__(
+        self, width: int, max_depth: int = 256, fusion: str | None = None, neutral: bool = False
+    ) -> None:
         super().__init__()
         if fusion not in (None, *FUSIONS):
             raise ValueError(f"unknown fusion {fusion!r}, expected one of {', '.join(FUSIONS)}")
@@ -212,6 +215,7 @@ class DepthEncoding(nn.Module):
             nn.init.xavier_uniform_(self.sequential.weight)
             nn.init.xavier_uniform_(self.structural.weight)
             nn.init.zeros_(self.structural.bias)
+        self.gate = nn.Parameter(torch.zeros(1)) if neutral and fusion == "add" else None
         self.register_buffer("table", sinusoids(max_depth + 1, width), persistent=False)
 
     def forward(
@@ -236,6 +240,8 @@ class DepthEncoding(nn.Module):
         encodings = self._depth_encodings(max_depth + 1)
         if self.structural is not None:
             encodings = self.structural(encodings)
+        if self.gate is not None:
+            encodings = self.gate * encodings
         encoded = embedding(depths, encodings)
         if positions is not None and position_encodings is not None:
             if self.sequential is not None:

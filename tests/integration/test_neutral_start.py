@@ -1,0 +1,126 @@
+"""From a checkpoint of stock fairseq to an encoder that reads trees, by fairseq's own commands."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from fairseq_cli import train as train_command
+
+from fairseq_phrase import load
+from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.loading import load_model
+from tests.support.commands import SIZES, TRAINING, run
+
+RESETS = [f"--reset-{what}" for what in ("optimizer", "lr-scheduler", "meters", "dataloader")]
+NORMS = {"post": [], "pre": ["--encoder-normalize-before", "--decoder-normalize-before"]}
+CASES = {
+    "relation": ["relation_transformer", "--relation-bias", "both", "--relation-labels"],
+    "positions": [
+        "structural_transformer", "--sequential-relative", "--structural-relative",
+        "--structural-absolute", "--structural-fusion", "add", "--neutral-start",
+    ],
+    "parents": ["parent_scaled_transformer", "--neutral-start"],
+    "prior": ["parent_scaled_transformer", "--parent-scaling", "prior", "--neutral-start"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stock(data_directory, tmp_path_factory):
+    """Checkpoints of fairseq's Transformer, trained for 50 updates and perturbed, by their norms."""
+    made = {}
+    for norm, flags in NORMS.items():
+        folder = tmp_path_factory.mktemp("stock")
+        run(
+            "fairseq-train", data_directory, "--task", "translation", *TRAINING, *SIZES, *flags,
+            "--arch", "transformer", "--save-dir", folder, "--max-tokens", "1000", "--max-update",
+            "50", "--disable-validation", "--train-subset", "valid",
+        )  # fmt: skip
+        state = torch.load(folder / "checkpoint_last.pt", weights_only=False)
+        torch.manual_seed(3)
+        for name, value in state["model"].items():
+            if value.is_floating_point() and not name.endswith("version"):
+                value += 0.1 * torch.randn_like(value)
+        made[norm] = folder / "stock.pt"
+        torch.save(state, made[norm])
+    return made
+
+
+def logits(checkpoint, data):
+    """In double precision, of a few sentences."""
+    model, task = load_model(checkpoint, data)
+    if not task.datasets:
+        task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    batch = dataset.collater([dataset[index] for index in range(12)])
+    return model.double().eval()(**batch["net_input"])[0]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_stock_checkpoint_is_continued_exactly(
+    command, data_directory, stock, tmp_path, case, norm
+):
+    door = {"post": "--finetune-from-model", "pre": "--restore-file"}[norm]
+
+    def train(folder, updates, *options, arch=CASES[case]):
+        return command(
+            train_command, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", *TRAINING, *SIZES, *NORMS[norm], "--arch", *arch, "--save-dir",
+            tmp_path / folder, "--max-tokens", "1000", "--max-update", updates, "--train-subset",
+            "valid", "--dropout", "0.1", *options,
+        )  # fmt: skip
+
+    start = [door, stock[norm], *(RESETS if door == "--restore-file" else [])]
+    printed = train("begun", 1, *start, "--lr", "0")
+    found = [
+        re.search(r"valid on 'valid' subset \| loss (\S+)", text)[1]
+        for text in (printed, train("stock", 1, *start, "--lr", "0", arch=["transformer"]))
+    ]
+    assert found[0] == found[1]
+    begun = tmp_path / "begun" / "checkpoint_last.pt"
+    with torch.no_grad():
+        expected = logits(stock[norm], data_directory)
+        assert (
+            logits(begun, data_directory) - expected
+        ).abs().max() <= 1e-12 * expected.abs().max()
+    train("trained", 20, *start, "--disable-validation")
+    trained = tmp_path / "trained" / "checkpoint_last.pt"
+    states = [torch.load(each, weights_only=False)["model"] for each in (begun, trained)]
+    new = states[0].keys() - torch.load(stock[norm], weights_only=False)["model"].keys()
+    assert new
+    assert all(name in printed for name in new)
+    assert [name for name in new if torch.equal(*(state[name] for state in states))] == []
+    assert "@ 20 updates" in train("trained", 22, "--disable-validation")
+    export_command.main([str(trained), str(data_directory), str(tmp_path / "bundle")])
+    (model,) = load(tmp_path / "bundle").models
+    trained_on = torch.load(trained, weights_only=False)["model"]
+    assert all(torch.equal(model.state_dict()[name], trained_on[name]) for name in new)
+
+
+def test_what_cannot_begin_from_it_is_refused(command, data_directory, stock, tmp_path):
+    def train(*options):
+        return command(
+            train_command, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", *TRAINING, *SIZES, "--save-dir", tmp_path, "--max-tokens", "1000",
+            "--max-update", "1", *options,
+        )  # fmt: skip
+
+    start = ["--finetune-from-model", stock["post"]]
+    for arch, message in (
+        (["parent_scaled_transformer"], "give --neutral-start"),
+        (
+            ["xl_transformer"],
+            "it has no neutral start; or begin from parts of it, with --pretrained",
+        ),
+        (["structural_transformer", "--structural-absolute"], "give --structural-fusion add"),
+        (["relation_transformer", "--encoder-layers", "3"], "has 2 layers, and here 3: give"),
+        (["relation_transformer", "--encoder-ffn-embed-dim", "40"], "has the shape"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train("--arch", *arch, *start)
+    with pytest.raises(UserError, match="no optimizer's state for the parameters that relation_tr"):
+        train("--arch", "relation_transformer", "--restore-file", stock["post"])
+    assert not list(tmp_path.iterdir())

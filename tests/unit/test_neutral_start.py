@@ -1,0 +1,169 @@
+"""Encoders that start as fairseq's Transformer: the same logits, and then every new parameter learns."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import sys
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.identity import begin_neutrally, check_sizes, model_entries
+from fairseq_phrase.models.syntax_encoder import neutral_obstacle
+from fairseq_phrase.store.identity import Identity, compare
+from tests.support.named_models import make_task
+from tests.support.parsed_batches import SIZES, build_model, make_batch, make_dictionary
+from tests.support.repository import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
+import label_transformer  # noqa: F401 - the example goes through the same tests
+
+LENGTHS = [7, 1, 4, 5]
+NORMS = {
+    "post": {},
+    "pre": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "embeddings": {"layernorm_embedding": True, "encoder_learned_pos": True},
+}
+
+
+def as_built(name: str, dictionary, **options: Any) -> Any:
+    """A small model in double precision, without dropout, and with the values that it starts with."""
+    torch.manual_seed(4)
+    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZES.items()}
+    cfg = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
+    return ARCH_MODEL_REGISTRY[name].build_model(cfg, make_task(dictionary)).double()
+
+
+def rows() -> list[Any]:
+    """All registered rows that start neutrally."""
+    found = []
+    for name, method in translation_encoders().items():
+        for row, options in method.rows.items():
+            cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**options))
+            if not neutral_obstacle(method.encoder, cfg):
+                found.append(pytest.param(name, options, id=row))
+    return found
+
+
+neutral_rows = pytest.mark.parametrize(("name", "options"), rows())
+
+
+def stock(dictionary, norm: str) -> Any:
+    """Make a stock model in which every weight matters."""
+    model = build_model("transformer", dictionary, **NORMS[norm])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, mean=0.1, std=0.3)
+    return model
+
+
+def logits(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    previous = inputs["src_tokens"].roll(1, 1)
+    return model(src_lengths=None, prev_output_tokens=previous, **inputs)[0]
+
+
+def test_what_starts_neutrally() -> None:
+    names = {row.values[0] for row in rows()}
+    assert names == {
+        "relation_transformer", "structural_transformer", "parent_scaled_transformer",
+        "label_transformer",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@neutral_rows
+def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
+    dictionary, caplog, name, options, norm
+) -> None:
+    trained = stock(dictionary, norm)
+    model = as_built(name, dictionary, **options, **NORMS[norm]).eval()
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(copy.deepcopy(trained.state_dict()), strict=True)
+    batches = [make_batch(dictionary, LENGTHS, left=left, extra=1) for left in (False, True)]
+    for inputs in batches:
+        expected = logits(trained, {"src_tokens": inputs["src_tokens"]})
+        real = inputs["src_tokens"].ne(dictionary.pad())
+        difference = (logits(model, inputs) - expected)[real].abs().max()
+        assert difference <= 1e-12 * expected.abs().max()
+    new = {each for each, _ in model.named_parameters()} - dict(trained.named_parameters()).keys()
+    assert new
+    assert all(each in caplog.text for each in new)
+    before = {each: value.detach().clone() for each, value in model.named_parameters()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(20):
+        optimizer.zero_grad()
+        logits(model.train(), batches[0]).square().mean().backward()
+        optimizer.step()
+    assert {each for each in new if torch.equal(before[each], model.get_parameter(each))} == set()
+
+
+@neutral_rows
+def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, options) -> None:
+    model = as_built(name, dictionary, **options)
+    logits(model, make_batch(dictionary, LENGTHS)).square().mean().backward()
+    at_zero = [p for p in model.encoder.parameters() if p.requires_grad and not p.any()]
+    gates = [
+        value
+        for each, value in model.named_parameters()
+        if not set(each.split(".")).isdisjoint(ENCODERS[name].encoder.neutral_parameters)
+        and not value.any()
+    ]
+    assert at_zero
+    assert gates
+    assert all(gate.grad.any() for gate in gates)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("structural_transformer", {"structural_absolute": True}, "give --structural-fusion add"),
+        ("structural_transformer", {"no_sequential_absolute": True, "structural_relative": True},
+         "leave out --no-sequential-absolute"),
+    ],
+)  # fmt: skip
+def test_what_is_not_neutral_is_refused(dictionary, name, options, message) -> None:
+    with pytest.raises(UserError, match=f"^--neutral-start, {name}: .*{message}"):
+        as_built(name, dictionary, neutral_start=True, **options)
+
+
+def record(name: str, **options: Any) -> Identity:
+    return Identity(model_entries({"_name": name, **options}))
+
+
+def test_options_of_the_encoder_may_differ_from_the_checkpoint(dictionary) -> None:
+    model = as_built("relation_transformer", dictionary, relation_bias="both")
+    here = record("relation_transformer", relation_bias="both", encoder_attention_heads=4)
+    stock = record("transformer", encoder_attention_heads=8)
+    trained = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    with pytest.raises(UserError, match="differ in encoder-attention-heads 8 and 4: "):
+        compare(trained, here, "train", trained_name="a.pt", here_name="b.pt")
+
+
+@pytest.mark.parametrize("name", ["xl_transformer", "parent_scaled_transformer"])
+def test_an_encoder_without_a_neutral_start_is_named(dictionary, name) -> None:
+    encoder = as_built(name, dictionary).encoder
+    message = rf"^a\.pt has fairseq's Transformer encoder, and {name} does not .*--pretrained a\.pt"
+    with pytest.raises(UserError, match=message):
+        begin_neutrally(record("transformer"), record(name), encoder, "a.pt", None)
+    allowed = begin_neutrally(record("transformer"), record(name), encoder, "a.pt", "encoder,x")
+    assert allowed == record("transformer")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"encoder_layers": 3}, r"^a\.pt: its encoder has 2 layers, and here 3: give --encoder-layers 2"),
+        ({"encoder_ffn_embed_dim": 20}, r"^a\.pt: encoder\.layers\.0\.fc1\.bias has the shape \(24,\)"),
+        ({"words": 9}, r"^a\.pt: decoder\.embed_tokens\.weight has 34 entries, and the dictionary here"),
+    ],
+)  # fmt: skip
+def test_other_sizes_have_one_message(dictionary, changed, message) -> None:
+    words = changed.pop("words", 30)
+    other = as_built("relation_transformer", make_dictionary(words), **changed)
+    with pytest.raises(UserError, match=message):
+        check_sizes(stock(dictionary, "post").state_dict(), other.state_dict(), "a.pt")
