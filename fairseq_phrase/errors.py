@@ -42,11 +42,11 @@ def file_of(error: OSError) -> str | None:
 
 
 def at(path: object, line: int | None = None) -> str:
-    """Name a place in a file.
+    """Name a file, or a line of it.
 
     Args:
         path: the file.
-        line: the line's number, from 1, if the place is a line.
+        line: the line's number, from 1; None for the whole file.
 
     Returns:
         ``FILE`` or ``FILE, line N``.

@@ -1,4 +1,4 @@
-"""Datasets whose batches bring the unknown source words along that a model may have copied."""
+"""Datasets whose batches contain the unknown source words that a model may have copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CopiedDataset(BaseWrapperDataset):
 
     Args:
         dataset: the sentence pairs.
-        words: for each, its unknown words in the order of their places.
+        words: for each, its unknown words in the order of their slots.
         directory: the data directory, for the message.
 
     Raises:

@@ -90,7 +90,7 @@ def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
 
 
 def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
-    """Tell which tokens belong to words of the parse: subwords, and separators between sentences.
+    """Return which tokens belong to words of the parse: subwords, and separators between sentences.
 
     Args:
         tokens: token indices, padded on the right. Shape: ``(…, tokens)``

@@ -92,14 +92,14 @@ class Masks:
         )
 
     def __call__(
-        self, tokens: np.ndarray, parse: Parse, dice: np.random.Generator
+        self, tokens: np.ndarray, parse: Parse, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mask a sentence.
 
         Args:
             tokens: its token indices. Shape: ``(tokens,)``
             parse: its parse, with :attr:`Masking.fields`.
-            dice: what is drawn from.
+            rng: what is drawn from.
 
         Returns:
             The source, and the target: the masked tokens, and padding elsewhere.
@@ -110,21 +110,21 @@ class Masks:
         if self.masking.unit != "subword":
             # Without the words of separators.
             words = parse["words"][is_subword[parsed_tokens(tokens, self._dictionary)]]
-        places = np.flatnonzero(is_subword)
-        chosen = places[self._choose(len(places), words, parse, dice)]
+        indices = np.flatnonzero(is_subword)
+        chosen = indices[self._choose(len(indices), words, parse, rng)]
         target = np.full_like(tokens, self._dictionary.pad())
         target[chosen] = tokens[chosen]
         source = tokens.copy()
         # *Decision*: as in BERT, each subword of a word or phrase is drawn on its own.
-        drawn = dice.random(len(chosen))
+        drawn = rng.random(len(chosen))
         kept, other = self.masking.leave_unmasked, self.masking.random
         source[chosen[drawn >= kept]] = self._mask
         replaced = chosen[(drawn >= kept) & (drawn < kept + other)]
-        source[replaced] = dice.choice(self._replacements, len(replaced))
+        source[replaced] = rng.choice(self._replacements, len(replaced))
         return source, target
 
     def _choose(
-        self, subwords: int, words: np.ndarray | None, parse: Parse, dice: np.random.Generator
+        self, subwords: int, words: np.ndarray | None, parse: Parse, rng: np.random.Generator
     ) -> np.ndarray:
         """Choose the subwords to predict.
 
@@ -135,23 +135,23 @@ class Masks:
             subwords: number of subwords.
             words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
             parse: the parse.
-            dice: what is drawn from.
+            rng: what is drawn from.
 
         Returns:
             The chosen subwords, in order, from 0.
         """
         # The fraction is rounded up with its own probability.
-        wanted = int(self.masking.rate * subwords + dice.random())
+        wanted = int(self.masking.rate * subwords + rng.random())
         if words is None:
-            return np.sort(dice.choice(subwords, wanted, replace=False))
+            return np.sort(rng.choice(subwords, wanted, replace=False))
         units = _Units(self.masking, parse)
         chosen = np.zeros(subwords, dtype=bool)
-        for word in dice.permutation(np.unique(words)):
+        for word in rng.permutation(np.unique(words)):
             if wanted <= 0:
                 break
-            new = units.around(int(word), dice)[words] & ~chosen
+            new = units.around(int(word), rng)[words] & ~chosen
             count = int(new.sum())
-            if count > wanted and dice.random() * count >= wanted:
+            if count > wanted and rng.random() * count >= wanted:
                 break
             chosen |= new
             wanted -= count
@@ -174,7 +174,7 @@ class _Units:
                 members = np.unique((first <= order) & (order < end), axis=0)
             self._phrases = members[members.sum(1) <= masking.max_words]
 
-    def around(self, word: int, dice: np.random.Generator) -> np.ndarray:
+    def around(self, word: int, rng: np.random.Generator) -> np.ndarray:
         """Draw one of the units that contain a word; a word in no phrase is one itself.
 
         Returns:
@@ -182,7 +182,7 @@ class _Units:
         """
         around = self._phrases[self._phrases[:, word]]
         if len(around):
-            return np.asarray(around[dice.integers(len(around))])
+            return np.asarray(around[rng.integers(len(around))])
         return np.asarray(np.arange(self._count) == word)
 
 

@@ -79,13 +79,13 @@ class Source(Protocol):
     """Makes source and target of a sample."""
 
     def __call__(
-        self, sample: BlockSample, dice: np.random.Generator
+        self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
         """Make them.
 
         Args:
             sample: the tokens, with ``</s>`` at the end.
-            dice: what is drawn from.
+            rng: what is drawn from.
 
         Returns:
             The source, the target (padding where nothing is predicted), and further inputs.
@@ -105,10 +105,10 @@ class Masked:
         self._masks = masks
 
     def __call__(
-        self, sample: BlockSample, dice: np.random.Generator
+        self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
         """Mask a sample, see :class:`Source`."""
-        source, target = self._masks(sample.tokens, sample.parse, dice)
+        source, target = self._masks(sample.tokens, sample.parse, rng)
         return source, target, Inputs()
 
 
@@ -127,7 +127,7 @@ class Causal:
         self._end, self._backward = dictionary.eos(), backward
 
     def __call__(
-        self, sample: BlockSample, dice: np.random.Generator
+        self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
         """Shift a sample, see :class:`Source`."""
         shifted = np.concatenate([[self._end], sample.tokens[:-1]])
@@ -151,13 +151,13 @@ class Permuted:
         self._dictionary, self._parts = dictionary, parts
 
     def __call__(
-        self, sample: BlockSample, dice: np.random.Generator
+        self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Draw an order, see :class:`Source`; ``ranks`` has each token's place in it."""
+        """Draw an order, see :class:`Source`; ``ranks`` has each token's index in it."""
         tokens, pad = sample.tokens, self._dictionary.pad()
         is_end, is_begin = tokens == self._dictionary.eos(), tokens == self._dictionary.bos()
-        drawn = dice.permutation(np.flatnonzero(~is_end & ~is_begin))
-        count = max(int(len(drawn) / self._parts + dice.random()), 1)
+        drawn = rng.permutation(np.flatnonzero(~is_end & ~is_begin))
+        count = max(int(len(drawn) / self._parts + rng.random()), 1)
         order = np.concatenate([np.flatnonzero(is_end), drawn, np.flatnonzero(is_begin)])
         ranks = np.empty(len(tokens), dtype=np.int64)
         ranks[order] = np.arange(len(tokens))

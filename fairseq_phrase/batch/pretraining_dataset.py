@@ -21,7 +21,7 @@ __all__ = ["PretrainingDataset"]
 class PretrainingDataset(FairseqDataset):
     """Samples with source and target.
 
-    What is drawn depends on the seed, the epoch and the sample's index alone. So a training that is
+    What is drawn depends on the seed, the epoch and the sample's index. So a training that is
     resumed repeats it, whatever the workers are that read the samples.
 
     Args:
@@ -58,7 +58,7 @@ class PretrainingDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Batches are made anew in each epoch, so that a resumed training makes the same."""
+        """Batches are made again in each epoch, so that a resumed training makes the same."""
         return False
 
     def set_epoch(self, epoch: int) -> None:
@@ -73,8 +73,8 @@ class PretrainingDataset(FairseqDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return a sample's source, target and further inputs, as arrays, with its parse."""
         sample = self.blocks[index]
-        dice = np.random.default_rng([self._seed, self._epoch, index])
-        source, target, inputs = self._source(sample, dice)
+        rng = np.random.default_rng([self._seed, self._epoch, index])
+        source, target, inputs = self._source(sample, rng)
         made = {"id": index, "source": source, "target": target, "parse": sample.parse}
         if sample.segments is not None:
             inputs["segments"] = sample.segments
@@ -107,7 +107,7 @@ class PretrainingDataset(FairseqDataset):
         if read := self._inputs | self._of_loss:
             parses = [{name: sample["parse"][name] for name in read} for sample in samples]
             is_parsed = torch.from_numpy(parsed_tokens(tokens.numpy(), self._dictionary))
-            # Separators are words of the parse, so they are no special tokens here.
+            # Separators are words of the parse, so they are not special tokens here.
             words = tokens.masked_fill(is_parsed, self._dictionary.unk())
             collated = collate_parses(words, parses, self._dictionary)
         net_input |= {f"{PREFIX}{name}": collated[f"{PREFIX}{name}"] for name in self._inputs}

@@ -9,7 +9,7 @@ made of it, as an attribute, which is freed with the tensor; nothing is stored e
 2. :meth:`SourceDictionary.encode_line` makes :class:`RawTokens` of both;
 3. :class:`RawDataset` makes a batch's tokens :class:`RawTokens` with the sentences of its rows.
 
-In the same way, tokens carry the unknown words of their sentence that have places in the dictionary
+In the same way, tokens carry the unknown words of their sentence that have slots in the dictionary
 (:mod:`fairseq_phrase.store.copied_words`), and :meth:`SourceDictionary.string` writes them back.
 """
 
@@ -23,7 +23,7 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import number_of_places, number_unknown, place
+from fairseq_phrase.store.copied_words import number_of_slots, number_unknown, slot
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
 #: What a sentence's indices carry.
@@ -42,7 +42,7 @@ class RawTokens(torch.Tensor):
         origins: the line or encoded sentence of each row. Length: 1 for a sentence, of shape
             ``(tokens,)``; the batch size for a batch, of shape ``(batch, tokens)``; 0 if they carry
             words only.
-        words: the words of each sentence that have places in the dictionary, in the order of the places;
+        words: the words of each sentence that have slots in the dictionary, in the order of the slots;
             as many sentences, or 0.
     """
 
@@ -61,7 +61,7 @@ class RawTokens(torch.Tensor):
         Args:
             tokens: a sentence or a batch. Shape: ``(tokens,)`` or ``(batch, tokens)``.
             origins: one for each row; or none.
-            words: the words of each row that have places; or none.
+            words: the words of each row that have slots; or none.
         """
         carrying = tokens.as_subclass(cls)
         carrying.origins, carrying.words = origins, words
@@ -136,46 +136,46 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
 class SourceDictionary(Dictionary):
     """fairseq's dictionary; indices that it makes of ``--bpe syntax`` carry the line.
 
-    If it has places for unknown words, the indices also carry these words, and :meth:`string` writes
+    If it has slots for unknown words, the indices also carry these words, and :meth:`string` writes
     them.
     """
 
     @functools.cached_property
-    def places(self) -> int:
-        """The number of places."""
-        return number_of_places(self.indices)
+    def slots(self) -> int:
+        """The number of slots."""
+        return number_of_slots(self.indices)
 
     def has_place(self, indices: Sequence[int]) -> bool:
-        """Return whether any of these indices is a place."""
-        return any(self.index(place(number + 1)) in indices for number in range(self.places))
+        """Return whether any of these indices is a slot."""
+        return any(self.index(slot(number + 1)) in indices for number in range(self.slots))
 
     def encode_line(self, line: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``.
 
         Raises:
-            UserError: a constraint has an unknown word, and there are places for unknown words.
+            UserError: a constraint has an unknown word, and there are slots for unknown words.
         """
         line, mark, raw = line.partition(LINE)
         origins = [raw] if mark else []
-        if not self.places or kwargs.get("add_if_not_exist", True):
+        if not self.slots or kwargs.get("add_if_not_exist", True):
             tokens = super().encode_line(line, *args, **kwargs)
             return RawTokens.of(tokens, origins) if origins else tokens
-        pieces, words = number_unknown(line.split(), self.indices, self.places)
+        pieces, words = number_unknown(line.split(), self.indices, self.slots)
         # fairseq encodes --constraints without an end, before their sources, which number the words.
         if words and not kwargs.get("append_eos", True):
             raise UserError(
-                f"--constraints: '{words[0]}' is not in the dictionary, and its place depends on the "
+                f"--constraints: '{words[0]}' is not in the dictionary, and its slot depends on the "
                 "source: constraints can have words of the dictionary only"
             )
         tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
         return RawTokens.of(tokens, origins, [words])
 
     def encode_target(self, line: str, words: Sequence[str]) -> torch.Tensor:
-        """Encode a target of subwords; the source's unknown words have their places in it.
+        """Encode a target of subwords; the source's unknown words have their slots in it.
 
         Args:
             line: the target's subwords.
-            words: the source's words that have places.
+            words: the source's words that have slots.
 
         Returns:
             Shape: ``(tokens,)``, int64.
@@ -184,7 +184,7 @@ class SourceDictionary(Dictionary):
         return torch.tensor([*map(self.index, pieces), self.eos()])
 
     def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
-        """Join the subwords of a sentence as fairseq does; words that it carries replace their places."""
+        """Join the subwords of a sentence as fairseq does; words that it carries replace their slots."""
         words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()
         if not words:
             return str(super().string(tensor, bpe_symbol, *args, **kwargs))
@@ -192,13 +192,13 @@ class SourceDictionary(Dictionary):
         return str(data_utils.post_process(self.written(text, words[0]), bpe_symbol))
 
     def written(self, text: str, words: Sequence[str]) -> str:
-        """Write a source's words in the places of a text of subwords.
+        """Write a source's words in the slots of a text of subwords.
 
-        A place that the source does not fill becomes an unknown word.
+        A slot that the source does not fill becomes an unknown word.
         """
-        of_place = {place(number + 1): self.unk_word for number in range(self.places)}
-        of_place |= {place(number): word for number, word in enumerate(words, start=1)}
-        return " ".join(of_place.get(piece, piece) for piece in text.split(" "))
+        of_slot = {slot(number + 1): self.unk_word for number in range(self.slots)}
+        of_slot |= {slot(number): word for number, word in enumerate(words, start=1)}
+        return " ".join(of_slot.get(piece, piece) for piece in text.split(" "))
 
 
 class RawDataset(LanguagePairDataset):

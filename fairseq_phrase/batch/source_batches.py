@@ -16,7 +16,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
-from fairseq_phrase.store.copied_words import number_of_places, number_unknown
+from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.labels import as_entry
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -55,7 +55,7 @@ class SourceText:
     ) -> None:
         self._dictionary, self._labels, self._load = dictionary, labels, encoder
         self._trees, self._left_pad = trees or Trees(), left_pad
-        self._places = number_of_places(dictionary.indices)
+        self._places = number_of_slots(dictionary.indices)
         self.fields: set[str] = set()
 
     @cached_property
@@ -103,7 +103,7 @@ class SourceText:
     def numbered(
         self, sentence: EncodedSentence, limit: int | None = None
     ) -> tuple[list[int], list[str]]:
-        """Return a sentence's token indices with its end, and its words that have places.
+        """Return a sentence's token indices with its end, and its words that have slots.
 
         Args:
             sentence: the sentence.
@@ -127,7 +127,7 @@ class SourceText:
         Returns:
             ``net_input`` with ``src_tokens`` (batch, tokens), ``src_lengths`` (batch,) and, if the models
             asked for fields, those of :func:`collate_parses`; and ``copied``, the words of each sentence
-            that have places in the dictionary.
+            that have slots in the dictionary.
 
         Raises:
             UserError: the parser did not make a field.

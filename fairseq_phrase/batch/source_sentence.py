@@ -13,7 +13,7 @@ import torch
 from fairseq.utils import split_paths
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import place
+from fairseq_phrase.store.copied_words import slot
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
@@ -26,10 +26,10 @@ class SourceSentence:
     Attributes:
         net_input: the encoder's input, a batch of this sentence without padding.
         tokens: the text of each token, with the marks of subwords. Unknown tokens have their original
-            text in raw text and, if they have places in the dictionary, in data.
+            text in raw text and, if they have slots in the dictionary, in data.
         words: the word of each token, from 0; -1 at tokens of no word. Shape: ``(tokens,)``.
         constituents: first word, one past the last, and label of each constituent, children first.
-        copied: its unknown words that have places in the dictionary, in the order of the places.
+        copied: its unknown words that have slots in the dictionary, in the order of the slots.
     """
 
     net_input: dict[str, torch.Tensor]
@@ -39,7 +39,7 @@ class SourceSentence:
     copied: Sequence[str] = ()
 
     @classmethod
-    def of_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
+    def from_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
         """Take an encoded raw sentence, from ``task.source_text``.
 
         Raises:
@@ -54,7 +54,7 @@ class SourceSentence:
         return cls._of(net_input, typed, task, copied, np.append(sentence.words, -1))
 
     @classmethod
-    def of_batch(
+    def from_batch(
         cls, net_input: dict[str, torch.Tensor], task: Any, copied: Sequence[str] = ()
     ) -> SourceSentence:
         """Take a collated batch of one sentence; padding is dropped.
@@ -63,7 +63,7 @@ class SourceSentence:
             net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and fairseq's other
                 inputs.
             task: the model's task.
-            copied: the sentence's unknown words that have places, if the data have them.
+            copied: the sentence's unknown words that have slots, if the data have them.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
         kept = {}
@@ -169,7 +169,7 @@ def raw_sentence(task: Any, line: str) -> SourceSentence:
     """
     if not hasattr(task, "source_text"):
         raise UserError("this model's task does not parse raw text: name a sentence by its --line")
-    return SourceSentence.of_raw(task.source_text.encode([line])[0], task)
+    return SourceSentence.from_raw(task.source_text.encode([line])[0], task)
 
 
 def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
@@ -191,7 +191,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
         raise UserError(f"{subset} has lines 1 to {len(dataset)}, not {index + 1}")
     batch = dataset.collater([dataset[index]])
     (copied,) = batch.get("copied", [()])
-    return SourceSentence.of_batch(batch["net_input"], task, copied)
+    return SourceSentence.from_batch(batch["net_input"], task, copied)
 
 
 def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
@@ -232,20 +232,20 @@ def _loaded(task: Any, subset: str) -> Any:
 
 
 def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> list[str]:
-    """Return the text of each token, where words replace their places.
+    """Return the text of each token, where words replace their slots.
 
     Args:
         tokens: of a source, or of its translation. Shape: ``(tokens,)``.
         dictionary: of these tokens.
-        copied: the source's words that have places. Other places stay as they are.
+        copied: the source's words that have slots. Other slots stay as they are.
     """
-    words = {place(number): word for number, word in enumerate(copied, start=1)}
+    words = {slot(number): word for number, word in enumerate(copied, start=1)}
     pieces = [dictionary[index] for index in tokens.tolist()]
     return [words.get(piece, piece) for piece in pieces]
 
 
 def _is_filled(values: torch.Tensor) -> torch.Tensor:
-    """Tell which of a sentence's words or constituents are not padding. Shape: ``(items,)``."""
+    """Return which of a sentence's words or constituents are not padding. Shape: ``(items,)``."""
     return values.ge(0).flatten(1).any(1) if values.dim() > 1 else values.ge(0)
 
 

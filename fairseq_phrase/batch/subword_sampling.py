@@ -1,4 +1,4 @@
-"""Training sentences whose words are cut into subwords anew each time: ``--subword-sampling``."""
+"""Training sentences whose words are cut into other subwords each time: ``--subword-sampling``."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def check_alpha(alpha: float) -> None:
 
 
 class SubwordSampling:
-    """Cuts the words of sentence pairs anew, and changes their parses accordingly.
+    """Cuts the words of sentence pairs into other subwords, and changes their parses accordingly.
 
-    What is drawn depends on the seed, the epoch and the sentence's place alone. So a training that is
+    What is drawn depends on the seed, the epoch and the sentence's index. So a training that is
     resumed repeats it, whatever the workers are that read the sentences.
 
     Args:
@@ -66,7 +66,7 @@ class SubwordSampling:
         where = f"--subword-sampling: {Manifest.path(directory, language)}"
         if manifest.whole_lines or manifest.made_by != PREPROCESS:
             raise UserError(
-                f"{where} says that text was cut into subwords before it was parsed, so that the text "
+                f"{where} states that text was cut into subwords before it was parsed, so that the text "
                 f"of single words is not known: make the data with {PREPROCESS}"
             )
         if manifest.bpe not in SAMPLERS:
@@ -103,22 +103,22 @@ class SubwordSampling:
         self._split_labels = np.array([constituents.index(name) for name in names], dtype=np.int64)
 
     def __call__(self, sample: dict[str, Any], parse: Parse, index: int) -> Parse:
-        """Cut a sentence pair anew.
+        """Cut a sentence pair into other subwords.
 
         Args:
             sample: fairseq's. Its source and target are replaced.
             parse: the source's.
-            index: the sentence's place in the data.
+            index: the sentence's index in the data.
 
         Returns:
             The parse of the new source.
         """
-        dice = random.Random(f"{self.seed} {self.epoch} {index}")
+        rng = random.Random(f"{self.seed} {self.epoch} {index}")
         source, target = self._sides
         sizes = np.bincount(parse["words"])
-        sample["source"], new_sizes = source.recut(sample["source"], dice, sizes.tolist())
+        sample["source"], new_sizes = source.recut(sample["source"], rng, sizes.tolist())
         if sample.get("target") is not None:
-            sample["target"], _ = target.recut(sample["target"], dice)
+            sample["target"], _ = target.recut(sample["target"], rng)
         return self._recut(parse, sizes, np.array(new_sizes, dtype=np.int64))
 
     def _recut(self, parse: Parse, before: np.ndarray, after: np.ndarray) -> Parse:
@@ -139,14 +139,14 @@ class _Side:
         self._special = (dictionary.bos(), dictionary.eos(), dictionary.pad())
 
     def recut(
-        self, tokens: torch.Tensor, dice: random.Random, sizes: Sequence[int] | None = None
+        self, tokens: torch.Tensor, rng: random.Random, sizes: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, Sequence[int]]:
-        """Cut the words of a sentence anew.
+        """Cut the words of a sentence into other subwords.
 
         Args:
             tokens: its token indices, perhaps with ``<s>`` before and ``</s>`` after the subwords.
                 Shape: ``(tokens,)``.
-            dice: what is drawn from.
+            rng: what is drawn from.
             sizes: the number of subwords of each word; None where a line was cut as a whole.
 
         Returns:
@@ -163,7 +163,7 @@ class _Side:
         start = 0
         for size in sizes:
             stored = pieces[start : start + size]
-            cut = self._sampler.recut(stored, dice)
+            cut = self._sampler.recut(stored, rng)
             if cut is stored:  # unknown subwords may have an index of their own
                 new += body[start : start + size]
             else:
@@ -181,7 +181,7 @@ def with_split_words(
 ) -> np.ndarray:
     """Change the constituents of words that are, or are no longer, several subwords.
 
-    A word of several subwords is a constituent of its own, below others over the same word
+    A word of several subwords is a constituent, below others over the same word
     (:func:`fairseq_phrase.syntax.encoding.encode_words`).
 
     Args:

@@ -43,7 +43,7 @@ class SyntaxDataset(BaseWrapperDataset):
         is_pool: whether these sentences are the pool of ``trees``.
         of_loss: the fields that a criterion reads, which are put into the batch's ``parse``.
         inputs: the fields that models need, which are put into ``net_input``; all by default.
-        sampling: cuts words into subwords anew each time. Sentences that ``max_subwords`` cuts short
+        sampling: cuts words into other subwords each time. Sentences that ``max_subwords`` cuts short
             keep their cut.
 
     Raises:
@@ -149,9 +149,9 @@ class SyntaxDataset(BaseWrapperDataset):
         """
         counted = np.zeros(len(indices), dtype=np.int64)
         lengths = np.asarray(self.dataset.src_sizes)[indices]
-        for place in np.flatnonzero(lengths > PAIRS_PER_TOKEN // 4):
-            spans = self._parse(int(indices[place])).get("spans", ())
-            counted[place] = (int(lengths[place]) + len(spans)) ** 2 // PAIRS_PER_TOKEN
+        for index in np.flatnonzero(lengths > PAIRS_PER_TOKEN // 4):
+            spans = self._parse(int(indices[index])).get("spans", ())
+            counted[index] = (int(lengths[index]) + len(spans)) ** 2 // PAIRS_PER_TOKEN
         return counted
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:

@@ -113,8 +113,8 @@ class TextBlocks:
             return {}
         parses: list[Parse] = []
         for index in indices:
-            place = self._indices[index]
-            first, _, last = map(int, self._blocks.block_to_dataset_index[place])
+            index = self._indices[index]
+            first, _, last = map(int, self._blocks.block_to_dataset_index[index])
             parses += [self._parses[number] for number in range(first, last + 1)]
         return joined(parses, self._root_label)
 
@@ -176,14 +176,14 @@ class SegmentPairs:
 
     def draw(self, seed: int, epoch: int) -> None:
         """Draw the second segments of an epoch."""
-        dice = np.random.default_rng([seed, epoch])
+        rng = np.random.default_rng([seed, epoch])
         count, total = len(self._firsts), len(self._blocks)
-        self.is_next = dice.random(count) < 0.5
+        self.is_next = rng.random(count) < 0.5
         own = self._documents[self._firsts]
         # A segment of another document: one of those before or after the own document's.
         start = np.searchsorted(self._documents, own, "left")
         end = np.searchsorted(self._documents, own, "right")
-        other = (dice.random(count) * (total - (end - start))).astype(np.int64)
+        other = (rng.random(count) * (total - (end - start))).astype(np.int64)
         other = np.where(other < start, other, other + end - start)
         self._seconds = np.where(self.is_next, self._firsts + 1, other)
         sizes = self._blocks.sizes
@@ -195,6 +195,6 @@ class SegmentPairs:
         first, second = map(self._blocks.tokens, both)
         tokens = np.concatenate([[self._bos], first, second])
         segments = (np.arange(len(tokens)) > len(first)).astype(np.int64)
-        # Joined segments are no sentences: their roots and constituents could not be joined again.
+        # Joined segments are not sentences: their roots and constituents could not be joined again.
         parse = self._blocks.parse(both)
         return BlockSample(tokens, parse, segments, int(self.is_next[index]))

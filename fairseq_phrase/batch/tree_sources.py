@@ -209,28 +209,28 @@ class TreeSource:
         return read - {"heads"}
 
     def __call__(
-        self, parse: dict[str, np.ndarray], tokens: Any, place: int | None = None
+        self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
     ) -> dict[str, np.ndarray]:
         """Return a sentence's parse with the heads of this source.
 
         Args:
             parse: its parse.
             tokens: its token indices; special tokens may be among them.
-            place: its index in the pool; None if it is not in the pool.
+            index: its index in the pool; None if it is not in the pool.
         """
         if self.name == "parse":
             return parse
         count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
-        return {**parse, "heads": self._heads(count, tokens, place)}
+        return {**parse, "heads": self._heads(count, tokens, index)}
 
-    def _heads(self, words: int, tokens: Any, place: int | None) -> np.ndarray:
+    def _heads(self, words: int, tokens: Any, index: int | None) -> np.ndarray:
         if self.name == "linear":
             return chain(words)
         drawn = self._draw(tokens)
         if self.name == "random":
             return random_tree(words, np.random.default_rng(drawn))
         assert self.pool is not None
-        return fitted(self.pool[self._other(words, drawn, place)]["heads"], words)
+        return fitted(self.pool[self._other(words, drawn, index)]["heads"], words)
 
     def _draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
@@ -241,7 +241,7 @@ class TreeSource:
         digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")
 
-    def _other(self, words: int, drawn: int, place: int | None) -> int:
+    def _other(self, words: int, drawn: int, index: int | None) -> int:
         """Choose another sentence of this number of words, or of nearly this number if few have it."""
         furthest = max(self._lengths[-1] - words, words, 1)
         for difference in range(int(furthest) + 1):
@@ -251,6 +251,6 @@ class TreeSource:
                 break
         candidates = self._by_length[first:last]
         chosen = candidates[drawn % len(candidates)]
-        if chosen == place:
+        if chosen == index:
             chosen = candidates[(drawn + 1) % len(candidates)]
         return int(chosen)

@@ -18,7 +18,7 @@ def refuse_unknown_words(text: str, dictionary: Any) -> None:
 
     Args:
         text: the path of the binarized target text, without ``.bin`` and ``.idx``.
-        dictionary: the target dictionary, which has no places for unknown words.
+        dictionary: the target dictionary, which has no slots for unknown words.
 
     Raises:
         UserError: the text has one.
@@ -29,10 +29,10 @@ def refuse_unknown_words(text: str, dictionary: Any) -> None:
     for first in range(0, len(reader), _SENTENCES):
         last = min(first + _SENTENCES, len(reader))
         values = reader.between(first, last)
-        places = np.flatnonzero(values == dictionary.unk())
-        if len(places):
+        slots = np.flatnonzero(values == dictionary.unk())
+        if len(slots):
             ends = reader.sizes[first:last].cumsum()
-            sentence = first + int(np.searchsorted(ends, places[0], side="right")) + 1
+            sentence = first + int(np.searchsorted(ends, slots[0], side="right")) + 1
             raise UserError(
                 f"--copy: sentence {sentence} of {text} has an unknown word, so the model would learn to "
                 f"write {dictionary.unk_word}: make the data again by fairseq-phrase-preprocess with "

@@ -61,8 +61,8 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for argument in arguments:
         name, _, path = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
-        place = Path(path).resolve()
-        folder = place.parent if place.is_file() else place
+        resolved = Path(path).resolve()
+        folder = resolved.parent if resolved.is_file() else resolved
         folder = folder.parent if folder.name.startswith("seed") else folder
         name = name or folder.name
         if name in found:

@@ -193,7 +193,7 @@ def _chosen(
     from fairseq_phrase.inspection.parsed_text import ParsedTextReader
 
     if args.lines:
-        places = [(split, line) for split in splits[: None if args.splits else 1]
+        chosen = [(split, line) for split in splits[: None if args.splits else 1]
                   for line in args.lines]  # fmt: skip
     else:
         ends: list[int] = []
@@ -202,15 +202,15 @@ def _chosen(
         wanted = 1 if args.sentences is None else args.sentences
         total = ends[-1] if ends else 0
         numbers = sorted(random.Random(args.seed).sample(range(total), min(wanted, total)))
-        places = []
+        chosen = []
         for number in numbers:
             index = next(index for index, end in enumerate(ends) if number < end)
-            places.append((splits[index], number - (ends[index - 1] if index else 0) + 1))
+            chosen.append((splits[index], number - (ends[index - 1] if index else 0) + 1))
     readers = {
         split: ParsedTextReader(args.data, manifest, split, dictionaries)
-        for split in dict.fromkeys(split for split, _ in places)
+        for split in dict.fromkeys(split for split, _ in chosen)
     }
-    return [readers[split].read(line) for split, line in places]
+    return [readers[split].read(line) for split, line in chosen]
 
 
 if __name__ == "__main__":

@@ -117,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     subwords.add_argument(
         "--copy-words", type=positive, default=0, metavar="N",
-        help="unknown source words get N numbered places in the dictionary, in their order in each "
-        "sentence, and the target's equal words the same places: models with --copy can then translate "
+        help="unknown source words get N numbered slots in the dictionary, in their order in each "
+        "sentence, and the target's equal words the same slots: models with --copy can then translate "
         "words that they do not know (needs --joined-dictionary)",
     )  # fmt: skip
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-probe``: what an encoder's states tell about sentences."""
+"""``fairseq-phrase-probe``: what an encoder's states encode about sentences."""
 
 from __future__ import annotations
 
@@ -125,18 +125,18 @@ def main(args: argparse.Namespace) -> None:
 def _make(args: argparse.Namespace) -> None:
     from fairseq_phrase.parsers.pipeline import ParsingOptions
     from fairseq_phrase.probing.top_constituents import (
-        of_bracket_files,
-        of_parsed_files,
+        from_bracket_files,
+        from_parsed_files,
         write_task,
     )
 
     if args.out is None or (args.trees is None) == (args.text is None):
         raise UserError(f"--make {args.make} needs --out DIR, and --trees FILE or --text FILE")
     if args.trees:
-        examples = of_bracket_files(args.trees, args.sentence_label)
+        examples = from_bracket_files(args.trees, args.sentence_label)
     else:
         options = ParsingOptions(args.parser, args.constituents)
-        examples = of_parsed_files(args.text, options, args.sentence_label)
+        examples = from_parsed_files(args.text, options, args.sentence_label)
     path = args.out / f"{args.make}.txt"
     counts = write_task(examples, path, seed=args.seed)
     print(f"{path}: {sum(counts.values())} sentences")

@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-translate",
         usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
         "       %(prog)s BUNDLE [FILE ...] [options]",
-        description="Translate raw text, a line a line. Lines are cut into words and parsed as the data "
+        description="Translate raw text line by line. Lines are cut into words and parsed as the data "
         "were. Translations are detokenized and written to standard output, in order; empty lines stay "
         "empty. A line that is too long for the model is translated in pieces, which a message says.",
     )

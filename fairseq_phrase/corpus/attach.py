@@ -76,7 +76,7 @@ def attach(options: Options) -> Attached:
         files |= files_of(text, pipeline)
     if options.bpe_model is not None:
         _check_model(options, texts.values())
-    with staging_area(options.directory) as place:
+    with staging_area(options.directory) as area:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
         manifest = begin_manifest(options, language, pipeline, dictionary_path, options.bpe_model)
@@ -85,16 +85,16 @@ def attach(options: Options) -> Attached:
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):
             splits = [
-                _checked_split(options, name, text, pipeline, dictionary, place)
+                _checked_split(options, name, text, pipeline, dictionary, area)
                 for name, text in texts.items()
             ]
-            _make(options, splits, labels, place)
+            _make(options, splits, labels, area)
         if options.bpe_model is not None:
-            shutil.copyfile(options.bpe_model, place.files / manifest.bpe_model)
+            shutil.copyfile(options.bpe_model, area.files / manifest.bpe_model)
         manifest.splits.update(earlier.staying)
         finish_manifest(manifest, options, pipeline, splits, labels)
-        manifest.save(place.files)
-        place.publish()
+        manifest.save(area.files)
+        area.publish()
     unknown = {name: table.unknown() for name, table in labels.items()}
     return Attached(
         {split.name: split.counts for split in splits},
@@ -119,7 +119,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
         text = [name for name in there if name.count(".") == 3]  # parses have one more dot
         raise UserError(
             f"{options.directory} has no {missing[0]}.{options.pair}.{language}.idx: "
-            + (f"it has {', '.join(text)}" if text else "it is no data directory of fairseq")
+            + (f"it has {', '.join(text)}" if text else "it is not a data directory of fairseq")
         )
     return sorted(found - set(options.splits))
 
@@ -134,7 +134,7 @@ def _check_model(options: Options, texts: Iterable[Path]) -> None:
     """
     assert options.bpe_model is not None
     segmenter = load_segmenter(options.bpe, options.bpe_model)
-    spell = CutLine.of_subword_nmt if options.bpe == "subword_nmt" else CutLine.of_sentencepiece
+    spell = CutLine.from_subword_nmt if options.bpe == "subword_nmt" else CutLine.from_sentencepiece
     total, differing = 0, []
     for path in texts:
         for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
@@ -173,7 +173,7 @@ def _checked_split(
     text: Path,
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
-    place: StagingArea,
+    area: StagingArea,
 ) -> Split:
     """Check that a text is the one that was binarized; return its split."""
     (language,) = options.parsing
@@ -185,19 +185,19 @@ def _checked_split(
     key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = CutSide(language, corpus, pipeline, place.files / file, options.bpe)
+    side = CutSide(language, corpus, pipeline, area.files / file, options.bpe)
     side.checksums |= checksums
     return Split(name, (side,), is_whole=True)
 
 
 def _make(
-    options: Options, splits: list[Split], labels: dict[str, LabelTable], place: StagingArea
+    options: Options, splits: list[Split], labels: dict[str, LabelTable], area: StagingArea
 ) -> None:
     """Parse the splits and write their parses and the labels' dictionaries."""
-    parse_and_write(options, splits, labels, place.parses)
+    parse_and_write(options, splits, labels, area.parses)
     for split in splits:
         for side in split.sides:
             side.finish()
     for name, file in with_labels(labels).items():
         if labels[name].has_grown or options.labeldict is not None:
-            labels[name].save(place.files / file)
+            labels[name].save(area.files / file)

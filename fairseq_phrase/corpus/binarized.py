@@ -68,9 +68,9 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             difference = _first_difference(pieces, found, expected, dictionary)
             raise UserError(f"{at(text, lines)}: {difference} in {prefix}.bin; {_EXPECTED}")
         if not special.isdisjoint(found[:-1]):
-            place = next(place for place, number in enumerate(found) if number in special)
+            index = next(index for index, number in enumerate(found) if number in special)
             raise UserError(
-                f"{at(text, lines)}: subword {place + 1} is '{pieces[place]}', which fairseq takes for "
+                f"{at(text, lines)}: subword {index + 1} is '{pieces[index]}', which fairseq reads as "
                 "the start, the end or the padding of a sentence, so it cannot have a word: expected "
                 "text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
                 "attach"
@@ -110,28 +110,28 @@ def _first_difference(
     pieces: list[str], found: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
-    place = next(
+    index = next(
         (
-            place
-            for place, (here, there) in enumerate(zip(found, expected, strict=False))
+            index
+            for index, (here, there) in enumerate(zip(found, expected, strict=False))
             if here != there
         ),
         min(len(found), len(expected)),
     )
-    if place < len(pieces):
-        here = f"subword {place + 1} is '{pieces[place]}'"
-        if found[place] == dictionary.unk():
+    if index < len(pieces):
+        here = f"subword {index + 1} is '{pieces[index]}'"
+        if found[index] == dictionary.unk():
             here += ", which the dictionary lacks,"
-    elif place == len(pieces):
-        here = f"the line ends after {place} subwords"
+    elif index == len(pieces):
+        here = f"the line ends after {index} subwords"
     else:
         here = "there is nothing more"
-    if place == len(expected):
+    if index == len(expected):
         there = "nothing"
-    elif expected[place] == dictionary.eos():
+    elif expected[index] == dictionary.eos():
         there = "the end of the line"
-    elif expected[place] >= len(dictionary):
-        there = f"number {expected[place]}, which no entry of the dictionary has"
+    elif expected[index] >= len(dictionary):
+        there = f"number {expected[index]}, which no entry of the dictionary has"
     else:
-        there = f"'{dictionary[expected[place]]}'"
+        there = f"'{dictionary[expected[index]]}'"
     return f"{here} here and {there}"

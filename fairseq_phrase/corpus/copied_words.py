@@ -1,4 +1,4 @@
-"""``--copy-words``: unknown source words of a split get places, and the target's equal words the same."""
+"""``--copy-words``: unknown source words of a split get slots, and the target's equal words the same."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
     CopiedWordsWriter,
-    number_of_places,
+    number_of_slots,
     number_unknown,
-    place,
+    slot,
 )
 from fairseq_phrase.text import read_lines
 
-__all__ = ["add_places", "check_copy_words", "check_places", "number_split"]
+__all__ = ["add_slots", "check_copy_words", "check_slots", "number_split"]
 
 
 def check_copy_words(options: Options) -> None:
     """Check that the options go with ``--copy-words``.
 
     Raises:
-        UserError: they do not.
+        UserError: the data are not parallel, or have two dictionaries.
     """
     if not options.copy_words:
         return
@@ -39,28 +39,28 @@ def check_copy_words(options: Options) -> None:
         )
 
 
-def add_places(dictionary: Any, options: Options) -> None:
-    """Add the places to a new dictionary, before it is made final."""
+def add_slots(dictionary: Any, options: Options) -> None:
+    """Add the slots to a new dictionary, before it is made final."""
     for number in range(1, options.copy_words + 1):
         # The smallest count that --min-count keeps.
-        dictionary.add_symbol(place(number), options.min_count)
+        dictionary.add_symbol(slot(number), options.min_count)
 
 
-def check_places(path: Path, known: Mapping[str, int], options: Options) -> None:
-    """Check that a given dictionary has as many places as ``--copy-words`` asks for.
+def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
+    """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
 
     Args:
         path: the dictionary's file, for the message.
         known: the index of each of its entries.
-        options: ``copy_words`` is the number of places.
+        options: ``copy_words`` is the number of slots.
 
     Raises:
         UserError: it has fewer.
     """
-    if number_of_places(known) < options.copy_words:
+    if number_of_slots(known) < options.copy_words:
         raise UserError(
-            f"--copy-words {options.copy_words}: {path} has {number_of_places(known)} places "
-            f"({place(1)}, …): give the dictionary of data that were made with --copy-words, or none"
+            f"--copy-words {options.copy_words}: {path} has {number_of_slots(known)} slots "
+            f"({slot(1)}, …): give the dictionary of data that were made with --copy-words, or none"
         )
 
 
@@ -73,8 +73,8 @@ def number_split(
         source: the source's subwords, which are rewritten.
         target: the target's.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
-        known: the index of each entry of the dictionary, which has the places (:func:`check_places`).
-        options: ``copy_words`` is the number of places.
+        known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
+        options: ``copy_words`` is the number of slots.
 
     Returns:
         The files with the words.
@@ -87,7 +87,7 @@ def number_split(
     ):
         for own, other in zip(read_lines(source), read_lines(target), strict=True):
             pieces, words = number_unknown(own.split(), known, options.copy_words)
-            # A pair without unknown source words has no places.
+            # A pair without unknown source words has no slots.
             others, _ = number_unknown(other.split(), known, 0, words)
             writer.append(words)
             new_source.write(" ".join(pieces) + "\n")

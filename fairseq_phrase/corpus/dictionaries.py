@@ -10,7 +10,7 @@ import torch
 from fairseq.binarizer import BinarizeSummary, FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
 
-from fairseq_phrase.corpus.copied_words import add_places
+from fairseq_phrase.corpus.copied_words import add_slots
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.store.dictionaries import load_dictionary
 
@@ -41,7 +41,7 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
         for language in group:
             for subword, count in subwords[language].items():
                 dictionary.add_symbol(subword, count)
-        add_places(dictionary, options)
+        add_slots(dictionary, options)
         if options.labels and group == [options.target_lang]:
             # fairseq pads dictionaries with made-up words, which would be labels here.
             dictionary.finalize(padding_factor=1)

@@ -69,7 +69,7 @@ class EarlierParses:
                 raise UserError(
                     f"{self._directory} has parses of {', '.join(sorted(self.staying))}, made with "
                     f"{name.replace('_', ' ')} {earlier}, and this run has {now}: name these splits "
-                    "too, to make them anew, or run with the same"
+                    "too, to replace them, or run with the same"
                 )
         found = compare(
             self._own.identity().only("parser"), manifest.identity().only("parser"), "attach",
@@ -121,8 +121,8 @@ class EarlierParses:
             labeldict: a data directory whose label dictionaries are reused.
 
         Raises:
-            UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels otherwise
-                than what is in use.
+            UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
+                from those in use.
         """
         manifests = manifests_of(labeldict, [self._language]).values()
         given = given_labels(labeldict, fields, manifests, all_of_them=True)
@@ -133,7 +133,7 @@ class EarlierParses:
                 labels = given[name].symbols[given[name].nspecial :]
                 if any(not begins_with(labels, fingerprint) for fingerprint in in_use.values()):
                     raise UserError(
-                        f"{labeldict / file} numbers labels otherwise than {self._directory / file}, "
+                        f"{labeldict / file} numbers labels differently from {self._directory / file}, "
                         f"which the parses of {', '.join(sorted(in_use))} go by: leave --labeldict "
                         "out, or name the directory that those were made with"
                     )

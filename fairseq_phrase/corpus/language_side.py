@@ -153,11 +153,11 @@ class CutSide(Side):
         super().__init__(language, corpus, pipeline, prefix)
         self._pipeline = pipeline
         if bpe == "sentencepiece":
-            self._spell = CutLine.of_sentencepiece
+            self._spell = CutLine.from_sentencepiece
         else:
             # The pipeline unescapes words for a parser itself; files hold unescaped words.
             unescape = isinstance(pipeline.parser, FileParser)
-            self._spell = partial(CutLine.of_subword_nmt, unescape=unescape)
+            self._spell = partial(CutLine.from_subword_nmt, unescape=unescape)
 
     def _cut(self) -> Iterator[CutLine]:
         return map(self._spell, subwords_of_lines(self.corpus.path))

@@ -33,7 +33,7 @@ class Options:
             text. For text that is cut already, None means that the model is not known.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
         max_flat: the largest share of a split's lines that may get flat trees for want of a parse.
-        copy_words: the number of places for unknown source words of a sentence
+        copy_words: the number of slots for unknown source words of a sentence
             (:mod:`fairseq_phrase.store.copied_words`).
         min_count: words or subwords that occur less often in training are ``<unk>``.
         vocab_size: number of pieces to train; None for the default number, or the largest number that

@@ -95,7 +95,7 @@ class ShardFolder:
         return f'{{"lines":"{text.hexdigest()}","parses":"{parses.hexdigest()}"}}\n'.encode("ascii")
 
     def holds(self, number: int, lines: Sequence[str]) -> bool:
-        """Tell whether a shard is finished, undamaged, and belongs to these lines.
+        """Return whether a shard is finished, undamaged, and belongs to these lines.
 
         A shard that is damaged or belongs to other lines is deleted, with a warning.
         """

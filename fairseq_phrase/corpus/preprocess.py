@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.corpus.copied_words import check_copy_words, check_places, number_split
+from fairseq_phrase.corpus.copied_words import check_copy_words, check_slots, number_split
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
@@ -67,10 +67,10 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     _refuse_to_forget(options)
     _check_early(options)
     labels = _label_tables(options, pipelines)
-    with staging_area(options.directory) as place:
+    with staging_area(options.directory) as area:
         with unchanged(files):
-            splits = _make(options, corpora, place, pipelines, labels)
-        place.publish()
+            splits = _make(options, corpora, area, pipelines, labels)
+        area.publish()
     return {split.name: split.counts for split in splits}
 
 
@@ -138,7 +138,7 @@ def _check_early(options: Options) -> None:
         )
     given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in given:
-        check_places(path, load_dictionary(path).indices, options)
+        check_slots(path, load_dictionary(path).indices, options)
     if options.bpe != WHOLE_WORDS:
         _check_reused(options, model)
     needed = 1 if options.joined_dictionary else len(options.languages)
@@ -212,20 +212,20 @@ def _find_split(
 def _make(
     options: Options,
     corpora: _Corpora,
-    place: StagingArea,
+    area: StagingArea,
     pipelines: dict[str, ParsingPipeline],
     labels: dict[str, LabelTable],
 ) -> list[Split]:
     """Make all files of the data directory."""
     # Before parsing, because it fails sooner.
-    segmenters = _segmenters(options, corpora, place.files)
+    segmenters = _segmenters(options, corpora, area.files)
     raw = {
         name: [
             RawSide(
                 language,
                 corpus,
                 pipelines.get(language),
-                place.files / f"{options.split_name(name)}.{language}",
+                area.files / f"{options.split_name(name)}.{language}",
                 segmenters[language],
             )
             for language, corpus in zip(options.languages, pair, strict=False)
@@ -237,19 +237,19 @@ def _make(
         Split(name, tuple(sides), name.startswith("test") and options.target_lang is not None)
         for name, sides in raw.items()
     ]
-    parse_and_write(options, splits, labels, place.parses)
-    _binarize(options, splits, raw, place.files)
-    model = None if options.bpe == WHOLE_WORDS else place.files / model_name(options.bpe)
+    parse_and_write(options, splits, labels, area.parses)
+    _binarize(options, splits, raw, area.files)
+    model = None if options.bpe == WHOLE_WORDS else area.files / model_name(options.bpe)
     for language, pipeline in pipelines.items():
-        dictionary = place.files / f"dict.{language}.txt"
+        dictionary = area.files / f"dict.{language}.txt"
         manifest = begin_manifest(options, language, pipeline, dictionary, model)
         finish_manifest(manifest, options, pipeline, splits, labels)
-        manifest.save(place.files)
+        manifest.save(area.files)
     for name, file in with_labels(labels).items():
-        labels[name].save(place.files / file)
+        labels[name].save(area.files / file)
     warn_of_unknown({name: table for name, table in labels.items() if table.is_given})
     if options.target_lang is None:
-        _link_as_fairseq_names_them(splits, options.source_lang, place.files)
+        _link_as_fairseq_names_them(splits, options.source_lang, area.files)
     return splits
 
 

@@ -80,7 +80,7 @@ def staging_area(destination: Path) -> Iterator[StagingArea]:
         UserError: DIR is not writable, or another run uses it.
     """
     is_new = not destination.exists()
-    place = StagingArea(destination)
+    area = StagingArea(destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with open(destination / ".lock", "wb") as lock:
@@ -91,10 +91,10 @@ def staging_area(destination: Path) -> Iterator[StagingArea]:
                     f"another run is at work in {destination}: wait for it, or name another folder"
                 ) from None
             try:
-                place._start()
-                yield place
+                area._start()
+                yield area
             finally:
-                place._leave()
+                area._leave()
                 (destination / ".lock").unlink(missing_ok=True)
     except OSError as error:
         where = file_of(error) or f"cannot write to {destination}"

@@ -25,12 +25,12 @@ __all__ = ["SAMPLERS", "SentencePieceSampler", "SubwordNmtSampler", "SubwordSamp
 class SubwordSampler(Protocol):
     """Cuts words at random."""
 
-    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
-        """Cut a word anew.
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way.
 
         Args:
             pieces: its subwords in the data.
-            dice: the random number generator.
+            rng: the random number generator.
 
         Returns:
             Its new subwords. A word keeps its subwords if they do not determine its text.
@@ -55,7 +55,7 @@ class SentencePieceSampler:
         symbols: the subwords that may be drawn.
 
     Raises:
-        UserError: the file is no unigram model.
+        UserError: the file is not a unigram model.
     """
 
     def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
@@ -91,8 +91,8 @@ class SentencePieceSampler:
         """Pickle the arguments only, because a cache cannot be pickled."""
         return type(self), self._made_from
 
-    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
-        """Cut a word anew. Unknown subwords and bytes do not determine its text."""
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way. Unknown subwords and bytes do not determine its text."""
         if not all(piece in self._scores for piece in pieces):
             return pieces
         word = "".join(pieces)
@@ -100,7 +100,7 @@ class SentencePieceSampler:
         cut, end = [], len(word)
         while end:
             starts, weights = last_pieces[end - 1]
-            start = dice.choices(starts, cum_weights=weights)[0] if len(starts) > 1 else starts[0]
+            start = rng.choices(starts, cum_weights=weights)[0] if len(starts) > 1 else starts[0]
             cut.append(word[start:end])
             end = start
         return cut[::-1]
@@ -155,14 +155,14 @@ class SubwordNmtSampler:
         """Pickle the arguments only."""
         return type(self), self._made_from
 
-    def recut(self, pieces: Sequence[str], dice: random.Random) -> Sequence[str]:
-        """Cut a word anew. Unknown subwords do not determine its text."""
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way. Unknown subwords do not determine its text."""
         *inner, last = pieces
         whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
         if not whole or not self._symbols.issuperset(pieces):
             return pieces
         word = "".join(piece.removesuffix(JOIN) for piece in inner) + last
-        cut = self._segmenter.pieces_with_dropout(word, self._alpha, dice)
+        cut = self._segmenter.pieces_with_dropout(word, self._alpha, rng)
         return cut if self._symbols.issuperset(cut) else pieces
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:

@@ -81,7 +81,7 @@ def svg_page(sentences: Sequence[ParsedText]) -> str:
 
 
 def html_page(sentences: Sequence[ParsedText]) -> str:
-    """Draw sentences on a page of their own, each below its text."""
+    """Draw sentences on one page, each below its text."""
     parts = []
     for sentence in sentences:
         picture = picture_of(sentence)
@@ -123,33 +123,33 @@ def picture_of(sentence: ParsedText) -> Picture:
     if len(sentence.words) > MAX_WORDS:
         note = f"(trees of more than {MAX_WORDS} words are not drawn)"
         return Picture(420, 70, _text(_MARGIN, 50, note, "title") + "\n")
-    places, width = _word_places(sentence)
+    centres, width = _word_centres(sentence)
     elements: list[str] = []
     top = 44
     if sentence.constituents is not None:
-        levels, branches = _constituents(sentence.constituents, places, top)
+        levels, branches = _constituents(sentence.constituents, centres, top)
         elements += branches
         top += levels * _LEVEL
-    for place, word in zip(places, sentence.words, strict=True):
-        elements.append(_text(place, top, word, "word"))
+    for centre, word in zip(centres, sentence.words, strict=True):
+        elements.append(_text(centre, top, word, "word"))
     top += 15
-    for place, tag in zip(places, sentence.tags, strict=False):
-        elements.append(_text(place, top, tag, "tag"))
+    for centre, tag in zip(centres, sentence.tags, strict=False):
+        elements.append(_text(centre, top, tag, "tag"))
     # The tag of a word that is cut is a constituent over its subwords, so it is drawn above them.
-    cuts = list(map(sentence.cut, range(len(places))))
+    cuts = list(map(sentence.cut, range(len(centres))))
     top += 13 * bool(sentence.tags and any(cuts))
-    for place, cut in zip(places, cuts, strict=True):
+    for centre, cut in zip(centres, cuts, strict=True):
         if cut:
-            elements.append(_text(place, top, cut, "subwords"))
+            elements.append(_text(centre, top, cut, "subwords"))
     top += 7
     if sentence.heads is not None:
-        depth, arcs = _arcs(sentence.heads.tolist(), sentence.deprels, places, top)
+        depth, arcs = _arcs(sentence.heads.tolist(), sentence.deprels, centres, top)
         elements += arcs
         top += depth
     return Picture(width, top + _MARGIN, "".join(f"{element}\n" for element in elements))
 
 
-def _word_places(sentence: ParsedText) -> tuple[list[int], int]:
+def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
     """Find the middle of each word, and the width of the whole."""
     widths = []
     for index, word in enumerate(sentence.words):
@@ -157,14 +157,14 @@ def _word_places(sentence: ParsedText) -> tuple[list[int], int]:
         below.append(sentence.cut(index))
         needed = [_width(word, _WORD_SIZE), *(_width(label, _LABEL_SIZE) for label in below)]
         widths.append(max(_NARROWEST, *needed) + _GAP)
-    places, left = [], _MARGIN
+    centres, left = [], _MARGIN
     for space in widths:
-        places.append(left + space // 2)
+        centres.append(left + space // 2)
         left += space
     width = left + _MARGIN
     if _is_right_to_left(sentence.text):
-        places = [width - place for place in places]
-    return places, width
+        centres = [width - centre for centre in centres]
+    return centres, width
 
 
 def _is_right_to_left(text: str) -> bool:
@@ -183,7 +183,7 @@ def _width(text: str, size: int) -> int:
     return round(ems * size)
 
 
-def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[int, list[str]]:
+def _constituents(tree: ConstituencyTree, centres: list[int], top: int) -> tuple[int, list[str]]:
     """Draw the branches and labels of a tree.
 
     Returns:
@@ -193,11 +193,11 @@ def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[
     heights: list[int] = []
     middles: list[float] = []
 
-    def place(child: int) -> tuple[float, int]:
-        return (places[-1 - child], 0) if child < 0 else (middles[child], heights[child])
+    def centre(child: int) -> tuple[float, int]:
+        return (centres[-1 - child], 0) if child < 0 else (middles[child], heights[child])
 
     for below in children:  # children come before their parents
-        xs, levels = zip(*map(place, below), strict=True)
+        xs, levels = zip(*map(centre, below), strict=True)
         middles.append((xs[0] + xs[-1]) / 2)
         heights.append(1 + max(levels))
     highest = max(heights, default=0)
@@ -209,7 +209,7 @@ def _constituents(tree: ConstituencyTree, places: list[int], top: int) -> tuple[
     for node, below in enumerate(children):
         # At right angles: slanted branches of long constituents would cut through short ones.
         bar = baseline(heights[node]) + 6
-        xs, levels = zip(*map(place, below), strict=True)
+        xs, levels = zip(*map(centre, below), strict=True)
         drops = "".join(
             f"M{x:g} {bar} V{baseline(height) - _WORD_SIZE + 1} "
             for x, height in zip(xs, levels, strict=True)
@@ -240,7 +240,7 @@ def arc_levels(heads: Sequence[int]) -> dict[int, int]:
 
 
 def _arcs(
-    heads: list[int], relations: Sequence[str], places: list[int], top: int
+    heads: list[int], relations: Sequence[str], centres: list[int], top: int
 ) -> tuple[int, list[str]]:
     """Draw arcs below the words, from each head to its dependents.
 
@@ -251,14 +251,14 @@ def _arcs(
     deepest = max(levels.values(), default=0) + 1
     lines, labels = [], []
     for word, head in enumerate(heads):
-        x, relation = places[word], relations[word] if relations else ""
+        x, relation = centres[word], relations[word] if relations else ""
         depth = top + _ARC_LEVEL * levels.get(word, deepest) + 4
         if word == head:
             lines.append(f'<path class="arc" d="M{x} {depth} V{top + 6}"/>')
             labels.append(_text(x, depth + 4, relation, "relation"))
         else:
-            towards = 1 if places[head] < x else -1
-            start, bend = places[head] + towards * _TRUNK, towards * _BEND
+            towards = 1 if centres[head] < x else -1
+            start, bend = centres[head] + towards * _TRUNK, towards * _BEND
             lines.append(
                 f'<path class="arc" d="M{start} {top} V{depth - _BEND} Q{start} {depth} '
                 f'{start + bend} {depth} H{x - bend} Q{x} {depth} {x} {depth - _BEND} V{top + 6}"/>'

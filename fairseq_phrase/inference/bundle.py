@@ -138,7 +138,7 @@ def require_exportable(saved: SavedModel) -> None:
     """Check that a model translates without its training data.
 
     Raises:
-        UserError: it does not.
+        UserError: the model does not translate, or reads more than its bundle holds.
     """
     if not translates(saved):
         raise UserError(
@@ -254,11 +254,11 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
     names: dict[tuple[Any, ...], str] = {}
     aliases: dict[str, str] = {}
     for name, value in parameters.items():
-        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
-        if value.numel() and place in names:
-            aliases[name] = names[place]
+        memory = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+        if value.numel() and memory in names:
+            aliases[name] = names[memory]
             continue
-        names[place] = name
+        names[memory] = name
         # A view of a larger tensor would be refused.
         kept[name] = value.contiguous().clone()
     path.write_bytes(save(kept, metadata={"format": "pt"}))

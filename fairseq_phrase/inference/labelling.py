@@ -133,13 +133,13 @@ class Labeller:
         """
         iterator, number = iter(lines), 0
         while chunk := list(islice(iterator, buffer_size)):
-            texts = {place: line for place, line in enumerate(chunk) if line.strip()}
+            texts = {index: line for index, line in enumerate(chunk) if line.strip()}
             encoded = self.task.source_text.encode([*texts.values()]) if texts else []
-            for place, sentence in zip(texts, encoded, strict=True):
-                self._check_length(number + place + 1, sentence)
+            for index, sentence in zip(texts, encoded, strict=True):
+                self._check_length(number + index + 1, sentence)
             found = iter(self._labels(encoded))
-            for place in range(len(chunk)):
-                yield next(found) if place in texts else ""
+            for index in range(len(chunk)):
+                yield next(found) if index in texts else ""
             number += len(chunk)
 
     def label_split(self, subset: str) -> LabelledSplit:
@@ -242,7 +242,7 @@ class Labeller:
             scores = self.models[0](**inputs)
         else:
             scores = sum(model(**inputs).float().softmax(-1) for model in self.models)
-        # Special symbols are no labels. Shape: (batch, labels of a sentence)
+        # Special symbols are not labels. Shape: (batch, labels of a sentence)
         best: list[Any] = scores[..., self._first_label :].argmax(-1).tolist()
         if self.task.labelled == "sentence":
             return best

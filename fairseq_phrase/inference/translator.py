@@ -194,11 +194,11 @@ class Translator:
             UserError: the encoder gives no attention maps (fairseq's own), or there are several models.
         """
         if len(self.models) > 1:
-            raise UserError("an ensemble has no attention of its own: load one of its models")
+            raise UserError("an ensemble has no single attention: load one of its models")
         if isinstance(line, str):
             sentence = raw_sentence(self.task, self._source(line))
         else:
-            sentence = SourceSentence.of_raw(self.task.source_text.encode_parsed(line), self.task)
+            sentence = SourceSentence.from_raw(self.task.source_text.encode_parsed(line), self.task)
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -228,11 +228,11 @@ class Translator:
             tokens: indices of the target; special tokens are left out. Shape: ``(tokens,)`` each.
             lines: the raw lines that were translated, each of which has as many translations, one
                 after the other. A model that copies needs them: their unknown words are written in the
-                places of the translations.
+                slots of the translations.
 
         Raises:
-            UserError: a translation has a place for a word, and no lines were given; or the number of
-                translations is no multiple of that of the lines.
+            UserError: a translation has a slot for a word, and no lines were given; or the number of
+                translations is not a multiple of that of the lines.
         """
         dictionary = self.task.target_dictionary
         padding = dictionary.pad()

@@ -48,11 +48,11 @@ class Spread:
             lines: the line of each, from 1. Shape: ``(values,)``
         """
         if len(values):
-            place = int(values.argmax())
+            index = int(values.argmax())
             self.count += len(values)
             self.total += int(values.sum())
-            if values[place] > self.largest:
-                self.largest, self.line = int(values[place]), int(lines[place])
+            if values[index] > self.largest:
+                self.largest, self.line = int(values[index]), int(lines[index])
 
     @property
     def mean(self) -> float | None:

@@ -27,7 +27,7 @@ class ParsedText:
     """A sentence's words and trees.
 
     Attributes:
-        place: its file and line, ``train.de-en.de, line 7``.
+        location: its file and line, ``train.de-en.de, line 7``.
         words: the words' texts, without the marks of subwords.
         space_before: whether white space precedes each word.
         pieces: the subwords of each word, without their marks; ``▁`` for a subword that is only a mark.
@@ -38,7 +38,7 @@ class ParsedText:
         constituents: the constituents; None without constituency trees.
     """
 
-    place: str
+    location: str
     words: list[str]
     space_before: list[bool]
     pieces: list[list[str]]
@@ -55,9 +55,9 @@ class ParsedText:
 
     @property
     def summary(self) -> str:
-        """The sentence's place and length."""
+        """The sentence's location and length."""
         subwords = sum(map(len, self.pieces))
-        return f"{self.place}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
+        return f"{self.location}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
 
     def cut(self, word: int) -> str:
         """Return a word's subwords, ``Hun·d``; empty if the word is one subword."""
@@ -124,16 +124,16 @@ class ParsedTextReader:
         """
         if not 1 <= line <= len(self):
             raise UserError(f"{self._name} has lines 1 to {len(self)}, not {line}")
-        place = f"{self._name}, line {line}"
+        location = f"{self._name}, line {line}"
         parse = self._store[line - 1]
         tokens = self._text[line - 1][:-1]
         try:
-            return self._parsed_text(place, tokens, parse)
+            return self._parsed_text(location, tokens, parse)
         except (ValueError, IndexError) as error:
-            raise UserError(f"{place} is broken: {error}; --check names the file") from None
+            raise UserError(f"{location} is broken: {error}; --check names the file") from None
 
     def _parsed_text(
-        self, place: str, tokens: np.ndarray, parse: dict[str, np.ndarray]
+        self, location: str, tokens: np.ndarray, parse: dict[str, np.ndarray]
     ) -> ParsedText:
         symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]
         pairs = zip(parse["words"].tolist(), symbols, strict=True)
@@ -147,7 +147,7 @@ class ParsedTextReader:
             labels = self._labels("spans", spans[:, 2])
             constituents = ConstituencyTree(spans[:, :2], labels, len(cut))
         return ParsedText(
-            place,
+            location,
             ["".join(pieces).removeprefix("▁").replace("▁", " ") for pieces, _ in spelled],
             [space for _, space in spelled],
             [pieces for pieces, _ in spelled],
@@ -161,7 +161,7 @@ class ParsedTextReader:
         return [self._dictionaries[name][number] for number in numbers.tolist()]
 
     def _spelled(self, symbols: list[str]) -> tuple[list[str], bool]:
-        """Remove the marks from a word's subwords; tell whether white space precedes the word."""
+        """Remove the marks from a word's subwords; return whether white space precedes the word."""
         if self._bpe == "none":
             return symbols, True
         if self._bpe == "subword_nmt":  # which does not keep white space

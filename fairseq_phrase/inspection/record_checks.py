@@ -61,8 +61,8 @@ class RecordChecker:
         if faults:
             first = min(faults, key=lambda fault: fault.sentence)
             path = Path(f"{self._files.path_of(first.name)}.bin")
-            place = at(path, block.first + first.sentence + 1)
-            raise UserError(f"{place}: {first.problem}; {rerun(path.parent)}")
+            index = at(path, block.first + first.sentence + 1)
+            raise UserError(f"{index}: {first.problem}; {rerun(path.parent)}")
 
     def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
         text, arrays = block.arrays["text"], block.arrays
@@ -102,9 +102,9 @@ class RecordChecker:
             wrong,
             "text",
             sentences,
-            lambda place: (
-                f"expected token {text.positions[place] + 1} to be one of the {entries} in the "
-                f"dictionary, and no padding or end within the sentence, found {tokens[place]}"
+            lambda index: (
+                f"expected token {text.positions[index] + 1} to be one of the {entries} in the "
+                f"dictionary, and no padding or end within the sentence, found {tokens[index]}"
             ),
         )
 
@@ -117,9 +117,9 @@ class RecordChecker:
             (labels < len(self._special)) | (labels >= entries),
             row.name,
             items.sentences,
-            lambda place: (
-                f"expected {row.per} {positions[place]} to have a label from {len(self._special)} to "
-                f"{entries - 1}, as {row.label_file} numbers them, found {labels[place]} "
+            lambda index: (
+                f"expected {row.per} {positions[index]} to have a label from {len(self._special)} to "
+                f"{entries - 1}, as {row.label_file} numbers them, found {labels[index]} "
                 f"({row.per}s count from 0)"
             ),
         )
@@ -178,12 +178,12 @@ def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     wrong[starts] = words.values[starts] != 0
     positions, values = words.positions, words.values
 
-    def problem(place: int) -> str:
+    def problem(index: int) -> str:
         expected = "0"
-        if positions[place]:
-            expected = f"{values[place - 1]} or {values[place - 1] + 1}"
+        if positions[index]:
+            expected = f"{values[index - 1]} or {values[index - 1] + 1}"
         return (
-            f"expected subword {positions[place]} to belong to word {expected}, found {values[place]} "
+            f"expected subword {positions[index]} to belong to word {expected}, found {values[index]} "
             "(both count from 0)"
         )
 
@@ -203,9 +203,9 @@ def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         outside,
         "heads",
         sentences,
-        lambda place: (
-            f"expected the head of word {positions[place]} out of 0 to "
-            f"{sizes[sentences[place]] - 1}, found {values[place]} (words count from 0)"
+        lambda index: (
+            f"expected the head of word {positions[index]} out of 0 to "
+            f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)"
         ),
     )
     own = values == positions
@@ -222,8 +222,8 @@ def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         circling,
         "heads",
         sentences,
-        lambda place: (
-            f"expected a tree, found a cycle in the heads above word {positions[place]} "
+        lambda index: (
+            f"expected a tree, found a cycle in the heads above word {positions[index]} "
             "(words count from 0)"
         ),
     )
@@ -239,9 +239,9 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         (starts < 0) | (starts >= ends) | (ends > words),
         "spans",
         sentences,
-        lambda place: (
-            f"expected constituent {positions[place]} to cover words out of 0 to "
-            f"{words[place] - 1}, found {starts[place]} to {ends[place] - 1} (both count from 0)"
+        lambda index: (
+            f"expected constituent {positions[index]} to cover words out of 0 to "
+            f"{words[index] - 1}, found {starts[index]} to {ends[index] - 1} (both count from 0)"
         ),
     )
     inner = positions[1:] > 0
@@ -250,10 +250,10 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         np.concatenate([[False], inner & out_of_order])[: len(starts)],
         "spans",
         sentences,
-        lambda place: (
+        lambda index: (
             f"expected children before parents and left before right, found constituent "
-            f"{positions[place]} over words {starts[place]} to {ends[place] - 1} after "
-            f"{starts[place - 1]} to {ends[place - 1] - 1} (words count from 0)"
+            f"{positions[index]} over words {starts[index]} to {ends[index] - 1} after "
+            f"{starts[index - 1]} to {ends[index - 1] - 1} (words count from 0)"
         ),
     )
     before = previous_smaller(starts, triples.offsets[sentences])
@@ -261,10 +261,10 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         (before >= 0) & (ends[before] > starts),
         "spans",
         sentences,
-        lambda place: (
+        lambda index: (
             f"expected constituents within or beside one another, found words "
-            f"{starts[before[place]]} to {ends[before[place]] - 1} and {starts[place]} to "
-            f"{ends[place] - 1}, which cross (words count from 0)"
+            f"{starts[before[index]]} to {ends[before[index]] - 1} and {starts[index]} to "
+            f"{ends[index] - 1}, which cross (words count from 0)"
         ),
     )
 
@@ -285,5 +285,5 @@ def _first_value(
 ) -> Iterator[_Fault]:
     """Report the first wrong value, if there is one."""
     if wrong.any():
-        place = int(wrong.argmax())
-        yield _Fault(int(sentences[place]), name, problem(place))
+        index = int(wrong.argmax())
+        yield _Fault(int(sentences[index]), name, problem(index))

@@ -84,7 +84,7 @@ class Metrics(ABC):
         """Score one sentence, to find examples; higher is better."""
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_] | None:
-        """Tell which labelled items are correct, for McNemar's test.
+        """Return which labelled items are correct, for McNemar's test.
 
         Returns:
             Shape: (items,), sentence by sentence; None if the output is not right or wrong item by item.

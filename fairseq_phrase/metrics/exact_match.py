@@ -42,7 +42,7 @@ class ExactMatch(Metrics):
         return [EXACT, *equality, *([UNDECIDED] if self._form.limited else []), WELL_FORMED]
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell which outputs are correct. Shape: (sentences,)."""
+        """Return which outputs are correct. Shape: (sentences,)."""
         pairs = zip(hypotheses, self._references, strict=True)
         return np.array([own.split() == right.split() for own, right in pairs], bool)
 

@@ -28,10 +28,10 @@ class Form(ABC):
 
     @abstractmethod
     def well_formed(self, text: str) -> bool:
-        """Tell whether an output is a text of the language."""
+        """Return whether an output is a text of the language."""
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Tell of each pair of texts whether both mean the same; None if that could not be decided."""
+        """Return for each pair of texts whether both mean the same; None if that could not be decided."""
         return [one.split() == other.split() for one, other in pairs]
 
     @property
@@ -63,12 +63,12 @@ class Brackets(Form):
     def _predicates(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words beside opening brackets. A bracket without a predicate is a group."""
         for number, word in enumerate(words):
-            place = number + 1 if self._inside else number - 1
-            if word == "(" and 0 <= place < len(words) and words[place] not in _NO_WORD:
-                yield words[place]
+            index = number + 1 if self._inside else number - 1
+            if word == "(" and 0 <= index < len(words) and words[index] not in _NO_WORD:
+                yield words[index]
 
     def well_formed(self, text: str) -> bool:
-        """Tell whether brackets match and predicates are known."""
+        """Return whether brackets match and predicates are known."""
         words = text.split()
         return (
             bool(words)
@@ -84,7 +84,7 @@ class Brackets(Form):
 
 
 def balanced(words: Iterable[str]) -> bool:
-    """Tell whether every bracket among words has its partner.
+    """Return whether every bracket among words has its partner.
 
     Examples:
         >>> balanced("( [ ] )".split()), balanced("( ]".split())

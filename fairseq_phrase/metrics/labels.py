@@ -17,7 +17,7 @@ UNKNOWN_LABEL = "<unk>"
 
 
 def mark_spans(labels: Collection[str]) -> bool:
-    """Tell whether labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some begin or continue one.
+    """Return whether labels mark spans: all are ``O``, ``B-…`` or ``I-…``, and some are not ``O``.
 
     :data:`UNKNOWN_LABEL` does not count.
     """
@@ -80,7 +80,7 @@ class LabelMetrics(Metrics):
                 )
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell which labels are correct. Shape: (labels,)."""
+        """Return which labels are correct. Shape: (labels,)."""
         pairs = zip(self.split(hypotheses), self.references, strict=True)
         return np.array(
             [own == right for line in pairs for own, right in zip(*line, strict=True)], bool
@@ -149,13 +149,13 @@ class SpanMetrics(LabelMetrics):
     def _true_spans(self, labels: list[str]) -> set[tuple[Any, ...]]:
         """Find the spans of a reference; those that touch an unknown label have an unknown type."""
         filled: list[str] = []
-        for place, label in enumerate(labels):
+        for index, label in enumerate(labels):
             before = filled[-1][2:] if filled else ""
             if label == UNKNOWN_LABEL:
                 label = f"I-{before}" if before else f"B-{UNKNOWN_LABEL}"
             elif label[:2] == "I-" and before == UNKNOWN_LABEL:
                 label = f"I-{UNKNOWN_LABEL}"
-            elif label[:2] == "I-" and before and labels[place - 1] == UNKNOWN_LABEL:
+            elif label[:2] == "I-" and before and labels[index - 1] == UNKNOWN_LABEL:
                 # Of another type than the span before, it may belong to the unknown label.
                 label = label if before == label[2:] else f"B-{UNKNOWN_LABEL}"
             filled.append(label)

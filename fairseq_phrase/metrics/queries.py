@@ -59,11 +59,11 @@ class Queries(Form):
         return self._known[text]
 
     def well_formed(self, text: str) -> bool:
-        """Tell whether a text is a SELECT statement with a FROM."""
+        """Return whether a text is a SELECT statement with a FROM."""
         return self.canonical(text) is not None
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Tell of each pair whether both are the same query, up to case and the order of conditions."""
+        """Return for each pair whether it is one query, up to case and the order of conditions."""
         return [
             one.split() == other.split()
             or (self.canonical(one) is not None and self.canonical(one) == self.canonical(other))

@@ -50,7 +50,7 @@ class Regexes(Form):
         self._failed = 0
 
     def well_formed(self, text: str) -> bool:
-        """Tell whether a text is a regular expression."""
+        """Return whether a text is a regular expression."""
         try:
             parse(text)
         except NotARegexError:
@@ -58,7 +58,7 @@ class Regexes(Form):
         return True
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Tell of each pair whether both have the same language.
+        """Return for each pair whether both have the same language.
 
         Returns:
             None where the limit ended the comparison, or where it failed, for example because its
@@ -110,13 +110,13 @@ class Regexes(Form):
         return [
             "Equal languages: share of outputs with the reference's language, by greenery's automata. "
             f"Undecided: pairs that took longer than {self._limit:g} s{failed}. "
-            r"They count as unequal. A word's boundary (\b) is read as a character of its own, which the "
+            r"They count as unequal. A word's boundary (\b) is read as one more character, which the "
             "point does not match."
         ]
 
 
 def same_language(one: str, other: str) -> bool:
-    """Tell whether two regular expressions have the same language.
+    """Return whether two regular expressions have the same language.
 
     Raises:
         NotARegexError: either is not a regular expression.

@@ -32,7 +32,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
         UserError: there are fewer, or no such folder.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory} is no folder of checkpoints: name a training's --save-dir")
+        raise UserError(f"{directory} is not a folder of checkpoints: name a training's --save-dir")
     epochs = {
         int(match[1]): path
         for path in directory.glob("checkpoint*.pt")
@@ -108,7 +108,7 @@ def _check_same_parameters(
     """Check that two checkpoints have the same parameters.
 
     Raises:
-        UserError: they do not.
+        UserError: a parameter is missing in one of them, or differs in shape.
     """
     pair = f"{other} and {one} are checkpoints of different models"
     shapes, expected = (

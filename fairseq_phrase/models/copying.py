@@ -25,7 +25,7 @@ from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
-from fairseq_phrase.store.copied_words import number_of_places, place
+from fairseq_phrase.store.copied_words import number_of_slots, slot
 
 
 @dataclass
@@ -107,10 +107,10 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             task: the task, with both dictionaries.
 
         Raises:
-            UserError: fairseq's own task would train on unknown words, or on places for them.
+            UserError: fairseq's own task would train on unknown words, or on slots for them.
         """
         source, target = task.source_dictionary, task.target_dictionary
-        if isinstance(task, TranslationTask) and not hasattr(target, "places"):
+        if isinstance(task, TranslationTask) and not hasattr(target, "slots"):
             _check_data(task)
         width: Any = self.output_embed_dim
         self.copy_scores = COPIES[kind](width, source_width)
@@ -169,12 +169,12 @@ def _check_data(task: TranslationTask) -> None:
     """Check what this project's tasks check themselves, for fairseq's own.
 
     Raises:
-        UserError: the data have places for unknown words, or the training target has unknown words.
+        UserError: the data have slots for unknown words, or the training target has unknown words.
     """
     target = task.target_dictionary
-    if number_of_places(target.indices):
+    if number_of_slots(target.indices):
         raise UserError(
-            f"--copy: the data have {place(1)} in place of unknown words, which only --task "
+            f"--copy: the data have {slot(1)} in place of unknown words, which only --task "
             "syntax_translation can write back: use it in training and translation"
         )
     options = task.cfg

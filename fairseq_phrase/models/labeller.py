@@ -43,7 +43,7 @@ class LabellerOptions(PretrainedOptions):
         "default",
         "state from which a label is predicted. Words: their first subword (first, the default) "
         "or the mean of their subwords. Sentences: the mean of their tokens (the default), a "
-        "first token of its own as in BERT (cls), a sum weighted by attention (attention), or the"
+        "additional first token as in BERT (cls), a sum weighted by attention (attention), or the"
         " tree's root (root)",
     )
     head_layers: int = option(1, "linear layers from state to label; 2: with a tanh layer between")

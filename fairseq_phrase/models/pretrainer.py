@@ -253,7 +253,7 @@ def check_causal(cfg: Any, window: CausalWindow) -> None:
     """Check that the encoder can be masked causally.
 
     Raises:
-        UserError: it cannot.
+        UserError: a state of the encoder depends on later tokens.
     """
     encoder = named_method(cfg.encoder_name).encoder
     obstacle = "it reads a sentence in both directions"

@@ -76,7 +76,7 @@ class TreeLSTMEncoder(RecurrentEncoder):
         """Make the trees of a batch.
 
         Raises:
-            ValueError: the batch does not carry them, or they are no trees.
+            ValueError: the batch does not carry them, or they are not trees.
         """
         if self.kind == "child_sum":
             return dependency_trees(parse["words"], parse["heads"], padding_mask)

@@ -149,7 +149,7 @@ def resolve(spec: str) -> str:
 
 
 def names_path(spec: str) -> bool:
-    """Tell whether a parser's name contains a path from which files would be loaded."""
+    """Return whether a parser's name contains a path from which files would be loaded."""
     _, folder = _folder_in(spec)
     return bool(folder) and (
         not {"/", os.sep}.isdisjoint(folder) or folder.startswith("~") or Path(folder).exists()

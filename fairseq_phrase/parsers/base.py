@@ -20,7 +20,7 @@ class Unparsed:
     """A line without a usable parse; ``--on-error`` decides how it is treated.
 
     Attributes:
-        reason: what is wrong, the place in the parse file if there is one, what was expected and what
+        reason: what is wrong, the line of the parse file if there is one, what was expected and what
             was found.
         sentence: the line's words, as far as they are known, without trees.
     """
@@ -42,7 +42,7 @@ class LineParser(ABC):
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
         any_language: whether it parses text of any language, so that one parser serves both sides.
         words_spell_line: whether its words are the line's characters, which is then checked. A parser
-            that also makes words of its own (German ``zum`` is ``zu dem``) sets it to False and
+            that also makes other words (German ``zum`` is ``zu dem``) sets it to False and
             compares what it parsed with the line itself.
     """
 

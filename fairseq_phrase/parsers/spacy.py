@@ -183,7 +183,7 @@ class _Labels(_Texts):
 def _unless_too_long(
     lines: Sequence[str], limit: int, parsed: list[ParsedSentence]
 ) -> list[ParsedSentence | Unparsed]:
-    """Insert the lines that are longer than spaCy's limit at their places, as unparsed."""
+    """Insert the lines that are longer than spaCy's limit at their indices, as unparsed."""
     reason = "the line has {} characters, and this spaCy pipeline parses at most {}"
     return [
         sentence
@@ -207,8 +207,8 @@ def _words(texts: list[str], spaces: Iterable[bool]) -> tuple[list[str], list[bo
     if " ".join(texts).split() == texts:
         return texts, space_before
     words = [join_white_space(text) for text in texts]
-    for place, word in enumerate(words[:-1], start=1):
-        space_before[place] = space_before[place] or not word
+    for index, word in enumerate(words[:-1], start=1):
+        space_before[index] = space_before[index] or not word
     return words, space_before
 
 

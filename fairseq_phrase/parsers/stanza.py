@@ -110,7 +110,7 @@ class StanzaParser(LineParser):
         documents = []
         for words in sentences:
             short = (word if 0 < len(word) <= _MAX_CHARACTERS else _UNKNOWN for word in words)
-            numbered = [{ID: (place,), TEXT: word} for place, word in enumerate(short, start=1)]
+            numbered = [{ID: (index,), TEXT: word} for index, word in enumerate(short, start=1)]
             documents.append(Document([numbered]) if numbered else None)
         return self._parsed(given, documents)
 
@@ -192,7 +192,7 @@ class StanzaParser(LineParser):
 
 
 def _cut(line: str, document: Any) -> ParsedSentence | Unparsed:
-    """Take a line's words from the line itself, at the places where Stanza found them."""
+    """Take a line's words from the line itself, at the offsets where Stanza found them."""
     words: list[str] = []
     space_before: list[bool] = []
     end = 0
@@ -237,8 +237,8 @@ def _heads(parts: list[Any]) -> list[int]:
     heads: list[int] = []
     for part in parts:
         start = len(heads)
-        for place, word in enumerate(part.words):
-            heads.append(start + (word.head - 1 if word.head else place))
+        for index, word in enumerate(part.words):
+            heads.append(start + (word.head - 1 if word.head else index))
     return heads
 
 

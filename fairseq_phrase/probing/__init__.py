@@ -1,1 +1,1 @@
-"""What an encoder's states tell about a sentence: probing tasks, classifiers and their tables."""
+"""What an encoder's states encode about a sentence: probing tasks, classifiers and their tables."""

@@ -152,8 +152,8 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     shortest = min(map(len, parts))
     if len(set(parts)) < len(parts):
         raise UserError("a checkpoint is named twice")
-    differs = [len({each[place] for each in parts}) > 1 for place in range(shortest)]
-    differs_at_end = [len({each[-1 - place] for each in parts}) > 1 for place in range(shortest)]
+    differs = [len({each[index] for each in parts}) > 1 for index in range(shortest)]
+    differs_at_end = [len({each[-1 - index] for each in parts}) > 1 for index in range(shortest)]
     if not any(differs) or not any(differs_at_end):
         return list(map(str, paths))
     first, last = differs.index(True), differs_at_end.index(True)

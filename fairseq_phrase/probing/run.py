@@ -74,7 +74,7 @@ def probe_checkpoints(
     """
     lines = EncodedLines()
     found: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
-    twice = next((one for place, one in enumerate(models) if one in models[:place]), None)
+    twice = next((one for index, one in enumerate(models) if one in models[:index]), None)
     if twice is not None:
         raise UserError(f"{twice.checkpoint} is probed twice as '{twice.name}'")
     with tqdm(total=len(models) * len(tasks), unit="task", file=sys.stderr) as progress:
@@ -86,8 +86,8 @@ def probe_checkpoints(
             seeds = found.setdefault(one.name, {})
             if any(list(layers) != vectors.layers for layers in seeds.values()):
                 raise UserError(
-                    f"{one.checkpoint} has not the layers of {next(iter(seeds))}: they cannot both be "
-                    f"'{one.name}'"
+                    f"{one.checkpoint} does not have the layers of {next(iter(seeds))}: they "
+                    f"cannot both be '{one.name}'"
                 )
             by_layer: dict[int, dict[str, Probe]] = {layer: {} for layer in vectors.layers}
             seeds[str(one.checkpoint)] = by_layer
@@ -122,8 +122,8 @@ def _probe_task(
     texts = [example.text for split in splits for example in split]
     by_layer = vectors(lines.encode(vectors.task, texts, data))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
-    # Workers get large arrays as memory-mapped files. joblib tells them from arrays, and would train
-    # again with another number of workers, unless it maps its own files, too.
+    # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays, and would
+    # train again with another number of workers, unless it also maps its own files.
     train = delayed(Memory(finished, mmap_mode="r", verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(

@@ -80,7 +80,7 @@ class SentenceVectors:
         self.task, self.max_tokens, self.device = task, max_tokens, torch.device(device)
         last = getattr(self.encoder, "num_layers", 0)
         if not last:
-            raise UserError("this checkpoint's encoder does not say how many layers it has")
+            raise UserError("this checkpoint's encoder does not state its number of layers")
         numbers = {"last": [last], "all": list(range(last + 1))}
         self.layers: list[int] = numbers[layers] if isinstance(layers, str) else [layers]
         if self.layers[0] > last:
@@ -112,8 +112,8 @@ class SentenceVectors:
                 means = self._means(inputs)
             for layer, values in means.items():
                 found[layer].append(values.float().cpu().numpy())
-        place = np.argsort(order)
-        return {layer: np.concatenate(values)[place] for layer, values in found.items()}
+        inverse = np.argsort(order)
+        return {layer: np.concatenate(values)[inverse] for layer, values in found.items()}
 
     @property
     def _max_subwords(self) -> int:

@@ -117,9 +117,9 @@ def find_tasks(
 
     A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
     sentences (8,000 of 10,000), chosen at random; the copies of a sentence are training or validation
-    sentences, not both. Those that are test sentences, too, are left out. If this leaves less than half
+    sentences, not both. Those that are also test sentences are left out. If this leaves less than half
     of them, a fifth of the sentences is the test, and of the rest four fifths are for training: the two
-    files of X-Probe's tree_depth are the same. The log says so.
+    files of X-Probe's tree_depth are the same. This is logged.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
@@ -135,7 +135,7 @@ def find_tasks(
     files: dict[str, dict[str, Path]] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder} is no folder of probing tasks")
+            raise UserError(f"{folder} is not a folder of probing tasks")
         for path in sorted(folder.iterdir()):
             match = _NAME.fullmatch(path.name)
             if match is None or (names and match["task"] not in names):
@@ -179,19 +179,19 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
 def _apart(
     name: str, others: Sequence[Example], test: Sequence[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
-    """Shuffle the sentences to train with, and leave out what is in the test, too."""
+    """Shuffle the sentences to train with, and leave out the sentences of the test."""
     shuffled = _part(others, len(others), seed)
     own = _without(shuffled, test)
     if len(own) >= len(others) / 2:
         if len(own) < len(others):
             logger.warning(
-                "%s: %d of %d validation sentences are test sentences, too, and are left out",
+                "%s: %d of %d validation sentences are also test sentences and are left out",
                 name, len(others) - len(own), len(others),
             )  # fmt: skip
         return own, list(test)
     fifth = len(shuffled) // 5
     logger.warning(
-        "%s: %d of %d validation sentences are test sentences, too; a fifth of the validation sentences "
+        "%s: %d of %d validation sentences are also test sentences; a fifth of the validation sentences "
         "is the test instead, and is not trained with",
         name, len(others) - len(own), len(others),
     )  # fmt: skip
@@ -199,21 +199,21 @@ def _apart(
 
 
 def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Cut sentences in two, so that the copies of a sentence are in one part if there are others.
+    """Cut sentences in two, with all copies of a sentence in one part if there are others.
 
     A classifier that knows the validation sentences by heart would seem to be the best.
     """
     first: dict[str, int] = {}
-    for place, example in enumerate(examples):
-        first.setdefault(example.text, place)
+    for index, example in enumerate(examples):
+        first.setdefault(example.text, index)
     together = sorted(examples, key=lambda example: first[example.text])
     cut = max(len(together) * 4 // 5, 1)
     bounds = [
-        place
-        for place in range(1, len(together))
-        if together[place].text != together[place - 1].text
+        index
+        for index in range(1, len(together))
+        if together[index].text != together[index - 1].text
     ]
-    cut = min(bounds, key=lambda place: abs(place - cut), default=cut)
+    cut = min(bounds, key=lambda index: abs(index - cut), default=cut)
     return together[:cut], together[cut:]
 
 

@@ -19,7 +19,7 @@ from fairseq_phrase.syntax.brackets import NO_TAG, parse_brackets, unescaped
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.text import read_lines
 
-__all__ = ["of_bracket_files", "of_parsed_files", "top_sequence", "write_task"]
+__all__ = ["from_bracket_files", "from_parsed_files", "top_sequence", "write_task"]
 
 OTHER = "OTHER"
 #: Sequences with a label of their own.
@@ -61,7 +61,7 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
     )
 
 
-def of_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[Example]:
+def from_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[Example]:
     """Read bracketed trees, and yield their sentences with their sequences as labels.
 
     A tree may have several lines, as in the Penn Treebank's files.
@@ -95,7 +95,7 @@ def _whole_trees(path: Path) -> Iterator[tuple[int, str]]:
         yield first, " ".join(waiting)
 
 
-def of_parsed_files(
+def from_parsed_files(
     paths: Iterable[Path], options: ParsingOptions, sentence_label: str
 ) -> Iterator[Example]:
     """Parse text, a sentence a line, and yield its sentences with their sequences as labels.

@@ -42,7 +42,7 @@ class CutLine:
     starts: list[int]
 
     @classmethod
-    def of_sentencepiece(cls, pieces: list[str]) -> CutLine:
+    def from_sentencepiece(cls, pieces: list[str]) -> CutLine:
         """Spell a line of SentencePiece, where ``▁`` is a space."""
         spelled = "".join(pieces)
         text = spelled.replace("▁", " ").strip()
@@ -57,7 +57,7 @@ class CutLine:
         return cls(pieces, text, [max(0, start - first) for start in starts])
 
     @classmethod
-    def of_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
+    def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
         """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
 
         Args:
@@ -67,18 +67,18 @@ class CutLine:
         """
         words: list[str] = []
         starts: list[int] = []
-        place = 0
+        offset_of_word = 0
         for cut in _words(pieces):
             parts = [piece.removesuffix(JOIN) for piece in cut]
             if not any(parts):
                 parts = cut  # only @@, which must belong to a word
             word, offsets = "".join(parts), _starts(parts)
             if unescape and (plain := unescape_moses(word)) != word:
-                places = unescaped_offsets(word)
-                word, offsets = plain, [places[offset] for offset in offsets]
+                plain_offsets = unescaped_offsets(word)
+                word, offsets = plain, [plain_offsets[offset] for offset in offsets]
             words.append(word)
-            starts += [place + offset for offset in offsets]
-            place += len(word) + 1
+            starts += [offset_of_word + offset for offset in offsets]
+            offset_of_word += len(word) + 1
         return cls(pieces, " ".join(words), starts)
 
     def pieces_of(self, words: Sequence[str]) -> list[list[str]]:

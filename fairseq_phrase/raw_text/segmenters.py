@@ -133,20 +133,20 @@ class SubwordNmtSegmenter:
         """Join subwords to text."""
         return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
 
-    def pieces_with_dropout(self, word: str, dropout: float, dice: random.Random) -> list[str]:
+    def pieces_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
         """Cut one word and skip merges at random.
 
         Args:
             word: the word, without ``▁``.
             dropout: the probability of skipping a merge.
-            dice: the random number generator.
+            rng: the random number generator.
 
         Returns:
             Its pieces, as BPE makes them: some may look like fairseq's special tokens.
         """
         # subword-nmt draws from Python's global generator, which other code uses, too.
         state = random.getstate()
-        random.seed(dice.getrandbits(64))
+        random.seed(rng.getrandbits(64))
         try:
             pieces: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
             return pieces

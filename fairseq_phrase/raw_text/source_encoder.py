@@ -52,7 +52,7 @@ class SourceEncoder:
         self.pipeline, self.segmenter, self.whole_lines = pipeline, segmenter, whole_lines
 
     @classmethod
-    def of_data(
+    def from_data(
         cls,
         directory: str | Path,
         language: str,
@@ -159,4 +159,4 @@ class SourceEncoder:
         return sentence
 
     def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
-        return [CutLine.of_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        return [CutLine.from_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]

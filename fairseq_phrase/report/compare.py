@@ -116,7 +116,7 @@ def compare_over_seeds(
 
 
 def _correct_items(run: Run, metrics: Sequence[Metrics]) -> NDArray[np.bool_]:
-    """Tell which items of all test sets a run has correct. Shape: (items,)."""
+    """Return which items of all test sets a run has correct. Shape: (items,)."""
     outputs = [generation.hypotheses for generation in run.generations.values()]
     found = [one.correct_items(lines) for one, lines in zip(metrics, outputs, strict=True)]
     return np.concatenate([items for items in found if items is not None])

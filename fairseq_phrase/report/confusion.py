@@ -19,7 +19,7 @@ _MOST = 20  # labels in the picture and in the table
 
 
 def is_labelled(report: Report) -> bool:
-    """Tell whether the report's systems label words or sentences."""
+    """Return whether the report's systems label words or sentences."""
     return isinstance(report.metrics, LabelMetrics)
 
 

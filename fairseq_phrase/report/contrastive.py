@@ -68,20 +68,20 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
     if not folder.is_dir():
         raise UserError(f"the folder of minimal pairs {folder} is not there")
     found = []
-    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files = [_only_file(place, f"{part}.*") for part in ("src", *map("tgt.{}".format, SIDES))]
+    for test in sorted(path for path in folder.iterdir() if path.is_dir()):
+        files = [_only_file(test, f"{part}.*") for part in ("src", *map("tgt.{}".format, SIDES))]
         if not any(files):
             continue
         counts = {}
         for part, file in zip(("src", "tgt.correct", "tgt.incorrect"), files, strict=True):
             if file is None:
-                raise UserError(f"{place} has no {part}.LANG: minimal pairs need all three files")
+                raise UserError(f"{test} has no {part}.LANG: minimal pairs need all three files")
             counts[file.name] = sum(1 for _ in read_lines(file))
         if len(set(counts.values())) > 1:
             lines = ", ".join(f"{name} has {count} lines" for name, count in counts.items())
-            raise UserError(f"{place}: {lines}; line by line they must be the same pairs")
+            raise UserError(f"{test}: {lines}; line by line they must be the same pairs")
         source, correct, incorrect = (file for file in files if file is not None)
-        name = place.name.removesuffix(".mt")
+        name = test.name.removesuffix(".mt")
         found.append(MinimalPairs(name, source, correct, incorrect, counts[source.name]))
     if not found:
         raise UserError(

@@ -44,7 +44,7 @@ class Generation:
 
 def logs_of(path: Path) -> list[Path]:
     """Return the files with a command's log: its output, and the file beside it that ends in ``.log``."""
-    return [place for place in (path, path.with_suffix(".log")) if place.is_file()]
+    return [log for log in (path, path.with_suffix(".log")) if log.is_file()]
 
 
 def read_generation(path: Path) -> Generation:
@@ -121,8 +121,8 @@ class _Log(NamedTuple):
 
 def _read_log(path: Path) -> _Log:
     batch, speed = None, None
-    for place in logs_of(path):
-        for line in read_lines(place):
+    for log in logs_of(path):
+        for line in read_lines(log):
             if match := _SPEED.search(line):
                 speed = float(match[1])
             elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
@@ -146,8 +146,8 @@ def read_interactive_speed(path: Path) -> float | None:
     """
     sentences = sum(1 for line in read_lines(path) if re.match(r"S-\d+\t", line))
     seconds = None
-    for place in logs_of(path):
-        for line in read_lines(place):
+    for log in logs_of(path):
+        for line in read_lines(log):
             if match := _TOTAL.search(line):
                 seconds = float(match[1])
     return sentences / seconds if sentences and seconds else None

@@ -35,12 +35,12 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
             f"{path} has {count} translations and the reference {len(references)} lines: they do "
             "not belong to the same test set"
         )
-    place = different_line(generation.targets, references)
-    if place is not None:
+    index = different_line(generation.targets, references)
+    if index is not None:
         raise UserError(
-            f"{path} is the translation of another test set than the reference: sentence {place} should "
-            f"become '{_cut(generation.targets[place])}', the reference has "
-            f"'{_cut(references[place])}'"
+            f"{path} is the translation of another test set than the reference: sentence {index} should "
+            f"become '{_cut(generation.targets[index])}', the reference has "
+            f"'{_cut(references[index])}'"
         )
 
 
@@ -55,11 +55,11 @@ def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
     """
     first_path, first = outputs[0]
     for path, generation in outputs[1:]:
-        place = different_line(first.sources, generation.sources)
-        if place is not None:
+        index = different_line(first.sources, generation.sources)
+        if index is not None:
             raise UserError(
-                f"{first_path} and {path} have different test sets: sentence {place} is "
-                f"'{_cut(first.sources[place])}' and '{_cut(generation.sources[place])}'"
+                f"{first_path} and {path} have different test sets: sentence {index} is "
+                f"'{_cut(first.sources[index])}' and '{_cut(generation.sources[index])}'"
             )
 
 
@@ -85,7 +85,7 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
 
 
 def lines_agree(line: str, other: str) -> bool:
-    """Tell whether two lines have mostly the same letters in the same order."""
+    """Return whether two lines have mostly the same letters in the same order."""
     first, second = _letters(line), _letters(other)
     if first == second:
         return True

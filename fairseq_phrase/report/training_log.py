@@ -154,7 +154,7 @@ def read_training_log(path: Path) -> TrainingLog:
 
 
 def _is_of_session(logger: str) -> bool:
-    """Tell whether a logger writes only after the configuration.
+    """Return whether a logger writes only after the configuration.
 
     Other loggers (of imported modules and of torch.distributed) also write before it. Their lines would
     be mistaken for the end of the previous session.

@@ -1,7 +1,7 @@
-"""Unknown source words, which a model may copy: their places in dictionaries, and their files.
+"""Unknown source words, which a model may copy: their slots in dictionaries, and their files.
 
-A dictionary for copying has N entries ``<copy1>``, ``<copy2>``, …, its *places*. In a sentence pair, the
-first unknown source word has the first place, and so has each word equal to it, on both sides. The words
+A dictionary for copying has N entries ``<copy1>``, ``<copy2>``, …, its *slots*. In a sentence pair, the
+first unknown source word has the first slot, and so has each word equal to it, on both sides. The words
 themselves are in a file beside the source text, as UTF-8 with spaces between them. So they can be written
 back into a translation.
 """
@@ -21,14 +21,14 @@ __all__ = [
     "CopiedWords",
     "CopiedWordsWriter",
     "copied_path",
-    "number_of_places",
+    "number_of_slots",
     "number_unknown",
-    "place",
+    "slot",
 ]
 
 
-def place(number: int) -> str:
-    """Return the dictionary's entry of a place, from 1."""
+def slot(number: int) -> str:
+    """Return the dictionary's entry of a slot, from 1."""
     return f"<copy{number}>"
 
 
@@ -37,50 +37,50 @@ def _is_place(entry: str) -> bool:
     return entry.startswith("<copy") and entry[5:-1].isdigit() and entry.endswith(">")
 
 
-def number_of_places(known: Mapping[str, int]) -> int:
-    """Return the number of places in a dictionary.
+def number_of_slots(known: Mapping[str, int]) -> int:
+    """Return the number of slots in a dictionary.
 
     Args:
         known: the index of each entry.
     """
     number = 0
-    while place(number + 1) in known:
+    while slot(number + 1) in known:
         number += 1
     return number
 
 
 def number_unknown(
-    pieces: Iterable[str], known: Mapping[str, int], places: int, words: Sequence[str] = ()
+    pieces: Iterable[str], known: Mapping[str, int], slots: int, words: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Replace unknown words by their places.
+    """Replace unknown words by their slots.
 
     Args:
         pieces: a sentence's words or subwords.
         known: the index of each entry of the dictionary.
-        places: the number of places.
-        words: words that have places already: a source sentence's, for its target.
+        slots: the number of slots.
+        words: words that have slots already: a source sentence's, for its target.
 
     Returns:
-        The sentence with places, where unknown words beyond the last place stay as they are; and the
-        words that have places, in their order.
+        The sentence with slots, where unknown words beyond the last slot stay as they are; and the
+        words that have slots, in their order.
 
     Examples:
         >>> known = {"the": 4, "is": 5}
-        >>> source, words = number_unknown("the Xu is the Qi".split(), known, places=9)
+        >>> source, words = number_unknown("the Xu is the Qi".split(), known, slots=9)
         >>> source, words
         (['the', '<copy1>', 'is', 'the', '<copy2>'], ['Xu', 'Qi'])
-        >>> number_unknown("Qi is Lu".split(), known, places=0, words=words)[0]
+        >>> number_unknown("Qi is Lu".split(), known, slots=0, words=words)[0]
         ['<copy2>', 'is', 'Lu']
     """
     numbers = {word: number for number, word in enumerate(words, start=1)}
     numbered = []
     for piece in pieces:
-        # An entry of a place is an unknown word like any other in a text.
+        # An entry of a slot is an unknown word like any other in a text.
         if piece not in known or _is_place(piece):
-            if piece not in numbers and len(numbers) < places:
+            if piece not in numbers and len(numbers) < slots:
                 numbers[piece] = len(numbers) + 1
             if piece in numbers:
-                piece = place(numbers[piece])
+                piece = slot(numbers[piece])
             elif _is_place(piece):
                 piece = "<unk>"
         numbered.append(piece)
@@ -130,7 +130,7 @@ class CopiedWords:
 
     @staticmethod
     def exist(text: str | os.PathLike[str]) -> bool:
-        """Tell whether there are such files."""
+        """Return whether there are such files."""
         return Path(f"{copied_path(text)}.idx").is_file()
 
     def __len__(self) -> int:
@@ -138,5 +138,5 @@ class CopiedWords:
         return len(self._reader)
 
     def __getitem__(self, index: int) -> list[str]:
-        """Return the words of a sentence, in the order of their places."""
+        """Return the words of a sentence, in the order of their slots."""
         return self._reader[index].astype(np.uint8).tobytes().decode().split()

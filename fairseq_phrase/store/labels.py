@@ -61,5 +61,5 @@ def number_of_labels(fingerprint: str) -> int:
 
 
 def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
-    """Tell whether labels begin with those that a fingerprint covers."""
+    """Return whether labels begin with those that a fingerprint covers."""
     return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint

@@ -28,14 +28,14 @@ def chain(words: int) -> np.ndarray:
     return np.minimum(np.arange(1, words + 1), max(words - 1, 0))
 
 
-def random_tree(words: int, generator: np.random.Generator) -> np.ndarray:
+def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random tree; all trees with all roots are equally probable.
 
     Source: Aldous, *The Random Walk Construction of Uniform Spanning Trees* (1990), algorithm 2.
 
     Args:
         words: number of words.
-        generator: the source of random numbers.
+        rng: the source of random numbers.
 
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
@@ -45,8 +45,8 @@ def random_tree(words: int, generator: np.random.Generator) -> np.ndarray:
     # The i-th node becomes a dependent of an earlier node, chosen by a number drawn from all nodes. At
     # the end the nodes are assigned to words at random.
     before = np.arange(words - 1)
-    parents = np.r_[0, np.minimum(generator.integers(0, words, words - 1), before)]
-    names = generator.permutation(words)
+    parents = np.r_[0, np.minimum(rng.integers(0, words, words - 1), before)]
+    names = rng.permutation(words)
     heads = np.empty(words, dtype=np.int64)
     heads[names] = names[parents]
     return heads

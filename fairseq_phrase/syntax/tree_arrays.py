@@ -72,29 +72,29 @@ def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
     Returns:
         The index of that value; -1 if no value is smaller. Shape: ``(values,)``, int64.
     """
-    places = np.arange(len(values)) - 1
-    places[places < lowest] = -1
-    return _nearest(places, lambda here, there: values[there] >= values[here])
+    candidates = np.arange(len(values)) - 1
+    candidates[candidates < lowest] = -1
+    return _nearest(candidates, lambda here, there: values[there] >= values[here])
 
 
 def _nearest(
-    places: np.ndarray, passes_over: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    candidates: np.ndarray, passes_over: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Replace each candidate by the next one until it is accepted, or is -1.
 
-    A place has rejected all candidates between itself and its current candidate. If it rejects this one,
-    too, it continues with the candidate's own candidate. So the steps grow as in pointer doubling.
+    A position has rejected all candidates between itself and its current one. If it rejects this one, it
+    continues with the candidate's own candidate. So the steps grow as in pointer doubling.
 
     Args:
-        places: each place's nearest candidate; -1 without a candidate. Shape: ``(places,)``
-        passes_over: a function of places and their candidates that tells which candidates are rejected.
+        candidates: each position's nearest candidate; -1 without a candidate. Shape: ``(positions,)``
+        passes_over: returns whether positions reject their candidates.
     """
-    searching = np.flatnonzero(places >= 0)
+    searching = np.flatnonzero(candidates >= 0)
     while len(searching):
-        searching = searching[passes_over(searching, places[searching])]
-        places[searching] = places[places[searching]]
-        searching = searching[places[searching] >= 0]
-    return places
+        searching = searching[passes_over(searching, candidates[searching])]
+        candidates[searching] = candidates[candidates[searching]]
+        searching = searching[candidates[searching] >= 0]
+    return candidates
 
 
 def constituent_parents(starts: np.ndarray, sentences: np.ndarray) -> np.ndarray:
@@ -108,9 +108,9 @@ def constituent_parents(starts: np.ndarray, sentences: np.ndarray) -> np.ndarray
         The parents; -1 without a parent. Shape: ``(constituents,)``, indices into ``starts``.
     """
     # The parent is the next constituent in post-order that does not start later.
-    places = np.arange(1, len(starts) + 1)
-    places[places >= np.searchsorted(sentences, sentences, side="right")] = -1
-    return _nearest(places, lambda here, there: starts[there] > starts[here])
+    candidates = np.arange(1, len(starts) + 1)
+    candidates[candidates >= np.searchsorted(sentences, sentences, side="right")] = -1
+    return _nearest(candidates, lambda here, there: starts[there] > starts[here])
 
 
 def constituent_depths(parents: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def check_layers(model: Any) -> None:
         model: a translation model. Decoders without ``decoder_layerdrop`` drop no layers.
 
     Raises:
-        UserError: it does.
+        UserError: the decoder has layer dropout.
     """
     dropped = getattr(getattr(model, "decoder", None), "decoder_layerdrop", 0.0)
     if dropped:

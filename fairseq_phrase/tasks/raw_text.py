@@ -103,7 +103,7 @@ class SyntaxBPE:
 
     @functools.cached_property
     def _encoder(self) -> SourceEncoder:
-        return SourceEncoder.of_data(*self._source)
+        return SourceEncoder.from_data(*self._source)
 
     @functools.cached_property
     def _segmenter(self) -> Segmenter:
@@ -150,7 +150,7 @@ class RawTextTask(TranslationTask):
         return str(utils.split_paths(self.cfg.data)[0])
 
     def _source_encoder(self) -> SourceEncoder:
-        return SourceEncoder.of_data(
+        return SourceEncoder.from_data(
             self._directory,
             self.cfg.source_lang,
             self.cfg.source_parser,
@@ -190,7 +190,7 @@ class RawTextTask(TranslationTask):
 
     def _tokens_of(self, sentence: EncodedSentence) -> RawTokens:
         indices, words = self.source_text.numbered(sentence)
-        copied = [words] if self.source_dictionary.places else ()
+        copied = [words] if self.source_dictionary.slots else ()
         return RawTokens.of(torch.tensor(indices), [sentence], copied)
 
     def build_dataset_for_inference(
@@ -275,7 +275,7 @@ class RawTextTask(TranslationTask):
             encode: the function with which fairseq cut the lines.
 
         Raises:
-            UserError: a line has an unknown word, perhaps with a place in the dictionary, that the data's
+            UserError: a line has an unknown word, perhaps with a slot in the dictionary, that the data's
                 subword model would cut into known subwords, and the line has no mark of cut text.
         """
         dictionary = self.source_dictionary

@@ -20,7 +20,7 @@ from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
 from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import CopiedWords, copied_path, place
+from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.store.identity import Entry, Identity, free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
@@ -84,7 +84,7 @@ class SyntaxTranslationConfig(IdentityOptions, TranslationConfig):
     subword_sampling: float = field(
         default=0.0,
         metadata={
-            "help": "α above 0, at most 1: cut the words of training sentences into subwords anew each "
+            "help": "α above 0, at most 1: cut the words of training sentences into other subwords each "
             "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
             "subword-nmt by BPE-dropout with the probability α"
         },
@@ -211,8 +211,8 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
 
         Raises:
             UserError: the parses are missing or belong to another text, or the model copies and cannot
-                learn the target's unknown words, or the dictionary has places for unknown words and
-                the data have not the words.
+                learn the target's unknown words, or the dictionary has slots for unknown words and
+                the data lack the words.
         """
         self._load_with_parses(split, epoch, combine, **kwargs)
         paths = utils.split_paths(self.cfg.data)
@@ -220,7 +220,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
         source, target = self.cfg.source_lang, self.cfg.target_lang
         names = self._pair_names(directory, split, combine)
-        if not self.target_dictionary.places:
+        if not self.target_dictionary.slots:
             # There may be words of data that were here before.
             if is_training and self._copies:
                 for name in names:
@@ -233,14 +233,14 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         if self.cfg.subword_sampling:
             raise UserError(
                 f"--subword-sampling does not go with {directory}, which was made with --copy-words: "
-                "unknown words have places there, not subwords"
+                "unknown words have slots there, not subwords"
             )
         self.datasets[split] = CopiedDataset(
             self.datasets[split], self._combined([*map(CopiedWords, texts)]), directory
         )
 
     def _check_copied_words(self, texts: Sequence[str]) -> None:
-        """Check that source texts have their words to copy, because the dictionary has places for them.
+        """Check that source texts have their words to copy, because the dictionary has slots for them.
 
         Raises:
             UserError: a text has none: it was made without ``--copy-words``, or as the other side.
@@ -250,9 +250,9 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
                 source, target = self.cfg.source_lang, self.cfg.target_lang
                 raise UserError(
                     f"{text} has no words to copy ({copied_path(text)}.idx is missing), but the target "
-                    f"dictionary has places ({place(1)}, …), which only such words fill: run "
+                    f"dictionary has slots ({slot(1)}, …), which only such words fill: run "
                     f"{PREPROCESS} for its text with --source-lang {source} --target-lang {target} "
-                    f"--joined-dictionary --copy-words {self.target_dictionary.places}, and with "
+                    f"--joined-dictionary --copy-words {self.target_dictionary.slots}, and with "
                     "--srcdict for the dictionary of a trained model"
                 )
 

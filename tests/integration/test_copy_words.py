@@ -168,7 +168,7 @@ def test_fairseqs_own_task_refuses_unknown_words_and_places_too(corpus, tmp_path
     training = [*model, *TRAINING, "--copy", "joint", "--max-update", 1, "--total-num-update", 1]
     for data, options, message in (
         ("unknown", [], "fairseq-phrase-preprocess with --copy-words"),
-        ("places", ["--copy-words", 3], "only --task syntax_translation can write back"),
+        ("slots", ["--copy-words", 3], "only --task syntax_translation can write back"),
     ):
         preprocess(corpus, tmp_path / data, "--joined-dictionary", *options)
         log = run("fairseq-train", tmp_path / data, *training, "--save-dir", tmp_path, expect=1)
@@ -211,7 +211,7 @@ def test_probing_reads_what_translation_reads(corpus, data):
     assert torch.equal(probed[0], read)
 
 
-def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_places(
+def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_slots(
     corpus, data, tmp_path
 ):
     with pytest.raises(UserError, match=r"en has no words to copy .*--target-lang de .*-words 3"):
@@ -221,7 +221,7 @@ def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_places(
         load(tmp_path / "data", "test")
 
 
-def test_words_to_copy_are_not_used_without_places(corpus, tmp_path):
+def test_words_to_copy_are_not_used_without_slots(corpus, tmp_path):
     """Files of earlier data may be left in the folder."""
     preprocess(corpus, tmp_path / "data", "--joined-dictionary")
     writer = CopiedWordsWriter(tmp_path / "data" / "valid.de-en.de")
@@ -248,7 +248,7 @@ def test_a_given_dictionary_without_enough_places_is_refused_before_parsing(corp
             corpus, tmp_path / "data", "--joined-dictionary", "--copy-words", 4, option,
             data / "dict.de.txt", expect=2,
         )  # fmt: skip
-        assert "dict.de.txt has 3 places (<copy1>, …)" in output
+        assert "dict.de.txt has 3 slots (<copy1>, …)" in output
         assert "writing train" not in output
 
 

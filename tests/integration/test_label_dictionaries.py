@@ -234,7 +234,7 @@ def test_parses_are_attached_with_given_labels_unless_others_are_in_use(
         attaching.attach(data, bpe_corpus, *GOLD, "--labeldict", attached_data, splits=("test",))
     assert stopped.value.code == 2
     error = capsys.readouterr().err
-    assert f"{attached_data / 'dict.deprel.txt'} numbers labels otherwise than {data}" in error
+    assert f"{attached_data / 'dict.deprel.txt'} numbers labels differently from {data}" in error
     assert "train.de-en, valid.de-en go by: leave --labeldict out" in error
 
 

@@ -54,7 +54,7 @@ def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser
 
 
 def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
-    encoder = SourceEncoder.of_data(data_directory, "de", f"spacy:{trained_pipeline}")
+    encoder = SourceEncoder.from_data(data_directory, "de", f"spacy:{trained_pipeline}")
     (encoded,) = encoder.parse(["Der Hund schläft."])
     assert "".join(encoded.pieces) == "▁Der▁Hund▁schläft."
     assert len(encoded.heads) == 4
@@ -91,10 +91,10 @@ def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
     parser = f"spacy:{trained_pipeline}"
     data, loaded = parsed_by(parser)
     with pytest.raises(UserError, match=re.escape(f'add source_parser="{parser}"')) as caught:
-        SourceEncoder.of_data(data, "de")
+        SourceEncoder.from_data(data, "de")
     assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
     assert loaded == []
-    assert SourceEncoder.of_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
+    assert SourceEncoder.from_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
 
 
 def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, mon
     manifest.parser = f"spacy:{trained_pipeline.name}"
     manifest.save(data)
     with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
-        SourceEncoder.of_data(data, "de")
+        SourceEncoder.from_data(data, "de")
     assert loaded == []
 
 
@@ -113,12 +113,12 @@ def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
 ):
     parser = f"spacy:{trained_pipeline}"
     data, _ = parsed_by(parser)
-    SourceEncoder.of_data(data, "de", parser)
-    SourceEncoder.of_data(data, "de", "none")  # another parser is the user's choice
+    SourceEncoder.from_data(data, "de", parser)
+    SourceEncoder.from_data(data, "de", "none")  # another parser is the user's choice
     assert caplog.text == ""
     data, _ = parsed_by(parser, version="de_synthetic 0.1")
     for _ in range(2):
-        SourceEncoder.of_data(data, "de", parser)
+        SourceEncoder.from_data(data, "de", parser)
     assert caplog.text.count("differ in parser de_synthetic 0.1 ") == 1
     with pytest.raises(UserError, match="parse with the training's parser"):
-        SourceEncoder.of_data(data, "de", parser, strict=True)
+        SourceEncoder.from_data(data, "de", parser, strict=True)

@@ -34,7 +34,7 @@ def make_sentence(dictionary, parsed=False):
         target_dictionary=dictionary,
         label_dictionary=label_dictionary,
     )
-    return task, SourceSentence.of_batch(inputs, task)
+    return task, SourceSentence.from_batch(inputs, task)
 
 
 def picture(dictionary, model):
@@ -60,7 +60,7 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
     first = places.index("<copy1>")
     task = Namespace(source_dictionary=places, target_dictionary=places)
     tokens = {"src_tokens": torch.tensor([[first, places.eos()]])}
-    sentence = SourceSentence.of_batch(tokens, task, copied)
+    sentence = SourceSentence.from_batch(tokens, task, copied)
     shown = "Qi" if copied else "<copy1>"
     assert sentence.tokens == [shown, "</s>"]
     assert sentence.text == shown

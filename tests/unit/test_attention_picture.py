@@ -25,7 +25,7 @@ from tests.support.tree_strategies import grown
 
 def sentence_of(inputs, dictionary):
     task = Namespace(source_dictionary=dictionary, label_dictionary=lambda field: tree.labels())
-    return SourceSentence.of_batch(inputs, task)
+    return SourceSentence.from_batch(inputs, task)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
     assert names == ["checkpoint2.pt", "checkpoint9.pt", "checkpoint10.pt"]
     with pytest.raises(UserError, match="4 epoch checkpoints, fewer than 5: use --last 4"):
         last_checkpoints(tmp_path, 5)
-    with pytest.raises(UserError, match="nowhere is no folder of checkpoints"):
+    with pytest.raises(UserError, match="nowhere is not a folder of checkpoints"):
         last_checkpoints(tmp_path / "nowhere", 1)
 
 

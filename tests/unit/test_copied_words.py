@@ -1,4 +1,4 @@
-"""Unknown words, their places, and the tokens that carry them."""
+"""Unknown words, their slots, and the tokens that carry them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
     CopiedWords,
     CopiedWordsWriter,
-    number_of_places,
+    number_of_slots,
     number_unknown,
-    place,
+    slot,
 )
 
 HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
 
 
 @pytest.fixture
-def places():
+def slots():
     made = SourceDictionary()
-    for entry in ("the", "is", ".", place(1), place(2)):
+    for entry in ("the", "is", ".", slot(1), slot(2)):
         made.add_symbol(entry)
     return made
 
 
-def test_places_are_in_the_order_of_the_source_and_alike_in_the_target(places):
-    known = places.indices
-    assert number_of_places(known) == places.places == 2
+def test_slots_are_in_the_order_of_the_source_and_alike_in_the_target(slots):
+    known = slots.indices
+    assert number_of_slots(known) == slots.slots == 2
     source, words = number_unknown(["Qi", "is", "the", "Xu", ".", "Qi", "Lu"], known, 2)
-    # Lu comes after the last place.
+    # Lu comes after the last slot.
     assert source == ["<copy1>", "is", "the", "<copy2>", ".", "<copy1>", "Lu"]
     assert words == ["Qi", "Xu"]
     target, same = number_unknown(["Xu", "Lu", "the", "Qi"], known, 0, words)
@@ -48,14 +48,14 @@ def test_places_are_in_the_order_of_the_source_and_alike_in_the_target(places):
     assert same == words
 
 
-def test_a_target_without_source_words_gets_no_places(places):
-    assert number_unknown(["Xu", "the"], places.indices, 0, []) == (["Xu", "the"], [])
+def test_a_target_without_source_words_gets_no_slots(slots):
+    assert number_unknown(["Xu", "the"], slots.indices, 0, []) == (["Xu", "the"], [])
 
 
-def test_an_entry_of_a_place_in_a_text_is_an_unknown_word(places):
-    source, words = number_unknown(["<copy2>", "Xu", "<copy1>"], places.indices, 2)
+def test_an_entry_of_a_slot_in_a_text_is_an_unknown_word(slots):
+    source, words = number_unknown(["<copy2>", "Xu", "<copy1>"], slots.indices, 2)
     assert (source, words) == (["<copy1>", "<copy2>", "<unk>"], ["<copy2>", "Xu"])
-    target, _ = number_unknown(["Xu", "<copy2>", "<copy9>"], places.indices, 0, words)
+    target, _ = number_unknown(["Xu", "<copy2>", "<copy9>"], slots.indices, 0, words)
     assert target == ["<copy2>", "<copy1>", "<unk>"]
 
 
@@ -72,41 +72,39 @@ def test_files_hold_the_words_of_every_sentence(tmp_path):
     assert [*CopiedWords(tmp_path / "train.de-en.de")] == sentences
 
 
-def test_a_line_carries_its_words_into_text(places):
-    tokens = places.encode_line(f"Qi is Xu .{LINE}a line", add_if_not_exist=False).long()
-    assert tokens.tolist() == [places.index(x) for x in ("<copy1>", "is", "<copy2>", ".", "</s>")]
+def test_a_line_carries_its_words_into_text(slots):
+    tokens = slots.encode_line(f"Qi is Xu .{LINE}a line", add_if_not_exist=False).long()
+    assert tokens.tolist() == [slots.index(x) for x in ("<copy1>", "is", "<copy2>", ".", "</s>")]
     assert (tokens.origins, tokens.words) == (["a line"], [["Qi", "Xu"]])
-    assert places.string(tokens) == "Qi is Xu ."
-    assert places.string(tokens.tolist()) == "<copy1> is <copy2> ."
+    assert slots.string(tokens) == "Qi is Xu ."
+    assert slots.string(tokens.tolist()) == "<copy1> is <copy2> ."
 
 
 @pytest.mark.parametrize("word", ["Qi", "<copy1>"])
-def test_a_constraint_with_an_unknown_word_is_refused(places, word):
+def test_a_constraint_with_an_unknown_word_is_refused(slots, word):
     """fairseq-interactive encodes --constraints without their source, which numbers unknown words."""
     as_fairseq = {"append_eos": False, "add_if_not_exist": False}
-    known = places.encode_line(f"the .{LINE}the .", **as_fairseq)
-    assert known.tolist() == [places.index("the"), places.index(".")]
+    known = slots.encode_line(f"the .{LINE}the .", **as_fairseq)
+    assert known.tolist() == [slots.index("the"), slots.index(".")]
     with pytest.raises(UserError, match=f"--constraints: '{word}' is not in the dictionary"):
-        places.encode_line(f"the {word}", **as_fairseq)
+        slots.encode_line(f"the {word}", **as_fairseq)
 
 
-def test_a_target_has_the_places_of_its_source(places):
-    target = places.encode_target("Xu is the Qi Lu", ["Qi", "Xu"])
+def test_a_target_has_the_slots_of_its_source(slots):
+    target = slots.encode_target("Xu is the Qi Lu", ["Qi", "Xu"])
     names = ["<copy2>", "is", "the", "<copy1>", "<unk>", "</s>"]
-    assert target.tolist() == [*map(places.index, names)]
-    assert places.encode_target("Xu", []).tolist()[0] == places.unk()
+    assert target.tolist() == [*map(slots.index, names)]
+    assert slots.encode_target("Xu", []).tolist()[0] == slots.unk()
 
 
-def test_a_place_that_the_source_does_not_fill_is_an_unknown_word(places):
-    tokens = RawTokens.of(torch.tensor([places.index("<copy2>")]), (), [["Qi"]])
-    assert places.string(tokens) == "<unk>"
+def test_a_slot_that_the_source_does_not_fill_is_an_unknown_word(slots):
+    tokens = RawTokens.of(torch.tensor([slots.index("<copy2>")]), (), [["Qi"]])
+    assert slots.string(tokens) == "<unk>"
 
 
-def test_removing_bpe_marks_keeps_the_words(places):
-    tokens = RawTokens.of(
-        torch.tensor([places.index("<copy1>"), places.index("is")]), (), [["Q@@"]]
-    )
-    assert places.string(tokens, "@@ ") == "Qis"
+def test_removing_bpe_marks_keeps_the_words(slots):
+    tokens = RawTokens.of(torch.tensor([slots.index("<copy1>"), slots.index("is")]), (), [["Q@@"]])
+    assert slots.string(tokens, "@@ ") == "Qis"
 
 
 def test_a_dictionary_without_places_makes_ordinary_tokens():
@@ -125,35 +123,35 @@ def pairs(dictionary, lines):
     )
 
 
-def test_batches_bring_words_in_their_order_and_take_them_to_text(places):
+def test_batches_bring_words_in_their_order_and_take_them_to_text(slots):
     words = [["Qi"], [], ["Xu", "Lu"]]
-    dataset = CopiedDataset(pairs(places, ["Qi .", "the", "Xu is Lu ."]), words)
+    dataset = CopiedDataset(pairs(slots, ["Qi .", "the", "Xu is Lu ."]), words)
     batch = dataset.collater(dataset.__getitems__([0, 1, 2]))
     assert batch["id"].tolist() == [2, 0, 1]
     assert batch["copied"] == [words[2], words[0], words[1]]
     hypotheses = [[{"tokens": batch["target"][row]}] for row in range(3)]
     write_back(batch, hypotheses, batch["copied"])
     # As fairseq-generate prints them.
-    pad = places.pad()
+    pad = slots.pad()
     for row, text in enumerate(["Xu is Lu .", "Qi .", "the"]):
         source = utils.strip_pad(batch["net_input"]["src_tokens"][row, :], pad)
         target = utils.strip_pad(batch["target"][row, :], pad).int().cpu()
         hypothesis = utils.strip_pad(hypotheses[row][0]["tokens"], pad).int().cpu()
-        assert [*map(places.string, (source, target, hypothesis))] == [text] * 3
+        assert [*map(slots.string, (source, target, hypothesis))] == [text] * 3
     # As the trainer scores them while it trains.
-    assert places.string(utils.strip_pad(batch["target"][0], pad).int().cpu()) == "Xu is Lu ."
+    assert slots.string(utils.strip_pad(batch["target"][0], pad).int().cpu()) == "Xu is Lu ."
 
 
-def test_raw_batches_carry_the_words_in_their_tokens(places):
+def test_raw_batches_carry_the_words_in_their_tokens(slots):
     words = [["Qi"], ["Xu", "Lu"]]
-    rows = [places.encode_line(line, add_if_not_exist=False) for line in ("Qi .", "Xu is Lu .")]
-    dataset = RawDataset(rows, [*map(len, rows)], places)
+    rows = [slots.encode_line(line, add_if_not_exist=False) for line in ("Qi .", "Xu is Lu .")]
+    dataset = RawDataset(rows, [*map(len, rows)], slots)
     tokens = dataset.collater([dataset[0], dataset[1]])["net_input"]["src_tokens"]
     assert tokens.words == [words[1], words[0]]
-    assert [row.words for row in rows_of(tokens, places.pad())] == [[words[1]], [words[0]]]
-    assert places.string(utils.strip_pad(tokens[1], places.pad())) == "Qi ."
+    assert [row.words for row in rows_of(tokens, slots.pad())] == [[words[1]], [words[0]]]
+    assert slots.string(utils.strip_pad(tokens[1], slots.pad())) == "Qi ."
 
 
-def test_words_of_other_data_are_refused(places):
+def test_words_of_other_data_are_refused(slots):
     with pytest.raises(UserError, match="DATA has 2 sentence pairs, and words to copy for 1"):
-        CopiedDataset(pairs(places, ["Qi .", "the"]), [["Qi"]], "DATA")
+        CopiedDataset(pairs(slots, ["Qi .", "the"]), [["Qi"]], "DATA")

@@ -242,7 +242,7 @@ def test_its_attention_can_be_drawn(model, dictionary, name, row):
         labels.add_symbol(f"label{number}")
     task = Namespace(source_dictionary=dictionary, label_dictionary=lambda field: labels)
     inputs = make_batch(dictionary, [5], extra=1)
-    picture = attention_picture(model, SourceSentence.of_batch(inputs, task))
+    picture = attention_picture(model, SourceSentence.from_batch(inputs, task))
     assert picture.num_tokens == int(inputs["src_tokens"].ne(dictionary.pad()).sum())
     for panel in picture.panels:
         assert panel.values.shape == (len(picture.labels),) * 2

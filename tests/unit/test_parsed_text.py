@@ -35,7 +35,7 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
     assert len(reader) == len(lines) == len(gold) == 100
     for number, (line, expected) in enumerate(zip(lines, gold, strict=True), start=1):
         found = reader.read(number)
-        assert found.place == f"test.de-en.de, line {number}"
+        assert found.location == f"test.de-en.de, line {number}"
         assert found.text == line
         assert found.words == expected.words
         assert found.space_before == expected.space_before

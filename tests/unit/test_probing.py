@@ -305,7 +305,7 @@ def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
     )
     first, other = (ProbedModel("a", checkpoint) for checkpoint in models)
     with pytest.raises(
-        UserError, match=r"2.pt has not the layers of 1.pt: they cannot both be 'a'"
+        UserError, match=r"2.pt does not have the layers of 1.pt: they cannot both be 'a'"
     ):
         probe_checkpoints([first, other], [], layers="all")
     with pytest.raises(UserError, match=r"1.pt is probed twice as 'a'"):

@@ -10,7 +10,7 @@ import pytest
 from fairseq_phrase.cli import probe
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.probing.task_files import GROUPS, Example, ProbingTask, find_tasks, title
-from fairseq_phrase.probing.top_constituents import OTHER, of_bracket_files, write_task
+from fairseq_phrase.probing.top_constituents import OTHER, from_bracket_files, write_task
 
 
 def write(path, lines):
@@ -59,7 +59,7 @@ def test_test_sentences_are_not_trained_with(tmp_path, caplog):
     assert (len(task.train), len(task.valid), len(task.test)) == (12, 3, 15)
     assert not {one.text for one in [*task.train, *task.valid]} & {one.text for one in task.test}
     assert (
-        "a: 5 of 20 validation sentences are test sentences, too, and are left out" in caplog.text
+        "a: 5 of 20 validation sentences are also test sentences and are left out" in caplog.text
     )
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_there_twice_is_cut_into_three_parts(tmp_path, caplog):
     assert {one.text for one in [*task.train, *task.valid, *task.test]} == {
         line.split("\t")[0] for line in lines
     }
-    assert "110 of 110 validation sentences are test sentences, too; a fifth" in caplog.text
+    assert "110 of 110 validation sentences are also test sentences; a fifth" in caplog.text
 
 
 def test_tasks_of_several_folders_come_in_the_papers_order(tmp_path):
@@ -116,7 +116,7 @@ def test_another_format_is_one_message(tmp_path, files, message):
 
 
 def test_missing_folders_and_tasks_are_named(tmp_path):
-    with pytest.raises(UserError, match="nowhere is no folder of probing tasks"):
+    with pytest.raises(UserError, match="nowhere is not a folder of probing tasks"):
         find_tasks([tmp_path / "nowhere"])
     write(tmp_path / "a.txt", ["tr\t1\tx", "va\t1\tx", "te\t1\tx"])
     with pytest.raises(UserError, match=r"neither b.txt nor b.va.txt and b.te.txt is there"):
@@ -155,17 +155,17 @@ TREES = [
 
 def test_labels_are_the_sequences_below_the_sentence(tmp_path):
     write(tmp_path / "t.ptb", TREES)
-    found = list(of_bracket_files([tmp_path / "t.ptb"], "S"))
+    found = list(from_bracket_files([tmp_path / "t.ptb"], "S"))
     assert [example.label for example in found] == ["NP_VP_.", "NP_VP", "S_CC_S_.", "VP"]
     assert [example.text for example in found][:2] == ["the dog runs .", "it is ("]
-    assert "NP_." in [example.label for example in of_bracket_files([tmp_path / "t.ptb"], "any")]
+    assert "NP_." in [example.label for example in from_bracket_files([tmp_path / "t.ptb"], "any")]
 
 
 def test_trees_of_several_lines_are_read(tmp_path):
     write(
         tmp_path / "t.mrg", ["", "( (S", " (NP (NN a))", "", " (VP (VB b))))", TREES[3], "(S (NP"]
     )
-    found = of_bracket_files([tmp_path / "t.mrg"], "S")
+    found = from_bracket_files([tmp_path / "t.mrg"], "S")
     assert [next(found).label for _ in range(2)] == ["NP_VP", "VP"]
     with pytest.raises(UserError, match=r"t.mrg, line 7: "):
         next(found)

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_phrase.batch.raw_tokens import SourceDictionary
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import place
+from fairseq_phrase.store.copied_words import slot
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 
@@ -27,12 +27,12 @@ def check(task, line):
     task._check_is_cut([line], [tokens], lambda text: text)
 
 
-@pytest.mark.parametrize("places", [(), (place(1), place(2))], ids=["unknown", "places"])
-def test_a_raw_line_is_refused_also_where_its_unknown_words_have_places(places):
+@pytest.mark.parametrize("slots", [(), (slot(1), slot(2))], ids=["unknown", "slots"])
+def test_a_raw_line_is_refused_also_where_its_unknown_words_have_slots(slots):
     with pytest.raises(UserError, match=r"'der' is unknown; .* cuts it into '▁ d e r': use"):
-        check(make_task(*places), "der")
+        check(make_task(*slots), "der")
 
 
 @pytest.mark.parametrize("line", ["▁ d e r", "▁ x", "x"], ids=["known", "cut", "unknown letter"])
 def test_other_lines_with_places_are_translated(line):
-    check(make_task(place(1)), line)
+    check(make_task(slot(1)), line)

@@ -88,7 +88,7 @@ def test_unknown_words_of_raw_text_are_spelled_as_they_were_typed(task):
     raw = EncodedSentence(
         pieces, np.arange(3), np.array([2, 2, 2]), [], [], np.array([[0, 2]]), ["NP"]
     )
-    made = SourceSentence.of_raw(raw, task)
+    made = SourceSentence.from_raw(raw, task)
     assert made.text == "Hund ☃ läuft"
     assert task.source_dictionary.unk() == made.net_input["src_tokens"][0, 1]
     assert made.constituents == [(0, 2, "NP")]
@@ -99,7 +99,7 @@ def test_padding_and_targets_of_a_batch_are_left_out(task):
     dictionary = task.source_dictionary
     tokens = torch.tensor([[4, 5, dictionary.eos(), dictionary.pad()]])
     words = torch.tensor([[0, 1, -1, -1]])
-    made = SourceSentence.of_batch(
+    made = SourceSentence.from_batch(
         {"src_tokens": tokens, "src_words": words, "src_heads": torch.tensor([[1, 1]]),
          "src_lengths": torch.tensor([3]), "prev_output_tokens": tokens},
         task,

@@ -142,7 +142,7 @@ def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, de
     )
     one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
     del one["src_lengths"]
-    sentence = SourceSentence.of_batch(one, task)
+    sentence = SourceSentence.from_batch(one, task)
     picture = alignment_picture.alignment_picture(model, task, sentence)
     assert picture.weights.shape == (len(picture.target), len(sentence.tokens))
 

@@ -127,7 +127,9 @@ def whole_words() -> Dictionary:
 
 def drawn(model, dictionary, inputs, **options):
     task = task_of(dictionary)
-    return tree_picture.tree_picture(model, task, SourceSentence.of_batch(inputs, task), **options)
+    return tree_picture.tree_picture(
+        model, task, SourceSentence.from_batch(inputs, task), **options
+    )
 
 
 def task_of(dictionary):

@@ -277,7 +277,7 @@ def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
     if not ((is_word == together).all() and (in_order | ~is_word).all()):
         raise ValueError("the words of a sentence must be in order, from 0, and together")
     if (spans[..., :2] > (words.max(1, initial=-1) + 1)[:, None, None]).any():
-        raise ValueError("a constituent has words that its sentence has not")
+        raise ValueError("a constituent has words that its sentence lacks")
 
 
 def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
