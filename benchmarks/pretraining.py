@@ -126,10 +126,10 @@ class Trained:
 
 def random_data(folder: Path, words: int = 8000, lines: int = 6000) -> Path:
     """Make a data directory of random words."""
-    dice = random.Random(1)
+    rng = random.Random(1)
     names = [f"w{number}" for number in range(words)]
     for split, count in (("train", lines), ("valid", 10)):
-        text = [" ".join(dice.choices(names, k=dice.randint(5, 25))) for _ in range(count)]
+        text = [" ".join(rng.choices(names, k=rng.randint(5, 25))) for _ in range(count)]
         (folder / f"{split}.en").write_text("\n".join(text) + "\n")
     command = ["-s", "en", "--only-source", "--bpe", "none", "--parser", "none"]
     command += ["--trainpref", str(folder / "train"), "--validpref", str(folder / "valid")]

@@ -36,13 +36,13 @@ TRAINING = [
 
 def sentences(count, seed):
     """ "Xobu sieht Gira ." and "Xobu sees Gira .", with names that occur nowhere else."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
         first, second = (
-            "".join(dice.choice("BDFGKLMNPRSTVXZ") + dice.choice("aeiou") for _ in range(5))
+            "".join(rng.choice("BDFGKLMNPRSTVXZ") + rng.choice("aeiou") for _ in range(5))
             for _ in range(2)
         )
-        verb = dice.choice([*VERBS])
+        verb = rng.choice([*VERBS])
         yield f"{first} {verb} {second} .", f"{first} {VERBS[verb]} {second} ."
 
 

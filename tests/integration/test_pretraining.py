@@ -92,15 +92,15 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
 
 
 def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command):
-    dice = random.Random(1)
+    rng = random.Random(1)
     (tmp_path / "corpus").mkdir()
     topics = [[f"{name}{number}" for number in range(6)] for name in "abcdefgh"]
     for split, count in (("train", 800), ("valid", 100), ("test", 1)):
-        documents = [dice.choice(topics) for _ in range(count)]
+        documents = [rng.choice(topics) for _ in range(count)]
         write_lines(
             tmp_path / "corpus" / f"{split}.en",
             [
-                " ".join(dice.choices(words, k=5)) if words else ""
+                " ".join(rng.choices(words, k=5)) if words else ""
                 for topic in documents
                 for words in (*[topic] * 6, None)
             ],

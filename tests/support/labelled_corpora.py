@@ -23,15 +23,15 @@ def write_corpus(folder: Path, seed: int = 1) -> Path:
     adjectives a sentence has.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for split, count in LINES.items():
         files: dict[str, list[str]] = {
             suffix: [] for suffix in ("en", "tag", "class", "en.conllu", "en.ptb")
         }
         for _ in range(count):
-            subject, verb, thing = _noun_phrase(dice), ("VERB", dice.choice(_WORDS["VERB"])), []
-            if dice.random() < 0.7:
-                thing = _noun_phrase(dice)
+            subject, verb, thing = _noun_phrase(rng), ("VERB", rng.choice(_WORDS["VERB"])), []
+            if rng.random() < 0.7:
+                thing = _noun_phrase(rng)
             words = [*subject, verb, *thing]
             files["en"].append(" ".join(word for _, word in words))
             files["tag"].append(" ".join(tag for tag, _ in words))
@@ -57,9 +57,9 @@ def make_data(folder: Path, out: Path, labels: str, *options: object) -> Path:
     return out
 
 
-def _noun_phrase(dice: random.Random) -> list[tuple[str, str]]:
-    tags = ["DET", *["ADJ"] * dice.choice([0, 0, 1, 2]), "NOUN"]
-    return [(tag, dice.choice(_WORDS[tag])) for tag in tags]
+def _noun_phrase(rng: random.Random) -> list[tuple[str, str]]:
+    tags = ["DET", *["ADJ"] * rng.choice([0, 0, 1, 2]), "NOUN"]
+    return [(tag, rng.choice(_WORDS[tag])) for tag in tags]
 
 
 def _leaves(words: list[tuple[str, str]]) -> str:

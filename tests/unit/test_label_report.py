@@ -24,15 +24,15 @@ TAGS = ("O", "B-NP", "I-NP", "B-VP", "I-VP")
 
 def lines(seed, count=40):
     """Random labels, the same number in each line whatever the seed."""
-    sizes, dice = random.Random(0), random.Random(seed)
-    return [" ".join(dice.choices(TAGS, k=sizes.randint(1, 9))) for _ in range(count)]
+    sizes, rng = random.Random(0), random.Random(seed)
+    return [" ".join(rng.choices(TAGS, k=sizes.randint(1, 9))) for _ in range(count)]
 
 
 def changed(reference, share, seed):
     """Labels of which this share is drawn anew."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     return [
-        " ".join(dice.choice(TAGS) if dice.random() < share else label for label in line.split())
+        " ".join(rng.choice(TAGS) if rng.random() < share else label for label in line.split())
         for line in reference
     ]
 
@@ -87,13 +87,13 @@ def test_no_span_is_found_that_touches_an_unknown_label(reference, found, counts
 
 def test_unknown_labels_that_continue_spans_leave_f1_as_it_is():
     """CoNLL-2000's test set has I-LST, which its training set does not have."""
-    dice = random.Random(3)
+    rng = random.Random(3)
     reference = [
         [
             label
-            for kind in dice.choices(["NP", "LST", "O"], k=dice.randint(1, 5))
+            for kind in rng.choices(["NP", "LST", "O"], k=rng.randint(1, 5))
             for label in (
-                ["O"] if kind == "O" else [f"B-{kind}"] + [f"I-{kind}"] * dice.randint(0, 2)
+                ["O"] if kind == "O" else [f"B-{kind}"] + [f"I-{kind}"] * rng.randint(0, 2)
             )
         ]
         for _ in range(60)
@@ -101,8 +101,7 @@ def test_unknown_labels_that_continue_spans_leave_f1_as_it_is():
     known = ["O", "B-NP", "I-NP", "B-LST"]
     found = [
         " ".join(
-            label if label in known and dice.random() < 0.9 else dice.choice(known)
-            for label in line
+            label if label in known and rng.random() < 0.9 else rng.choice(known) for label in line
         )
         for line in reference
     ]

@@ -161,13 +161,13 @@ def test_documents_of_one_segment_have_no_pairs(corpus):
 
 
 def test_causal_sources_are_shifted_as_fairseqs():
-    dice = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     sample = TextBlocks(
         ListDataset([torch.tensor([7, 8, 9, EOS])], np.array([4])), DICTIONARY, 9, "eos"
     )[0]
-    source, target, _ = Causal(DICTIONARY, backward=False)(sample, dice)
+    source, target, _ = Causal(DICTIONARY, backward=False)(sample, rng)
     assert (source.tolist(), target.tolist()) == ([EOS, 7, 8, 9], [7, 8, 9, EOS])
-    source, target, _ = Causal(DICTIONARY, backward=True)(sample, dice)
+    source, target, _ = Causal(DICTIONARY, backward=True)(sample, rng)
     assert (source.tolist(), target.tolist()) == ([7, 8, 9, EOS], [EOS, 7, 8, 9])
 
 

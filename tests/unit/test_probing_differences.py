@@ -18,11 +18,11 @@ SENTENCES = {"sentence_length": 400, "word_content": 300, "tree_depth": 500}
 
 def results(rates, seeds, layers=(0, 1)):
     """Results of models whose last layer labels a share of each task's sentences correctly."""
-    dice = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
 
     def probed(rate, layer, name):
         chance = 0.5 if layer != layers[-1] else rate
-        correct = dice.random(SENTENCES[name]) < chance
+        correct = rng.random(SENTENCES[name]) < chance
         return Probe(float(correct.mean()), 0.5, 50, 1e-3, 7, correct=correct)
 
     probes = {

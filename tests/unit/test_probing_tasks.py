@@ -58,9 +58,7 @@ def test_test_sentences_are_not_trained_with(tmp_path, caplog):
     (task,) = find_tasks([tmp_path])
     assert (len(task.train), len(task.valid), len(task.test)) == (12, 3, 15)
     assert not {one.text for one in [*task.train, *task.valid]} & {one.text for one in task.test}
-    assert (
-        "a: 5 of 20 validation sentences are also test sentences and are left out" in caplog.text
-    )
+    assert "a: 5 of 20 validation sentences are also test sentences and are left out" in caplog.text
 
 
 def test_a_file_that_is_there_twice_is_cut_into_three_parts(tmp_path, caplog):

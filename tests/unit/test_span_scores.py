@@ -23,10 +23,10 @@ def dictionary(names=NAMES) -> Dictionary:
 
 
 def test_a_padded_batch_has_the_spans_of_its_sentences():
-    labels, dice = dictionary(), torch.Generator().manual_seed(1)
+    labels, rng = dictionary(), torch.Generator().manual_seed(1)
     lengths = [1, 7, 4, 9]
     right, found = (
-        [torch.randint(0, 5, (length,), generator=dice) + labels.nspecial for length in lengths]
+        [torch.randint(0, 5, (length,), generator=rng) + labels.nspecial for length in lengths]
         for _ in range(2)
     )
     target = torch.stack([pad(row, (0, 9 - len(row)), value=labels.pad()) for row in right])

@@ -68,8 +68,8 @@ def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
     }
     total = sum(weights.values())
     sampler = SentencePieceSampler(model, alpha, list(scores))
-    dice, draws = random.Random(1), 20_000
-    found = Counter(tuple(sampler.recut(pieces, dice)) for _ in range(draws))
+    rng, draws = random.Random(1), 20_000
+    found = Counter(tuple(sampler.recut(pieces, rng)) for _ in range(draws))
     assert set(found) <= set(weights)
     for cut, weight in weights.items():
         expected = weight / total
