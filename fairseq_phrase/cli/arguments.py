@@ -108,7 +108,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "required": True,
         "metavar": "[SUBSET=]FILE",
         "help": "raw text, .gz accepted; for several test sets once each: --reference test=FILE "
-        "--reference test1=FILE, by fairseq's names of them",
+        "--reference test1=FILE, by fairseq's names of them. Several files of one test set are several "
+        "translations of it",
     },
     "--subset": {
         "default": "test",

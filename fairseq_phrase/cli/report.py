@@ -66,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
         "to the reference, such as logical forms",
     )  # fmt: skip
     parser.add_argument(
+        "--metric", action="append", default=[], metavar="NAME[:ARGUMENT]",
+        help="another metric, which needs --source; the first is the table's main one. comet[:MODEL]; "
+        "for corrections of errors gleu, errant:FILE.m2[@PIPELINE]; or that of an installed package",
+    )  # fmt: skip
+    parser.add_argument(
         "--form", choices=FORMS,
         help="with --measure exact: the outputs' formal language, which adds the share of well-formed "
         "outputs. calls: brackets after predicates, f ( a ); lambda: brackets around them, ( f a ); "
@@ -140,6 +145,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     from sacrebleu.metrics.bleu import BLEU
 
+    from fairseq_phrase.metrics.functions import load_metrics
     from fairseq_phrase.metrics.measures import Measure
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.contrastive import read_pairs
@@ -165,6 +171,7 @@ def main(args: argparse.Namespace) -> None:
             args.repetition,
             read_known_words(args.known_words) if args.known_words is not None else None,
             _form(args),
+            load_metrics(args.metric),
         ),
         partial=args.partial,
         titles=read_row_file(args.rows) if args.rows is not None else {},

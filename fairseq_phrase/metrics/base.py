@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,14 @@ class Metrics(ABC):
         counted: what fairseq's ``wps`` counts in training.
         tested: the metrics that are tested over sentences; the first is the table's main metric.
         lower_is_better: the metrics in which a lower score is better.
-        sentence_metric: the name of :meth:`sentence_score`.
+        sentence_metric: the metric by which examples are chosen, from single sentences; higher is better.
     """
 
-    outputs: ClassVar[str] = "translations"
-    counted: ClassVar[str] = "target subwords"
-    tested: ClassVar[Sequence[str]]
-    lower_is_better: ClassVar[frozenset[str]] = frozenset()
-    sentence_metric: ClassVar[str]
+    outputs: str = "translations"
+    counted: str = "target subwords"
+    tested: Sequence[str]
+    lower_is_better: frozenset[str] = frozenset()
+    sentence_metric: str
 
     @property
     @abstractmethod
@@ -78,10 +77,6 @@ class Metrics(ABC):
         Returns:
             Shape: (resamples,).
         """
-
-    @abstractmethod
-    def sentence_score(self, hypothesis: str, reference: str) -> float:
-        """Score one sentence, to find examples; higher is better."""
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_] | None:
         """Return which labelled items are correct, for McNemar's test.

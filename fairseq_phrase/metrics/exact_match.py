@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ class ExactMatch(Metrics):
 
     outputs = "outputs"
     tested = (EXACT,)
-    lower_is_better: ClassVar[frozenset[str]] = frozenset({UNDECIDED})
+    lower_is_better = frozenset({UNDECIDED})
     sentence_metric = EXACT
 
     def __init__(self, references: Sequence[str], form: Form | None = None):
@@ -66,10 +65,6 @@ class ExactMatch(Metrics):
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of many test sets, in percent; (resamples, 2) -> (resamples,)."""
         return percentages(sums)
-
-    def sentence_score(self, hypothesis: str, reference: str) -> float:
-        """Return 100 for a correct output, else 0."""
-        return 100.0 * (hypothesis.split() == reference.split())
 
     @property
     def notes(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class LabelMetrics(Metrics):
 
     outputs = "labels"
     counted = "labels"
-    tested: ClassVar[Sequence[str]] = ("accuracy",)
+    tested: Sequence[str] = ("accuracy",)
     sentence_metric = "accuracy"
 
     def __init__(
@@ -107,11 +107,6 @@ class LabelMetrics(Metrics):
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets, in percent; (resamples, 2) -> (resamples,)."""
         return 100 * _ratio(sums[:, 0], sums[:, 1])
-
-    def sentence_score(self, hypothesis: str, reference: str) -> float:
-        """Return the percentage of a sentence's labels that are correct."""
-        pairs = list(zip(hypothesis.split(), reference.split(), strict=True))
-        return 100 * sum(own == right for own, right in pairs) / max(1, len(pairs))
 
 
 class SpanMetrics(LabelMetrics):

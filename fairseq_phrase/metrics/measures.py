@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.exact_match import ExactMatch
 from fairseq_phrase.metrics.forms import Brackets, Form
+from fairseq_phrase.metrics.functions import FunctionMetrics, MetricFunction
 from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics
 from fairseq_phrase.metrics.queries import Queries
 from fairseq_phrase.metrics.regexes import Regexes
@@ -25,6 +27,7 @@ class Measure:
         repetition: of ``translation``: add the rates of repeated n-grams.
         known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
         form: of ``exact``: the outputs' formal language; None if it is not known.
+        functions: further metrics by name; the first is then the main one.
     """
 
     name: str = "translation"
@@ -33,28 +36,42 @@ class Measure:
     repetition: bool = False
     known: Collection[str] | None = None
     form: Form | None = None
+    functions: Mapping[str, MetricFunction] = field(default_factory=dict)
 
-    def metrics(self, lines: Sequence[str], sources: Sequence[str] | None = None) -> Metrics:
+    @property
+    def right_or_wrong(self) -> bool:
+        """Whether the main metric counts single right decisions."""
+        return self.name in ("labels", "exact") and not self.functions
+
+    def metrics(
+        self, references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> Metrics:
         """Make the metrics of a test set.
 
         Args:
-            lines: its references.
+            references: its references, a list for each file.
             sources: its raw sentences, if they are known.
 
         Raises:
-            UserError: a library is missing, or sources and references do not agree.
+            UserError: a library is missing, sources and references do not agree, there are several
+                references where one is right, or a function has no sources.
         """
-        return MEASURES[self.name](self, lines, sources)
+        if len(references) > 1 and self.name != "translation":
+            raise UserError(f"--measure {self.name} has one --reference for each test set")
+        found = MEASURES[self.name](self, references, sources)
+        return (
+            FunctionMetrics(found, self.functions, references, sources) if self.functions else found
+        )
 
 
 #: What makes metrics from references and sources.
-MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
-    "translation": lambda options, lines, _: TranslationMetrics(
-        lines, options.lowercase, options.tokenizer, options.repetition
+MEASURES: dict[str, Callable[[Measure, Sequence[Sequence[str]], Sequence[str] | None], Metrics]] = {
+    "translation": lambda options, texts, _: TranslationMetrics(
+        texts[0], options.lowercase, options.tokenizer, options.repetition, texts[1:]
     ),
-    "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
-    "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
-    "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
+    "labels": lambda options, texts, sources: LabelMetrics(texts[0], sources, options.known),
+    "spans": lambda options, texts, sources: SpanMetrics(texts[0], sources, options.known),
+    "exact": lambda options, texts, sources: ExactMatch(texts[0], options.form),
 }
 
 #: The measures of systems that label: their output is in ``labels-SUBSET.txt``.

@@ -22,12 +22,12 @@ _ORDER = 4  # BLEU's longest n-grams
 
 
 def bleu_metric(
-    references: Sequence[str], tokenizer: str = "13a", *, lowercase: bool = False
-) -> BLEU:
-    """Return sacrebleu's BLEU against one reference.
+    *references: Sequence[str], tokenizer: str = "13a", lowercase: bool = False
+) -> BLEU:  # fmt: skip
+    """Return sacrebleu's BLEU.
 
     Args:
-        references: the reference translations.
+        references: the reference translations; several are several translations of each sentence.
         tokenizer: sacrebleu's name of the tokenizer; ``none`` for text that is already tokenized.
         lowercase: lower-case translations and references first.
 
@@ -37,7 +37,7 @@ def bleu_metric(
     try:
         # Without force, sacrebleu warns if references look tokenized.
         return BLEU(
-            references=[list(references)], lowercase=lowercase, tokenize=tokenizer,
+            references=[list(lines) for lines in references], lowercase=lowercase, tokenize=tokenizer,
             force=tokenizer == "none",
         )  # fmt: skip
     except (ImportError, RuntimeError, OSError) as error:
@@ -59,10 +59,11 @@ def sentence_statistics(metric: Any, hypotheses: Sequence[str]) -> Statistics:
 
 
 class TranslationMetrics(Metrics):
-    """BLEU, chrF and TER against one reference.
+    """BLEU, chrF and TER.
 
     Args:
         references: the reference translations, raw.
+        others: other translations of the same sentences.
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
@@ -83,18 +84,18 @@ class TranslationMetrics(Metrics):
         lowercase: bool = False,
         tokenizer: str = "13a",
         repetition: bool = False,
-    ):
+        others: Sequence[Sequence[str]] = (),
+    ) -> None:
         self._references = references
         self._repetition = repetition
-        texts = [list(references)]
+        texts = [list(lines) for lines in (references, *others)]
         self._metrics: dict[str, Any] = {
-            "BLEU": bleu_metric(references, tokenizer),
+            "BLEU": bleu_metric(*texts, tokenizer=tokenizer),
             "chrF": CHRF(references=texts),
             "TER": TER(references=texts),
         }
-        self._sentence_chrf = CHRF()
         if lowercase:
-            self._metrics["BLEU lc"] = bleu_metric(references, tokenizer, lowercase=True)
+            self._metrics["BLEU lc"] = bleu_metric(*texts, tokenizer=tokenizer, lowercase=True)
 
     @property
     def names(self) -> list[str]:
@@ -141,10 +142,6 @@ class TranslationMetrics(Metrics):
             return None
         most, slope = _AGREEMENT[name]
         return max(50.0, most / (1 + math.exp(-slope * abs(difference))))
-
-    def sentence_score(self, hypothesis: str, reference: str) -> float:
-        """Return sentence chrF."""
-        return float(self._sentence_chrf.sentence_score(hypothesis, [reference]).score)
 
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return sacrebleu's signature of each metric."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.base import Metrics, Statistics
+from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.measures import LABELLING, Measure
 from fairseq_phrase.metrics.over_seeds import RESAMPLES
 from fairseq_phrase.metrics.over_sentences import TRIALS, random_seed
-from fairseq_phrase.report.compare import RunStatistics, compare_over_seeds, compare_over_sentences
+from fairseq_phrase.report.compare import compare_over_seeds, compare_over_sentences
 from fairseq_phrase.report.contrastive import MinimalPairs, accuracies
 from fairseq_phrase.report.notes import table_notes
 from fairseq_phrase.report.references import ReferenceText
@@ -18,9 +18,6 @@ from fairseq_phrase.report.row_file import RowTitle
 from fairseq_phrase.report.rows import Report, Row
 from fairseq_phrase.report.runs import Run, RunFolder, check_alike, read_run
 from fairseq_phrase.report.same_text import check_same_sources
-
-#: The measures whose main metric counts single right decisions.
-_RIGHT_OR_WRONG = ("labels", "exact")
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         """Check the test."""
-        if self.test == "mcnemar" and self.measure.name not in _RIGHT_OR_WRONG:
+        if self.test == "mcnemar" and not self.measure.right_or_wrong:
             raise UserError(
                 f"--test mcnemar --measure {self.measure.name}: McNemar's test compares outputs that are "
                 "right or wrong one by one, as with --measure labels or exact; use --test ar"
@@ -66,7 +63,7 @@ class ReportOptions:
     @property
     def sentence_test(self) -> str | None:
         """The test over sentences: ``ar``, ``bs``, ``mcnemar`` for right or wrong items; None without."""
-        usual = "mcnemar" if self.measure.name in _RIGHT_OR_WRONG else "ar"
+        usual = "mcnemar" if self.measure.right_or_wrong else "ar"
         names = {"auto": usual, "seeds": usual, "none": None}
         return names.get(self.test, self.test)
 
@@ -106,23 +103,20 @@ def make_report(
         _check_seeds(rows, baseline)
     for row in rows if options.pairs else ():
         row.contrastive = [accuracies(run, options.pairs) for run in row.runs]
-    metrics = [options.measure.metrics(text.lines, text.sources) for text in texts]
-    statistics = _score(rows, metrics, texts)
+    metrics = [options.measure.metrics(text.references, text.sources) for text in texts]
+    _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
-        compare_over_sentences(
-            rows, baseline, statistics, metrics, options.sentence_test, options.trials
-        )
+        compare_over_sentences(rows, baseline, metrics, options.sentence_test, options.trials)
         settings = {"seed": random_seed(), options.sentence_test: options.trials or TRIALS}
     if baseline is not None and options.test in ("auto", "seeds"):
-        compare_over_seeds(rows, baseline, statistics, metrics[0], options.trials or RESAMPLES)
+        compare_over_seeds(rows, baseline, metrics[0], options.trials or RESAMPLES)
     return Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,
         baseline=baseline,
         metrics=metrics[0],
         texts=texts,
-        measure=options.measure.metrics,
         signatures=metrics[0].signatures(**settings),
         left_out=problems,
         notes=[
@@ -228,39 +222,30 @@ def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
 
 def _score(
     rows: Sequence[Row], metrics: Sequence[Metrics], texts: Sequence[ReferenceText]
-) -> RunStatistics:
-    """Score all runs.
-
-    Returns:
-        By row: for each run and each test set, the sentences' statistics by metric.
+) -> None:  # fmt: skip
+    """Score all runs; fills the rows' statistics and scores.
 
     Raises:
         UserError: a run's output does not fit the reference.
     """
-    statistics = {}
     for row in rows:
-        statistics[row.name] = [
-            [
-                _statistics(metric, run, text.subset)
-                for metric, text in zip(metrics, texts, strict=True)
-            ]
-            for run in row.runs
-        ]
-        row.scores = [
-            [
-                {name: metrics[0].score(name, counts.sum(0)) for name, counts in one_set.items()}
-                for one_set in run
-            ]
-            for run in statistics[row.name]
-        ]
-    return statistics
-
-
-def _statistics(metrics: Metrics, run: Run, subset: str) -> dict[str, Statistics]:
-    try:
-        return metrics.statistics(run.generations[subset].hypotheses)
-    except UserError as error:
-        raise UserError(f"{run.path}, test set '{subset}': {error}") from None
+        for run in row.runs:
+            found = []
+            for metric, text in zip(metrics, texts, strict=True):
+                try:
+                    found.append(metric.statistics(run.generations[text.subset].hypotheses))
+                except UserError as error:
+                    raise UserError(f"{run.path}, test set '{text.subset}': {error}") from None
+            row.statistics.append(found)
+            row.scores.append(
+                [
+                    {
+                        name: metrics[0].score(name, counts.sum(0))
+                        for name, counts in one_set.items()
+                    }
+                    for one_set in found
+                ]
+            )
 
 
 def _count(number: int, noun: str) -> str:

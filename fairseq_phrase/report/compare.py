@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.metrics.base import Metrics, Statistics
+from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.over_seeds import compare_seeds, holm, resample_sentences
 from fairseq_phrase.metrics.over_sentences import (
     mcnemar_p_value,
@@ -19,14 +19,10 @@ from fairseq_phrase.metrics.over_sentences import (
 from fairseq_phrase.report.rows import Row
 from fairseq_phrase.report.runs import Run
 
-#: By row: for each run and each test set, the sentences' statistics by metric.
-RunStatistics = Mapping[str, Sequence[Sequence[Mapping[str, Statistics]]]]
-
 
 def compare_over_sentences(
     rows: Sequence[Row],
     baseline: Row,
-    statistics: RunStatistics,
     metrics: Sequence[Metrics],
     test: str,
     trials: int,
@@ -38,7 +34,6 @@ def compare_over_sentences(
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
         baseline: the row that the others are compared with.
-        statistics: the sentences' statistics of all runs.
         metrics: the metrics of each test set.
         test: ``ar``, ``bs`` or ``mcnemar``.
         trials: 0 for the default.
@@ -62,8 +57,8 @@ def compare_over_sentences(
                     )
                 else:
                     p = sentence_p_value(
-                        [one[metric] for one in statistics[row.name][ours]],
-                        [one[metric] for one in statistics[baseline.name][other]],
+                        [one[metric] for one in row.statistics[ours]],
+                        [one[metric] for one in baseline.statistics[other]],
                         functools.partial(metrics[0].scores, metric),
                         test,
                         trials,
@@ -78,7 +73,6 @@ def compare_over_sentences(
 def compare_over_seeds(
     rows: Sequence[Row],
     baseline: Row,
-    statistics: RunStatistics,
     metrics: Metrics,
     resamples: int,
 ) -> None:
@@ -87,7 +81,6 @@ def compare_over_seeds(
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
         baseline: the row that the others are compared with.
-        statistics: the sentences' statistics of all runs.
         metrics: the metrics.
         resamples: number of resamples of the bootstrap.
     """
@@ -100,7 +93,7 @@ def compare_over_seeds(
         return
     ends = np.cumsum([len(row.runs) for row in tested])
     for metric in metrics.tested:
-        runs = [[one[metric] for one in run] for row in tested for run in statistics[row.name]]
+        runs = [[one[metric] for one in run] for row in tested for run in row.statistics]
         scores_of = functools.partial(metrics.scores, metric)
         # (runs, resamples) -> for each row (seeds, resamples)
         resampled = np.split(resample_sentences(runs, scores_of, resamples), ends[:-1])

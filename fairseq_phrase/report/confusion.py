@@ -20,7 +20,7 @@ _MOST = 20  # labels in the picture and in the table
 
 def is_labelled(report: Report) -> bool:
     """Return whether the report's systems label words or sentences."""
-    return isinstance(report.metrics, LabelMetrics)
+    return report.metrics.outputs == LabelMetrics.outputs
 
 
 def chosen_rows(report: Report) -> list[Row]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fairseq_phrase.metrics.base import Metrics
+import numpy as np
+
 from fairseq_phrase.report.rows import Report, Row
 
 
@@ -31,11 +31,6 @@ class Difference:
     other: str
     baseline_score: float
     other_score: float
-
-    @property
-    def gain(self) -> float:
-        """How much better the other is."""
-        return self.other_score - self.baseline_score
 
 
 @dataclass(frozen=True)
@@ -72,54 +67,50 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
         The differences of each row that shares a seed with the baseline, for the first shared seed. Empty
         without a baseline.
     """
+    if report.baseline is None:
+        return []
     found = []
     for row in report.rows:
-        if report.baseline is None or row is report.baseline:
-            continue
-        by_seed = {run.seed: run for run in row.runs}
-        for run in report.baseline.runs:
-            if run.seed in by_seed:
-                other = by_seed[run.seed].hypotheses
-                every = list(
-                    differences(
-                        report.sources or run.sources,
-                        report.references,
-                        run.hypotheses,
-                        other,
-                        report.metrics,
-                    )
-                )
-                ranked = sorted(every, key=lambda one: one.gain)
-                worse = [one for one in ranked if one.gain < 0]
-                better = [one for one in reversed(ranked) if one.gain > 0]
-                found.append(
-                    RowDifferences(
-                        row, run.seed, len(other) - len(better) - len(worse), len(better), len(worse),
-                        better[:count], worse[:count],
-                    )
-                )  # fmt: skip
-                break
+        seeds = [run.seed for run in row.runs]
+        shared = [
+            (number, seeds.index(run.seed))
+            for number, run in enumerate(report.baseline.runs)
+            if run.seed in seeds
+        ]
+        if row is not report.baseline and shared:
+            found.append(_run_differences(report, report.baseline, row, shared[0], count))
     return found
 
 
-def differences(
-    sources: Sequence[str], references: Sequence[str], baseline: Sequence[str], other: Sequence[str],
-    metrics: Metrics,
-) -> Iterator[Difference]:  # fmt: skip
-    """Yield the sentences that are translated differently, in order, with their scores.
+def _run_differences(
+    report: Report, baseline: Row, row: Row, runs: tuple[int, int], count: int
+) -> RowDifferences:
+    """Compare a run of the baseline and a run of a row; ``runs`` has their indices."""
+    name, pair = report.metrics.sentence_metric, list(zip((baseline, row), runs, strict=True))
+    # Each: (sentences, statistics) -> (sentences,)
+    before, after = (report.metrics.scores(name, one.sentences(at, name)) for one, at in pair)
+    texts = [one.runs[at].hypotheses for one, at in pair]
+    sources = report.sources or baseline.runs[runs[0]].sources
+    gains = after - before
+    ascending = [int(index) for index in np.argsort(gains, kind="stable")]
+    worse = [index for index in ascending if gains[index] < 0]
+    better = [index for index in reversed(ascending) if gains[index] > 0]
 
-    Args:
-        sources: the sentences.
-        references: their reference translations.
-        baseline: translations.
-        other: others.
-        metrics: score single sentences.
-    """
-    lines = zip(sources, references, baseline, other, strict=True)
-    for index, (source, reference, first, second) in enumerate(lines):
-        if first != second:
-            scores = [metrics.sentence_score(text, reference) for text in (first, second)]
-            yield Difference(index, source, reference, first, second, scores[0], scores[1])
+    def described(index: int) -> Difference:
+        return Difference(
+            index, sources[index], report.references[index], texts[0][index], texts[1][index],
+            float(before[index]), float(after[index]),
+        )  # fmt: skip
+
+    return RowDifferences(
+        row,
+        baseline.runs[runs[0]].seed,
+        len(gains) - len(better) - len(worse),
+        len(better),
+        len(worse),
+        [described(index) for index in better[:count]],
+        [described(index) for index in worse[:count]],
+    )
 
 
 def marked_words(text: str, other: str) -> list[tuple[str, bool]]:

@@ -64,17 +64,11 @@ def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[Leng
 
 def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -> list[float]:
     """Return a row's main metric in each bucket, the mean over its runs."""
-    scores = []
-    for bucket in buckets:
-        metrics = report.measure([report.references[index] for index in bucket.indices])
-        statistics_of = [
-            metrics.statistics([run.hypotheses[index] for index in bucket.indices])[report.main]
-            for run in row.runs
-        ]
-        scores.append(
-            statistics.fmean(metrics.score(report.main, one.sum(0)) for one in statistics_of)
-        )
-    return scores
+    runs = [row.sentences(number, report.main) for number in range(len(row.runs))]
+    return [
+        statistics.fmean(report.metrics.score(report.main, run[one.indices].sum(0)) for run in runs)
+        for one in buckets
+    ]
 
 
 def lengths_title(report: Report) -> str:

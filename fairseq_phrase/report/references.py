@@ -16,15 +16,20 @@ class ReferenceText:
 
     Attributes:
         subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
-        lines: the translations, raw.
+        references: the translations, raw; a list for each file.
         sources: the raw sentences; None if no file with them is given.
         own_name: what a table calls it; empty if that is what fairseq does.
     """
 
     subset: str
-    lines: list[str]
+    references: list[list[str]]
     sources: list[str] | None = None
     own_name: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The first file's translations."""
+        return self.references[0]
 
     @property
     def name(self) -> str:
@@ -41,25 +46,36 @@ def read_references(
     """Read the test sets that the arguments name.
 
     Args:
-        references: ``[SUBSET=]FILE`` for each test set, its reference translations.
+        references: ``[SUBSET=]FILE`` for each test set, its reference translations; several files of one
+            test set are several translations of each sentence.
         subset: the test set's name in fairseq, for a FILE without ``SUBSET=``.
         sources: ``[SUBSET=]FILE``, the sentences of test sets.
         names: ``SUBSET=NAME``, what tables call test sets.
 
     Raises:
-        UserError: a file is missing or empty, two files have one test set, a source has no reference
-            with the same number of lines, or a name has no reference or is another test set's.
+        UserError: a file is missing or empty, files of one test set have different numbers of lines, a
+            source has no reference, or a name has no reference or is another test set's.
     """
     own_names = _read_names(names)
-    read_sources = _read_texts(sources, subset, "sources")
+    read_sources = _read_texts(sources, subset)
     found = []
-    for name, lines in _read_texts(references, subset, "references").items():
-        source = read_sources.pop(name, None)
-        if source is not None and len(source) != len(lines):
+    for name, files in _read_texts(references, subset).items():
+        source = read_sources.pop(name, [])
+        for lines in (*source, *files):
+            if len(lines) != len(files[0]):
+                kind = "source" if lines in source else "second reference"
+                raise UserError(
+                    f"the {kind} of the test set '{name}' has {len(lines)} lines, its reference "
+                    f"{len(files[0])}"
+                )
+        if len(source) > 1 or any(lines in files[:at] for at, lines in enumerate(files)):
             raise UserError(
-                f"the source of the test set '{name}' has {len(source)} lines, its reference {len(lines)}"
+                f"two files of the test set '{name}' are its source, or the same reference: name test "
+                "sets, such as --reference test=FILE --reference test1=FILE"
             )
-        found.append(ReferenceText(name, lines, source, own_names.pop(name, "")))
+        found.append(
+            ReferenceText(name, files, source[0] if source else None, own_names.pop(name, ""))
+        )
     if read_sources:
         raise UserError(
             f"--source names the test set '{min(read_sources)}', but --reference does not"
@@ -84,21 +100,16 @@ def _read_names(arguments: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _read_texts(arguments: Sequence[str], subset: str, kind: str) -> dict[str, list[str]]:
-    """Read ``[SUBSET=]FILE`` arguments; lines by test set, in order."""
-    found: dict[str, list[str]] = {}
+def _read_texts(arguments: Sequence[str], subset: str) -> dict[str, list[list[str]]]:
+    """Read ``[SUBSET=]FILE`` arguments; the lines of each file by test set, in order."""
+    found: dict[str, list[list[str]]] = {}
     for argument in arguments:
         # The '=' may be part of a file's name.
         name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
         lines = list(read_lines(Path(file)))
         if not lines:
             raise UserError(f"{file} is empty")
-        if (name or subset) in found:
-            raise UserError(
-                f"two {kind} have the test set '{name or subset}': name them, such as "
-                "--reference test=FILE --reference test1=FILE"
-            )
-        found[name or subset] = lines
+        found.setdefault(name or subset, []).append(lines)
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fairseq_phrase.metrics.base import Metrics
+import numpy as np
+
+from fairseq_phrase.metrics.base import Metrics, Statistics
 from fairseq_phrase.metrics.over_seeds import SeedComparison
 from fairseq_phrase.metrics.over_sentences import SentenceComparison
 from fairseq_phrase.report.contrastive import Accuracy, MinimalPairs
@@ -25,6 +27,7 @@ class Row:
         paper: the paper's number.
         runs: its runs, by seed.
         left_out: runs that are not finished.
+        statistics: for each run and each test set, in order, the sentences' statistics by metric.
         scores: for each run and each test set, in order, the scores by metric.
         by_seeds: by metric, the comparison with the baseline over seeds; empty for the baseline, without
             a test, with fewer than two seeds, and if two runs have the same outputs.
@@ -38,6 +41,7 @@ class Row:
     paper: str | None
     runs: list[Run]
     left_out: list[RunFolder]
+    statistics: list[list[dict[str, Statistics]]] = field(default_factory=list)
     scores: list[list[dict[str, float]]] = field(default_factory=list)
     by_seeds: dict[str, SeedComparison] = field(default_factory=dict)
     by_sentences: dict[str, SentenceComparison] = field(default_factory=dict)
@@ -52,6 +56,15 @@ class Row:
     def repeated(self) -> bool:
         """Whether two runs have the same outputs, and may be one training."""
         return len({tuple(run.hypotheses) for run in self.runs}) < len(self.runs)
+
+    def sentences(self, run: int, metric: str) -> Statistics:
+        """Return a metric's statistics of each sentence, in the order of :attr:`Run.hypotheses`.
+
+        Args:
+            run: the run's index.
+            metric: its name.
+        """
+        return np.concatenate([one_set[metric] for one_set in self.statistics[run]])
 
     def run_scores(self, metric: str, test_set: int | None = None) -> list[float]:
         """Return a metric's score of each run.
@@ -106,8 +119,7 @@ class Report:
         baseline: the baseline's row; None without one.
         metrics: the metrics of the first test set.
         texts: the test sets and their reference translations.
-        measure: makes metrics for other references.
-        signatures: how each metric is computed, by metric; sacrebleu's signatures.
+        signatures: how each metric is computed, by metric.
         left_out: for each run that was left out, a line with the reason; empty unless the report is
             partial.
         notes: the paragraphs below the table.
@@ -119,7 +131,6 @@ class Report:
     baseline: Row | None
     metrics: Metrics
     texts: Sequence[ReferenceText]
-    measure: Callable[[Sequence[str]], Metrics]
     signatures: Mapping[str, str]
     left_out: list[str]
     notes: list[str]

@@ -146,7 +146,7 @@ def markdown(report: Report) -> str:
         f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
     )
     if signatures:
-        parts.append(f"sacrebleu signatures:\n\n{signatures}")
+        parts.append(f"Signatures:\n\n{signatures}")
     if is_labelled(report):
         heading, *lines = label_cells(report)
         parts += [f"**{LABELS}**", markdown_table(heading, lines)]
@@ -241,7 +241,7 @@ def latex(report: Report) -> str:
         *_latex_table(
             table_cells(report),
             report.caption,
-            f"{notes} sacrebleu: {signatures}." if signatures else notes,
+            f"{notes} Signatures: {signatures}." if signatures else notes,
         ),
     ]
     if report.pairs:

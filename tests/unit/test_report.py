@@ -15,8 +15,9 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.drawing.figures import save
 from fairseq_phrase.metrics.translation import TranslationMetrics
-from fairseq_phrase.report import plots
-from fairseq_phrase.report.differences import differences, marked_words
+from fairseq_phrase.report import files, plots
+from fairseq_phrase.report.differences import marked_words
+from fairseq_phrase.report.differences import row_differences as largest
 from fairseq_phrase.report.plots import length_buckets
 from tests.support.report_table import (
     FILES,
@@ -291,17 +292,31 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
         assert list(found["k2"]) == pytest.approx(expected)
 
 
-def test_differences_leave_out_what_is_alike_and_mark_what_is_not():
-    references = ["a dog", "a cat"]
-    found = list(
-        differences(
-            ["x", "y"], references, ["a dog", "the cat"], references, TranslationMetrics(references)
+def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatch):
+    found = []
+    monkeypatch.setattr(files, "row_differences", lambda *a: found.extend(largest(*a)) or found)
+    report(table, "--baseline", "baseline", "--examples", "3")
+    (k2,) = found
+    scores = {
+        row: [sacrebleu.sentence_chrf(one, [right]).score
+              for one, right in zip(TRANSLATIONS[row, 1], REFERENCES, strict=True)]
+        for row in ("baseline", "k2")
+    }  # fmt: skip
+    gains = np.array(scores["k2"]) - scores["baseline"]
+    assert (k2.better, k2.worse, k2.equal) == (sum(gains > 0), sum(gains < 0), sum(gains == 0))
+    for shown, largest_gains in ((k2.best, -np.sort(-gains)), (k2.worst, np.sort(gains))):
+        assert [one.other_score - one.baseline_score for one in shown] == pytest.approx(
+            list(largest_gains[:3])
         )
-    )
-    assert [one.index for one in found] == [1]
-    assert found[0].gain == pytest.approx(
-        100 - sacrebleu.sentence_chrf("the cat", ["a cat"]).score
-    )  # fmt: skip
+        for one in shown:
+            assert (one.baseline, one.other, one.reference) == (
+                TRANSLATIONS["baseline", 1][one.index],
+                TRANSLATIONS["k2", 1][one.index],
+                REFERENCES[one.index],
+            )
+
+
+def test_words_that_the_other_text_lacks_are_marked():
     assert marked_words("the old cat", "the cat") == [("the", False), ("old", True), ("cat", False)]
 
 

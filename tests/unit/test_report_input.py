@@ -218,7 +218,10 @@ def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
 def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
     reference = str(table / "test.en")
     said = refusal(table, capsys, "--reference", reference)
-    assert "two references have the test set 'test'" in said
+    assert "two files of the test set 'test' are its source, or the same reference" in said
+    (table / "short.en").write_text("one\ntwo\n")
+    said = refusal(table, capsys, "--reference", str(table / "short.en"))
+    assert "the second reference of the test set 'test' has 2 lines, its reference 60" in said
     said = refusal(table, capsys, "--reference", f"test1={reference}")
     assert "has no translations: no generate-test1.txt" in said
 

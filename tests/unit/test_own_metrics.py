@@ -1,0 +1,269 @@
+"""Metrics of one's own beside the usual ones: the same tests, table and page."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from math import exp, log
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from fairseq_phrase.metrics.corrections import Gleu
+from fairseq_phrase.metrics.functions import GROUP
+from fairseq_phrase.report.references import ReferenceText
+from tests.support.report_table import (
+    REFERENCES,
+    SOURCES,
+    TRANSLATIONS,
+    records,
+    report,
+    write_table,
+)
+
+MODULE = """
+import numpy as np
+import sacrebleu
+
+def words(sources, hypotheses, references):
+    pairs = zip(hypotheses, references[0], strict=True)
+    return [100 * (len(one.split()) == len(right.split())) for one, right in pairs]
+
+def bleu(sources, hypotheses, references):
+    return sacrebleu.corpus_bleu(hypotheses, references).score
+
+class Ends:
+    title, signature, lower_is_better = "wrong ends", "ends:1", True
+    def __init__(self, count="1"):
+        self.count = int(count)
+    def __call__(self, sources, hypotheses, references):
+        pairs = [(a.split(), b.split()) for a, b in zip(hypotheses, references[0], strict=True)]
+        wrong = [a[-self.count:] != b[-self.count:] for a, b in pairs]
+        return np.array([wrong, [1] * len(pairs), [5] * len(pairs)]).T
+    def score(self, sums):
+        return 100 * sums[..., 0] / sums[..., 1]
+
+def short(sources, hypotheses, references):
+    return [1.0]
+
+def endless(sources, hypotheses, references):
+    return [float("nan")] * len(sources)
+
+def scoreless(sources, hypotheses, references):
+    return [[1, 2]] * len(sources)
+"""
+
+
+def install(folder, monkeypatch, name: str, entries: str = "", **modules: str) -> None:
+    """Leave a package in a folder as pip would."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entries)
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Two rows of two seeds, their source and reference, and a package with metrics."""
+    names = ("words", "bleu", "short", "endless", "scoreless")
+    entries = [f"{name} = own_metrics:{name}" for name in names]
+    lines = [f"[{GROUP}]", *entries, "ends = own_metrics:Ends", "broken = nowhere:nothing"]
+    install(tmp_path, monkeypatch, "own", "\n".join(lines), own_metrics=MODULE)
+    (tmp_path / "test.de").write_text("\n".join(SOURCES) + "\n")
+    return write_table(tmp_path)
+
+
+def measured(table, *metrics: str, baseline: str = "baseline") -> str:
+    options = [option for metric in metrics for option in ("--metric", metric)]
+    source = ["--source", str(table / "test.de")]
+    return report(table, *options, *source, "--baseline", baseline, "--trials", "2000")
+
+
+def test_functions_have_scores_intervals_p_and_a_place_on_the_page(table):
+    text = measured(table, "words", "ends:2")
+    for part in ("| words ", "Δwords", "| wrong ends ", "- words: `own_metrics.words`"):
+        assert part in text
+    assert "- wrong ends: `ends:1`" in text
+    baseline, k2 = records(table / "out" / "report.csv")
+    runs = [TRANSLATIONS["k2", seed] for seed in (1, 2)]
+    wrong = [
+        100
+        * np.mean([a.split()[-2:] != b.split()[-2:] for a, b in zip(run, REFERENCES, strict=True)])
+        for run in runs
+    ]
+    assert float(k2["wrong ends_mean"]) == pytest.approx(np.mean(wrong))
+    assert float(baseline["words_mean"]) == 100
+    # Lower is better, so the row with fewer errors is the better one.
+    assert (k2["wrong ends_better"], k2["wrong ends_worse"]) == ("2", "0")
+    for number in ("low", "high", "p", "p_holm", "sentence_p", "smallest"):
+        assert k2[f"wrong ends_{number}"]
+    page = (table / "out" / "report.html").read_text()
+    assert "words by length of the source" in page
+    assert "by sentence words" in page
+
+
+def test_one_number_is_tested_like_the_metric_that_has_statistics(table):
+    measured(table, "bleu")
+    rows = records(table / "out" / "report.csv")
+    for row in rows:
+        assert float(row["bleu_mean"]) == pytest.approx(float(row["BLEU_mean"]), abs=1e-9)
+    assert float(rows[1]["bleu_error"]) == pytest.approx(float(rows[1]["BLEU_error"]), rel=0.1)
+    assert float(rows[1]["bleu_sentence_p"]) == pytest.approx(
+        float(rows[1]["BLEU_sentence_p"]), abs=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (
+            ["nothing"],
+            "expected one of bleu, broken, comet, endless, ends, errant, gleu, scoreless",
+        ),
+        (["broken"], "--metric broken: nowhere:nothing cannot be used: No module named 'nowhere'"),
+        (["words:2"], "--metric words:2: words is a function and takes no argument"),
+        (["errant"], "--metric errant: errant missing a required argument: 'argument'"),
+        (["words", "words"], "--metric words: there are two metrics 'words'"),
+        (
+            ["short"],
+            "seed1, test set 'test': --metric short: expected a finite number for each of 60",
+        ),
+        (["endless"], "--metric endless: expected a finite number for each of 60 sentences"),
+        (["scoreless"], "--metric scoreless returned statistics, but has no function 'score'"),
+    ],
+)
+def test_a_metric_that_cannot_be_used_is_named(table, capsys, metrics, message):
+    with pytest.raises(SystemExit):
+        measured(table, *metrics)
+    assert message in capsys.readouterr().err
+
+
+def test_a_metric_without_sources_or_with_a_name_of_the_table_is_refused(table, capsys):
+    with pytest.raises(SystemExit):
+        report(table, "--metric", "words")
+    assert "--metric needs the raw sentences of each test set: --source" in capsys.readouterr().err
+    (table / "own-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{GROUP}]\nBLEU = own_metrics:bleu\n"
+    )
+    with pytest.raises(SystemExit):
+        measured(table, "BLEU")
+    assert "the table has a metric 'BLEU' already" in capsys.readouterr().err
+
+
+def test_several_references_are_sacrebleus(table):
+    second = [text.replace("The", "That") for text in REFERENCES]
+    (table / "second.en").write_text("\n".join(second) + "\n")
+    assert "nrefs:2" in report(table, "--reference", str(table / "second.en"))
+    _, k2 = records(table / "out" / "report.csv")
+    runs = [TRANSLATIONS["k2", seed] for seed in (1, 2)]
+    for name, of in (("BLEU", sacrebleu.corpus_bleu), ("chrF", sacrebleu.corpus_chrf),
+                     ("TER", sacrebleu.corpus_ter)):  # fmt: skip
+        mean = np.mean([of(run, [REFERENCES, second]).score for run in runs])
+        assert float(k2[f"{name}_mean"]) == pytest.approx(mean)
+    assert ReferenceText("test", [REFERENCES, second]).lines == REFERENCES
+
+
+COMET = """
+from types import SimpleNamespace
+
+def download_model(name):
+    return f"downloaded {name}"
+
+class Model:
+    def predict(self, items, batch_size, gpus, progress_bar):
+        assert gpus == 0 and set(items[0]) == {"src", "mt", "ref"}
+        scores = [0.5 + 0.4 * (one["mt"] == one["ref"] and "Quelle" in one["src"]) for one in items]
+        return SimpleNamespace(scores=scores)
+
+def load_from_checkpoint(path):
+    assert path == "downloaded Unbabel/wmt22-comet-da"
+    return Model()
+"""
+
+
+def test_comet_is_called_and_its_signature_printed(table, tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    install(folder, monkeypatch, "unbabel_comet", comet=COMET)
+    text = measured(table, "comet")
+    assert "- COMET: `Unbabel/wmt22-comet-da|unbabel-comet:1.0`" in text
+    _, k2 = records(table / "out" / "report.csv")
+    right = [np.mean([a == b for a, b in zip(run, REFERENCES, strict=True)])
+             for (row, _), run in TRANSLATIONS.items() if row == "k2"]  # fmt: skip
+    assert float(k2["COMET_mean"]) == pytest.approx(50 + 40 * np.mean(right))
+    assert float(k2["COMET_p"]) < 1
+
+
+def test_comet_that_is_not_installed_is_named(table, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "comet", None)
+    with pytest.raises(SystemExit):
+        measured(table, "comet")
+    assert "COMET is not installed: pip install 'fairseq-phrase[comet]'" in capsys.readouterr().err
+
+
+WORDS = ["a", "an", "the", "dog", "dogs", "see", "sees", "saw", "one", "good", ",", "."]
+
+
+def gleu_twin(sources, hypotheses, references) -> float:
+    """GLEU as the paper has it: one n-gram at a time; each sentence has the mean over its references."""
+    words = reference_words = 0.0
+    right, total = [0.0] * 4, [0.0] * 4
+    for source, output, *others in zip(sources, hypotheses, *references, strict=True):
+        words += len(output.split())
+        for other in others:
+            reference_words += len(other.split()) / len(others)
+            for size in range(1, 5):
+                ngrams = []
+                for text in (source, output, other):
+                    split = text.split()
+                    ngrams.append(
+                        [tuple(split[i : i + size]) for i in range(len(split) - size + 1)]
+                    )
+                theirs, ours, wanted = map(Counter, ngrams)
+                found = sum(min(ours[one], wanted[one]) for one in ours)
+                kept = sum(min(ours[one], theirs[one]) for one in ours if one not in wanted)
+                right[size - 1] += max(found - kept, 0) / len(others)
+                total[size - 1] += len(ngrams[1]) / len(others)
+    precision = sum(log(a / b) for a, b in zip(right, total, strict=True)) / 4
+    return 100 * exp(min(0.0, 1 - reference_words / words) + precision)
+
+
+def test_gleu_is_its_twins_and_punishes_errors_that_stay():
+    rng = random.Random(3)
+
+    def changed(lines, share):
+        return [
+            " ".join(word if rng.random() > share else rng.choice(WORDS) for word in line.split())
+            for line in lines
+        ]
+
+    right = [" ".join(rng.choices(WORDS, k=rng.randint(5, 12))) for _ in range(40)]
+    references = [changed(right, 0.1) for _ in range(3)]
+    sources, hypotheses = changed(right, 0.2), changed(right, 0.15)
+    metric = Gleu()
+    for count in (1, 3):
+        some = references[:count]
+        sums = metric(sources, hypotheses, some).sum(0)
+        assert metric.score(sums) == pytest.approx(gleu_twin(sources, hypotheses, some))
+    assert metric.score(metric(sources, right, [right]).sum(0)) == pytest.approx(100)
+    # A word that is neither right nor the source's costs less than the source's error.
+    source, reference = ["a b c d e f g h"], [["a b c d x f g h"]]
+    kept, other = (metric(source, [text], reference)[0] for text in (source[0], "a b c d z f g h"))
+    assert metric.score(kept) < metric.score(other)
+    assert metric.score(np.zeros(10)) == 0
+
+
+def test_gleu_takes_all_references_of_the_report(table):
+    second = [text.replace("The", "That") for text in REFERENCES]
+    (table / "second.en").write_text("\n".join(second) + "\n")
+    source = ["--source", str(table / "test.de"), "--reference", str(table / "second.en")]
+    report(table, "--metric", "gleu", *source)
+    _, k2 = records(table / "out" / "report.csv")
+    twin = [gleu_twin(SOURCES, TRANSLATIONS["k2", seed], [REFERENCES, second]) for seed in (1, 2)]
+    assert float(k2["GLEU_mean"]) == pytest.approx(np.mean(twin))
