@@ -213,16 +213,16 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
                 f"{path}: its {side} has {before} layers, and here {now}: give --{side}-layers {before}"
             )
     for name in sorted(saved.keys() & own.keys()):
-        before, now = tuple(saved[name].shape), tuple(own[name].shape)
-        if before == now:
+        old, new = tuple(saved[name].shape), tuple(own[name].shape)
+        if old == new:
             continue
-        if name.endswith("embed_tokens.weight") and before[1] == now[1]:
+        if name.endswith("embed_tokens.weight") and old[1] == new[1]:
             raise UserError(
-                f"{path}: {name} has {before[0]} entries, and the dictionary here has {now[0]}: make the "
+                f"{path}: {name} has {old[0]} entries, and the dictionary here has {new[0]}: make the "
                 "data with its dictionary (--srcdict, --tgtdict)"
             )
         raise UserError(
-            f"{path}: {name} has the shape {before}, and here {now}: give the sizes of that training "
+            f"{path}: {name} has the shape {old}, and here {new}: give the sizes of that training "
             "(--encoder-embed-dim, --encoder-ffn-embed-dim, …), and make the data with its dictionary "
             "(--srcdict)"
         )

@@ -149,10 +149,8 @@ def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
             f"--pretrained {path} has no parameter of this encoder "
             f"({type(encoder).__name__}): name a checkpoint with an encoder of the same kind"
         )
-    check_sizes(
-        *({_PREFIX + name: value for name, value in each.items()} for each in (saved, own)),
-        f"--pretrained {path}",
-    )
+    theirs, ours = ({_PREFIX + name: part[name] for name in part} for part in (saved, own))
+    check_sizes(theirs, ours, f"--pretrained {path}")
     encoder.load_state_dict({name: saved[name] for name in shared}, strict=False)
     logger.info("--pretrained %s: loaded %d tensors of the encoder", path, len(shared))
     for names, where in (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-
-from fairseq_phrase.synthetic import words
+from pathlib import Path
 
 PERSON, PLACE, TOOL = "p", "l", "o"
 
@@ -44,7 +43,7 @@ class Verb:
         english, english_third, english_past, english_participle: without the particle.
         english_particle: the particle, or empty.
         subjects, objects: letters of the noun classes that it takes; no objects: intransitive.
-        traits: letters explained in :mod:`fairseq_phrase.synthetic.words`.
+        traits: letters explained in ``words.txt``.
     """
 
     stem: str
@@ -136,25 +135,23 @@ class Lexicon:
 
 @cache
 def default_lexicon() -> Lexicon:
-    """The lexicon of :mod:`fairseq_phrase.synthetic.words`."""
+    """The lexicon of ``words.txt``."""
+    tables: dict[str, list[list[str]]] = {}
+    text = Path(__file__).with_name("words.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("["):
+            rows = tables[line.strip("[]")] = []
+        elif line and not line.startswith("#"):
+            rows.append(line.split())
     return Lexicon(
-        nouns=tuple(_noun(row) for row in _rows(words.NOUNS)),
-        names=tuple(words.NAMES.split()),
-        verbs=tuple(_verb(row) for row in _rows(words.VERBS)),
-        adjectives=tuple(Adjective(*row) for row in _rows(words.ADJECTIVES)),
-        adverbs=tuple(Adverb(*row) for row in _rows(words.ADVERBS)),
-        question_words=tuple(_pair(item) for item in words.QUESTION_WORDS.split(",")),
-        conjunctions=tuple(_pair(line) for line in words.CONJUNCTIONS.strip().splitlines()),
+        nouns=tuple(map(_noun, tables["nouns"])),
+        names=tuple(name for (name,) in tables["names"]),
+        verbs=tuple(map(_verb, tables["verbs"])),
+        adjectives=tuple(Adjective(*row) for row in tables["adjectives"]),
+        adverbs=tuple(Adverb(*row) for row in tables["adverbs"]),
+        question_words=tuple((german, english) for german, english in tables["question_words"]),
+        conjunctions=tuple((german, english) for german, english in tables["conjunctions"]),
     )
-
-
-def _rows(table: str) -> list[list[str]]:
-    return [line.split() for line in table.strip().splitlines()]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    german, english = text.split()
-    return german, english
 
 
 def _noun(row: list[str]) -> Noun:
@@ -164,32 +161,11 @@ def _noun(row: list[str]) -> Noun:
 
 
 def _verb(row: list[str]) -> Verb:
-    (
-        infinitive,
-        german_third,
-        german_participle,
-        auxiliary,
-        base,
-        third,
-        past,
-        participle,
-        *frame,
-    ) = row
+    infinitive, is_doing, done, auxiliary, base, third, past, participle, *frame = row
+    subjects, objects, traits = (letters.strip("-") for letters in frame)
     particle, _, stem = infinitive.rpartition("|")
     english, _, english_particle = base.partition("+")
-    subjects, objects, traits = frame
     return Verb(
-        stem=stem,
-        particle=particle,
-        german_third=german_third,
-        german_participle=german_participle,
-        auxiliary=auxiliary,
-        english=english,
-        english_particle=english_particle,
-        english_third=third,
-        english_past=past,
-        english_participle=participle,
-        subjects=subjects,
-        objects=objects.strip("-"),
-        traits=traits.strip("-"),
-    )
+        stem, particle, is_doing, done, auxiliary, english, english_particle, third, past, participle,
+        subjects, objects, traits,
+    )  # fmt: skip
