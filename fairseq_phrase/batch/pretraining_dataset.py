@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset, data_utils
 
-from fairseq_phrase.batch.joined_parses import parsed_tokens
 from fairseq_phrase.batch.objectives import Source
 from fairseq_phrase.batch.source_batches import collate_parses
-from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
 from fairseq_phrase.store.fields import PREFIX
 
 __all__ = ["PretrainingDataset"]

@@ -17,8 +17,8 @@ from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
+from fairseq_phrase.store.dictionaries import as_entry
 from fairseq_phrase.store.fields import FIELDS, PREFIX
-from fairseq_phrase.store.labels import as_entry
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
 

@@ -1,4 +1,4 @@
-"""The fairseq dataset of sentence pairs with parses of the sources."""
+"""fairseq's sentence pairs with parses of the sources, or with unknown words that a model may copy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fairseq_phrase.batch.source_batches import (
 )
 from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.batch.tree_sources import Trees, field_of
-from fairseq_phrase.store.fields import PREFIX
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import PREFIX, rerun
 
 
 class Parses(Protocol):
@@ -31,7 +32,21 @@ class Parses(Protocol):
         ...
 
 
-class SyntaxDataset(BaseWrapperDataset):
+class _WrappedPairs(BaseWrapperDataset):
+    """A translation dataset whose batches have more than fairseq's."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
+        if name == "dataset":  # not set yet, while a worker unpickles this object
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
+        return np.asarray(self.dataset.num_tokens_vec(indices))
+
+
+class SyntaxDataset(_WrappedPairs):
     """A translation dataset with the parses of its source sentences.
 
     Args:
@@ -72,12 +87,6 @@ class SyntaxDataset(BaseWrapperDataset):
         self.of_loss, self.inputs = of_loss, inputs
         self.sampling = sampling
 
-    def __getattr__(self, name: str) -> Any:
-        """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
-        if name == "dataset":  # not set yet, while a worker unpickles this object
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
-
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
         return self._with_parse(self.dataset[index], self.parses[index], index)
@@ -115,10 +124,6 @@ class SyntaxDataset(BaseWrapperDataset):
             self._with_parse(sample, parse, index)
             for sample, parse, index in zip(samples, parses, indices, strict=True)
         ]
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
-        return np.asarray(self.dataset.num_tokens_vec(indices))
 
     def batch_by_size(
         self,
@@ -168,4 +173,33 @@ class SyntaxDataset(BaseWrapperDataset):
                     batch["net_input"][name] = values
             if self.of_loss:
                 batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self.of_loss}
+        return batch
+
+
+class CopiedDataset(_WrappedPairs):
+    """A translation dataset; ``copied`` of its batches has the words of each sentence.
+
+    Args:
+        dataset: the sentence pairs.
+        words: for each, its unknown words in the order of their slots.
+        directory: the data directory, for the message.
+
+    Raises:
+        UserError: the words belong to other sentences.
+    """
+
+    def __init__(self, dataset: Any, words: Any, directory: str = ""):
+        super().__init__(dataset)
+        self.words = words
+        if len(words) != len(dataset):
+            raise UserError(
+                f"{directory} has {len(dataset)} sentence pairs, and words to copy for {len(words)}: "
+                f"{rerun(directory)}"
+            )
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make the wrapped dataset's batch, and add the words."""
+        batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
+        if batch:
+            batch["copied"] = [self.words[index] for index in batch["id"].tolist()]
         return batch

@@ -59,13 +59,13 @@ def _exported(args: argparse.Namespace) -> str:
     options = loading(args)
     parser = options.pop("source_parser")
     if args.to == "ctranslate2":
-        from fairseq_phrase.inference.ctranslate2_export import export_ctranslate2
+        from fairseq_phrase.inference.exports import export_ctranslate2
 
         return export_ctranslate2(
             args.checkpoint, args.data, args.out, args.quantization, **options
         )
     if args.to == "transformers":
-        from fairseq_phrase.inference.transformers_export import export_transformers
+        from fairseq_phrase.inference.exports import export_transformers
 
         kind = export_transformers(args.checkpoint, args.data, args.out, parser, **options)
         return f"transformers' AutoModelForSeq2SeqLM ({kind})"

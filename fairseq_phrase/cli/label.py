@@ -55,8 +55,7 @@ def main(args: argparse.Namespace) -> None:
         from fairseq_phrase.text import decoded_lines
 
         lines = decoded_lines(standard_stream("stdin"), "standard input")
-    from fairseq_phrase.inference.label_scores import describe_scores
-    from fairseq_phrase.inference.labelling import load_labeller
+    from fairseq_phrase.inference.labelling import describe_scores, load_labeller
 
     labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **loading(args))
     if lines is not None:

@@ -160,7 +160,7 @@ def _probe(args: argparse.Namespace) -> None:
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
-    from fairseq_phrase.inference.devices import device_named
+    from fairseq_phrase.inference.model_files import device_named
     from fairseq_phrase.probing.classifier import ProbeOptions
     from fairseq_phrase.probing.differences import differences, differences_table
     from fairseq_phrase.probing.results import draw, short_names

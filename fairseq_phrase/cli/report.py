@@ -151,7 +151,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
     from fairseq_phrase.report.references import read_known_words, read_references
-    from fairseq_phrase.report.row_file import read_row_file
+    from fairseq_phrase.report.rows import read_row_file
     from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
 

@@ -1,7 +1,7 @@
 """Parses for a data directory that fairseq binarized, from the text of subwords that it came from.
 
 The binarized text is not changed; the parses are written beside it. The word of each subword is found by
-characters (:mod:`fairseq_phrase.raw_text.encoding`).
+characters (:mod:`fairseq_phrase.raw_text.source_encoder`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.raw_text.encoding import CutLine
 from fairseq_phrase.raw_text.segmenters import load_segmenter
+from fairseq_phrase.raw_text.source_encoder import CutLine
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of

@@ -10,9 +10,9 @@ from fairseq_phrase.corpus.label_tables import given_labels, load_labels, manife
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import model_name
+from fairseq_phrase.store.dictionaries import begins_with, number_of_labels
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import compare
-from fairseq_phrase.store.labels import begins_with, number_of_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, languages_in
 from fairseq_phrase.store.writer import LabelTable
 

@@ -20,10 +20,9 @@ from fairseq_phrase.corpus.parsing import unparsed_error
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.store.fields import with_labels
+from fairseq_phrase.store.fields import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
-from fairseq_phrase.store.remedy import ATTACH, PREPROCESS
 from fairseq_phrase.store.writer import LabelTable
 
 _SHOWN_CAUSES = 3

@@ -1,4 +1,4 @@
-"""Which models and which data a path names."""
+"""Which models and which data a path names, and which device a name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.utils import split_paths
 from omegaconf import open_dict
 
@@ -99,3 +100,23 @@ def _remembered(saved: Sequence[SavedModel]) -> str:
             f"(from {Path.cwd()}): name the data directory, the argument data"
         )
     return directory
+
+
+def device_named(name: str | None) -> torch.device:
+    """Return the device of this name, or the GPU if there is one.
+
+    Args:
+        name: ``cpu``, ``cuda``, ``cuda:1``…; None for a GPU if there is one, and otherwise the CPU.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"device {name}: {reason}") from None
+    return device

@@ -1,6 +1,6 @@
 """A fairseq model of this package as a model of transformers.
 
-The folder that :mod:`fairseq_phrase.inference.transformers_export` writes is a bundle with a
+The folder that :mod:`fairseq_phrase.inference.exports` writes is a bundle with a
 configuration and a few lines of code, which import this module.
 """
 

@@ -14,11 +14,9 @@ from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_at
 from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.devices import device_named
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
-from fairseq_phrase.inference.model_files import load_ensemble
-from fairseq_phrase.inference.raw_lines import RawLines
-from fairseq_phrase.inference.text_forms import TargetForm, source_form
+from fairseq_phrase.inference.model_files import device_named, load_ensemble
+from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, source_form
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence

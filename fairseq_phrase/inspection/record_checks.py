@@ -14,8 +14,7 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
-from fairseq_phrase.store.fields import FIELDS, ParseField
-from fairseq_phrase.store.remedy import rerun
+from fairseq_phrase.store.fields import FIELDS, ParseField, rerun
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 

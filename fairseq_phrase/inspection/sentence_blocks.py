@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.fields import FIELDS, rerun, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.remedy import rerun
 
 #: The largest number of values of text and parses in a block, unless its first sentence has more.
 BLOCK_VALUES = 1 << 18

@@ -20,8 +20,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import split_paths
 from torch import Tensor
 
-from fairseq_phrase.batch.split_names import pair_names
-from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
+from fairseq_phrase.batch.data_directory import pair_names, refuse_unknown_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource

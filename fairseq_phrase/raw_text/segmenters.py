@@ -13,7 +13,7 @@ import sentencepiece
 
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.labels import SPECIAL
+from fairseq_phrase.store.dictionaries import SPECIAL
 from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import require_file

@@ -9,9 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.generation import Generation, read_generation, read_interactive_speed
+from fairseq_phrase.report.generation import (
+    Generation,
+    check_same_test_set,
+    read_generation,
+    read_interactive_speed,
+)
 from fairseq_phrase.report.references import ReferenceText
-from fairseq_phrase.report.same_text import check_same_test_set
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
 from fairseq_phrase.text import read_lines, require_file
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairseq_phrase.errors import UserError, option
-from fairseq_phrase.store.labels import labels_fingerprint
+from fairseq_phrase.store.dictionaries import labels_fingerprint
 from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
@@ -274,7 +274,7 @@ def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
     """Return the entry of symbols whose order gives them their numbers.
 
     Args:
-        fingerprint: that of :func:`fairseq_phrase.store.labels.labels_fingerprint`.
+        fingerprint: that of :func:`fairseq_phrase.store.dictionaries.labels_fingerprint`.
         file: the name of their file.
         part: one of :data:`PARTS`.
     """

@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, with_labels
+from fairseq_phrase.store.dictionaries import (
+    begins_with,
+    number_of_labels,
+    read_labels,
+)
+from fairseq_phrase.store.fields import FIELDS, PREPROCESS, rerun, with_labels
 from fairseq_phrase.store.identity import (
     Entry,
     Identity,
@@ -19,12 +24,6 @@ from fairseq_phrase.store.identity import (
     numbered_entry,
     parser_entry,
 )
-from fairseq_phrase.store.labels import (
-    begins_with,
-    number_of_labels,
-    read_labels,
-)
-from fairseq_phrase.store.remedy import PREPROCESS, rerun
 
 FORMAT_VERSION = 2
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 18
@@ -92,7 +91,7 @@ class Manifest:
         whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
             (``fairseq-phrase-attach``). Otherwise each word was cut separately.
         labels: fingerprints of the label dictionaries, by field
-            (:func:`fairseq_phrase.store.labels.labels_fingerprint`).
+            (:func:`fairseq_phrase.store.dictionaries.labels_fingerprint`).
         labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
             a translation.
         splits: the splits, by names such as ``train.de-en``.

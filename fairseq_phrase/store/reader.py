@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.fields import FIELDS, maker_of, rerun, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest, fingerprint
-from fairseq_phrase.store.remedy import maker_of, rerun
 
 
 class ParseStore:

@@ -1,4 +1,4 @@
-"""Losses that are added to that of any criterion: ``--parse-loss`` and ``--coverage``.
+"""Added losses: ``--parse-loss`` and ``--coverage`` to any criterion, and ``--criterion next_sentence``.
 
 The parse loss teaches one head of the encoder to point at parents. The model does not change. Queries and
 keys are those of the first head of a layer's self-attention, computed from the layer's input states. The
@@ -13,17 +13,17 @@ to constituents, too, the weights of tokens sum to less than 1, and attending tw
 nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.logging import metrics
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import cross_entropy, linear
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
@@ -31,6 +31,17 @@ from fairseq_phrase.modules.recurrent_attention.source_attention import coverage
 
 #: The loss, the number of samples, and what is logged.
 _Loss = tuple[Any, Any, dict[str, Any]]
+
+
+@contextmanager
+def calls_of(module: nn.Module) -> Iterator[list[tuple[Any, Any]]]:
+    """Collect the arguments and the results of a module's calls, which criteria do not return."""
+    calls: list[tuple[Any, Any]] = []
+    handle = module.register_forward_hook(lambda _, inputs, output: calls.append((inputs, output)))
+    try:
+        yield calls
+    finally:
+        handle.remove()
 
 
 class _AddedLoss(FairseqCriterion):
@@ -93,15 +104,10 @@ class CoverageCriterion(_AddedLoss):
         Raises:
             UserError: the decoder returns no attention weights.
         """
-        seen: list[Tensor | None] = []
-        handle = model.decoder.register_forward_hook(
-            lambda module, inputs, output: seen.append(_weights(output))
-        )
-        try:
+        with calls_of(model.decoder) as calls:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
-        finally:
-            handle.remove()
-        if not seen or seen[0] is None:
+        weights = _weights(calls[0][1]) if calls else None
+        if weights is None:
             raise UserError(
                 f"--coverage needs a decoder with attention, and {type(model.decoder).__name__} returns "
                 "no weights: choose another --attention than none, or leave --coverage out"
@@ -109,7 +115,7 @@ class CoverageCriterion(_AddedLoss):
         if reduce:
             padding = sample["target"].eq(self.padding_idx)
             # R-Drop repeats the batch.
-            repeated = coverage_loss(seen[0], padding.repeat(len(seen[0]) // len(padding), 1))
+            repeated = coverage_loss(weights, padding.repeat(len(weights) // len(padding), 1))
             loss = loss + self.weight * repeated
             logging_output |= {"coverage_loss": repeated.data}
         return loss, sample_size, logging_output
@@ -199,11 +205,12 @@ class ParseLossCriterion(_AddedLoss):
         """
         trees = sample.get("parse")
         layer = pointing_layer(model, self.layer)
-        with entering(layer) as states:
+        with calls_of(layer) as calls:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
         # A layer that was dropped (--encoder-layerdrop) has no input states.
-        if trees is not None and states and reduce:
-            entered = states[0].transpose(0, 1) if getattr(layer, "time_first", True) else states[0]
+        if trees is not None and calls and reduce:
+            states: Tensor = calls[0][0][0]
+            entered = states.transpose(0, 1) if getattr(layer, "time_first", True) else states
             copies = len(entered) // len(trees["words"])
             pointed = self._point(layer, entered, trees, copies)
             average = pointed.loss / pointed.words.clamp(min=1)
@@ -251,12 +258,53 @@ class ParseLossCriterion(_AddedLoss):
         metrics.log_scalar("uas", 100 * correct / words, words, round=2)
 
 
-@contextmanager
-def entering(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the input states of a layer in a list."""
-    states: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
-    try:
-        yield states
-    finally:
-        handle.remove()
+@dataclass
+class NextSentenceConfig(MaskedLmConfig):
+    """Options of the joint loss."""
+
+    next_sentence_weight: float = field(
+        default=1.0,
+        metadata={
+            "help": "weight of the loss of a pair; that of the masked tokens has the weight 1"
+        },
+    )
+
+
+@register_criterion("next_sentence", dataclass=NextSentenceConfig)
+class NextSentenceLoss(MaskedLmLoss):
+    """BERT's loss: the mean over masked tokens, and the mean over pairs of segments.
+
+    Args:
+        cfg: the weight.
+        task: fairseq's task.
+    """
+
+    def __init__(self, cfg: NextSentenceConfig, task: Any):
+        super().__init__(cfg, task)
+        self.weight = cfg.next_sentence_weight
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Compute the loss, as fairseq's criteria do."""
+        with calls_of(model) as calls:
+            loss, sample_size, logged = super().forward(model, sample, reduce)
+        logits, target = calls[0][1][1]["next_sentence"], sample["next_sentence"]
+        pairs = cross_entropy(logits.float(), target, reduction="sum")
+        logged |= {
+            "next_sentence_loss": pairs.data,
+            "next_sentence_correct": (logits.argmax(1) == target).sum(),
+        }
+        # fairseq divides by the number of masked tokens.
+        return loss + self.weight * pairs * sample_size / len(target), sample_size, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Any) -> None:
+        """Aggregate; ``loss`` and ``ppl`` are those of the masked tokens."""
+        MaskedLmLoss.reduce_metrics(logging_outputs)
+        pairs = sum(log.get("nsentences", 0) for log in logging_outputs)
+        if pairs:
+            for name, unit in (("loss", 1 / math.log(2)), ("correct", 100.0)):
+                total = sum(log.get(f"next_sentence_{name}", 0) for log in logging_outputs)
+                label = {"loss": "next_sentence_loss", "correct": "next_sentence_accuracy"}[name]
+                metrics.log_scalar(label, float(total) * unit / pairs, pairs, round=3)

@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.batch.data_directory import LabelDictionaries
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
 from fairseq_phrase.store.identity import Entry, Identity, compare, free_options
 from fairseq_phrase.store.manifest import data_identity

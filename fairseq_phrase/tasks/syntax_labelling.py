@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq import utils
-from fairseq.data import LanguagePairDataset, StripTokenDataset
+from fairseq.data import Dictionary, LanguagePairDataset, StripTokenDataset
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
+from torch import Tensor
 
 from fairseq_phrase.corpus.labelled import warn_of_unknown
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
 from fairseq_phrase.store.identity import free_options
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.tasks.span_scores import check_spans, log_f1, logits_of, span_counts
+from fairseq_phrase.tasks.added_losses import calls_of
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 logger = logging.getLogger(__name__)
@@ -136,10 +139,11 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         self, sample: Any, model: Any, criterion: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Compute the criterion's values of a batch and, with ``--eval-spans``, count its spans."""
-        with logits_of(model) as returned:
+        # Scores need no second pass.
+        with calls_of(model) as calls:
             loss, sample_size, output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_spans:
-            output |= span_counts(returned[0], sample["target"], self.target_dictionary)
+            output |= span_counts(calls[0][1], sample["target"], self.target_dictionary)
         return loss, sample_size, output
 
     def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
@@ -176,3 +180,55 @@ def _too_long(
         f"{len(long)} texts have more {broken}; the longest, number {longest} (from 0), has "
         f"{sizes[longest]}: train with a larger {advice}"
     )
+
+
+#: What a batch adds to fairseq's logging output: correct, found and true spans.
+COUNTS = ("_spans_correct", "_spans_found", "_spans_true")
+
+
+def check_spans(labelled: str, labels: Dictionary) -> None:
+    """Refuse labels that mark no spans.
+
+    Raises:
+        UserError: they are labels of sentences, or not in BIO notation; or seqeval is not installed.
+    """
+    if labelled != "word" or not mark_spans(labels.symbols[labels.nspecial :]):
+        raise UserError(
+            "--eval-spans: the labels mark no spans; expected B-…, I-… and O, one for each word"
+        )
+    SpanMetrics([])
+
+
+def span_counts(logits: Tensor, target: Tensor, labels: Dictionary) -> dict[str, int]:
+    """Count the correct, found and true spans of a batch.
+
+    Args:
+        logits: shape ``(batch, words, labels)``, with any values at padding.
+        target: the labels, padded on the right. Shape: ``(batch, words)``, int64.
+        labels: the label dictionary. Its special symbols are never found.
+    """
+    first = labels.nspecial
+    found = logits[..., first:].argmax(-1) + first
+    counts = target.ne(labels.pad()).sum(1).tolist()
+    references = _lines(target, counts, labels)
+    sums = SpanMetrics(references).statistics(_lines(found, counts, labels))["F1"].sum(0)
+    return dict(zip(COUNTS, map(int, sums), strict=True))
+
+
+def _lines(numbers: Tensor, counts: Sequence[int], labels: Dictionary) -> list[str]:
+    rows = zip(numbers.tolist(), counts, strict=True)
+    return [" ".join(labels[number] for number in row[:count]) for row, count in rows]
+
+
+def log_f1(logging_outputs: Sequence[dict[str, Any]]) -> None:
+    """Log ``f1``, in percent, of all batches of a validation; nothing if they have no counts."""
+    if not any(COUNTS[0] in output for output in logging_outputs):
+        return
+    for name in COUNTS:
+        metrics.log_scalar_sum(name, sum(output.get(name, 0) for output in logging_outputs))
+
+    def f1(meters: Any) -> float:
+        correct, found, true = (meters[name].sum for name in COUNTS)
+        return round(200 * float(correct) / max(1.0, float(found + true)), 3)
+
+    metrics.log_derived("f1", f1)

@@ -13,9 +13,18 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
-from fairseq_phrase.batch.masking import MASK_UNITS, PHRASES, Masking, Masks
-from fairseq_phrase.batch.objectives import Causal, Masked, Objective, Permuted, Source
+from fairseq_phrase.batch.data_directory import LabelDictionaries
+from fairseq_phrase.batch.objectives import (
+    MASK_UNITS,
+    PHRASES,
+    Causal,
+    Masked,
+    Masking,
+    Masks,
+    Objective,
+    Permuted,
+    Source,
+)
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError

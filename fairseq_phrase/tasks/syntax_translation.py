@@ -10,21 +10,18 @@ from fairseq.data import ConcatDataset, LanguagePairDataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_phrase.batch.copied_dataset import CopiedDataset
-from fairseq_phrase.batch.label_dictionaries import LabelDictionaries
+from fairseq_phrase.batch.data_directory import LabelDictionaries, pair_names, refuse_unknown_words
 from fairseq_phrase.batch.source_batches import SourceText
-from fairseq_phrase.batch.split_names import pair_names
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
-from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
-from fairseq_phrase.batch.unknown_targets import refuse_unknown_words
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
+from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.identity import Entry, Identity, free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.store.remedy import PREPROCESS
 from fairseq_phrase.tasks.added_losses import (
     check_layers,
     head_width,

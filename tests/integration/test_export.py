@@ -23,9 +23,9 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
-from fairseq_phrase.inference import ctranslate2_export, translator
+from fairseq_phrase.inference import exports, translator
+from fairseq_phrase.inference.exports import obstacle, stock_options
 from fairseq_phrase.inference.hypotheses import Hypothesis
-from fairseq_phrase.inference.stock_options import obstacle, stock_options
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
@@ -381,7 +381,7 @@ def test_an_alignment_layer_that_is_not_there_is_refused(
 def test_a_folder_that_ends_its_reader_is_not_left(
     program, message, checkpoints, data_directory, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(ctranslate2_export, "_TRIAL", program)
+    monkeypatch.setattr(exports, "_TRIAL", program)
     with pytest.raises(SystemExit):
         exported(checkpoints["plain"], data_directory, tmp_path / "model", "ctranslate2")
     assert message in capsys.readouterr().err

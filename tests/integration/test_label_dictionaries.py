@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.labels import labels_fingerprint, read_labels
+from fairseq_phrase.store.dictionaries import labels_fingerprint, read_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from tests.support import attaching

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.raw_text.segmenters import EveryWord, WholeWords
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
-from fairseq_phrase.store.labels import read_labels
+from fairseq_phrase.store.dictionaries import read_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.labelled_corpora import make_data, write_corpus

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fairseq_phrase.inference import translator
-from fairseq_phrase.inference.transformers_export import export_transformers
+from fairseq_phrase.inference.exports import export_transformers
 from tests.support.documented import run_page
 from tests.support.repository import REPOSITORY
 

@@ -7,7 +7,6 @@ import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset, ListDataset
 
-from fairseq_phrase.batch.copied_dataset import CopiedDataset
 from fairseq_phrase.batch.raw_tokens import (
     LINE,
     RawDataset,
@@ -16,6 +15,7 @@ from fairseq_phrase.batch.raw_tokens import (
     rows_of,
     write_back,
 )
+from fairseq_phrase.batch.syntax_dataset import CopiedDataset
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
     CopiedWords,
@@ -126,7 +126,7 @@ def pairs(dictionary, lines):
 def test_batches_bring_words_in_their_order_and_take_them_to_text(slots):
     words = [["Qi"], [], ["Xu", "Lu"]]
     dataset = CopiedDataset(pairs(slots, ["Qi .", "the", "Xu is Lu ."]), words)
-    batch = dataset.collater(dataset.__getitems__([0, 1, 2]))
+    batch = dataset.collater([dataset[index] for index in range(3)])
     assert batch["id"].tolist() == [2, 0, 1]
     assert batch["copied"] == [words[2], words[0], words[1]]
     hypotheses = [[{"tokens": batch["target"][row]}] for row in range(3)]

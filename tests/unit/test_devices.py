@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.devices import device_named
+from fairseq_phrase.inference.model_files import device_named
 
 
 @pytest.mark.parametrize("name", ["cuda:77", "no-device"])

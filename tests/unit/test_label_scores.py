@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.inference.label_scores import (
+from fairseq_phrase.inference.labelling import (
+    LabelledSplit,
     describe_scores,
     is_bio,
     scores_of_labels,
     scores_of_split,
 )
-from fairseq_phrase.inference.labelling import LabelledSplit
 
 TAGS = LabelledSplit(["N V N", "N"], ["N V V", "<unk>"], ["4_5 6 7", "6"])
 

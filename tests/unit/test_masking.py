@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairseq_phrase.batch.masking import Masking, Masks
+from fairseq_phrase.batch.objectives import Masking, Masks
 from fairseq_phrase.errors import UserError
 from tests.support.parsed_batches import make_dictionary
 

@@ -7,11 +7,9 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
-from fairseq_phrase.batch.joined_parses import joined
-from fairseq_phrase.batch.masking import Masking, Masks
-from fairseq_phrase.batch.objectives import Causal, Masked, Objective
+from fairseq_phrase.batch.objectives import Causal, Masked, Masking, Masks, Objective
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
-from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, joined
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies
 from tests.support.parsed_batches import make_dictionary, random_sentence

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot, pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.labels import SpanMetrics
-from fairseq_phrase.tasks.span_scores import check_spans, log_f1, span_counts
+from fairseq_phrase.tasks.syntax_labelling import check_spans, log_f1, span_counts
 
 NAMES = ("O", "B-NP", "I-NP", "B-VP", "I-VP")
 

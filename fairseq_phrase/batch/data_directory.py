@@ -1,0 +1,112 @@
+"""What tasks ask of a data directory: names of splits, labels, and whether copying can be learned."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.indexed import IndexedReader
+from fairseq_phrase.store.manifest import Manifest
+
+
+def pair_names(
+    directory: str, split: str, languages: tuple[str, str], impl: str | None, *, combine: bool
+) -> list[str]:
+    """Find ``split`` and, if they are combined, ``split1``, ``split2``…, under either order of languages.
+
+    Args:
+        directory: the data directory.
+        split: ``train``, ``valid``….
+        languages: source and target.
+        impl: fairseq's ``--dataset-impl``.
+        combine: whether the parts are combined.
+
+    Returns:
+        The names that are there, such as ``train.de-en``, in their order.
+    """
+    names = []
+    for number in itertools.count():
+        name = _pair_name(directory, f"{split}{number or ''}", languages, impl)
+        if name is None:
+            break
+        names.append(name)
+        if not combine:
+            break
+    return names
+
+
+def _pair_name(
+    directory: str, split: str, languages: tuple[str, str], impl: str | None
+) -> str | None:
+    """Find a part under either order of its languages; for the arguments see :func:`pair_names`."""
+    source, target = languages
+    for name in (f"{split}.{source}-{target}", f"{split}.{target}-{source}"):
+        if indexed_dataset.dataset_exists(os.path.join(directory, f"{name}.{source}"), impl=impl):
+            return name
+    return None
+
+
+class LabelDictionaries:
+    """The numbered labels of one language's parses.
+
+    Args:
+        directory: the data directory.
+        language: the parsed language.
+    """
+
+    def __init__(self, directory: str | Path, language: str) -> None:
+        self._directory, self._language = Path(directory), language
+        self._dictionaries: dict[str, Dictionary] = {}
+
+    def dictionary(self, field_name: str) -> Dictionary:
+        """Return the dictionary of a field's labels.
+
+        Args:
+            field_name: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
+
+        Raises:
+            UserError: the data directory lacks the labels.
+        """
+        if field_name not in self._dictionaries:
+            manifest = Manifest.load(self._directory, self._language)
+            dictionary = self._dictionaries[field_name] = Dictionary()
+            for label in manifest.labels_of(field_name, self._directory):
+                dictionary.add_symbol(label)
+        return self._dictionaries[field_name]
+
+
+_SENTENCES = 1 << 16  # read at a time
+
+
+def refuse_unknown_words(text: str, dictionary: Any) -> None:
+    """Check that a training text has no unknown words, which a copying model would learn to write.
+
+    Args:
+        text: the path of the binarized target text, without ``.bin`` and ``.idx``.
+        dictionary: the target dictionary, which has no slots for unknown words.
+
+    Raises:
+        UserError: the text has one.
+    """
+    if indexed_dataset.infer_dataset_impl(text) != "mmap":
+        return  # fairseq's older formats, which cannot be read at once
+    reader = IndexedReader(text)
+    for first in range(0, len(reader), _SENTENCES):
+        last = min(first + _SENTENCES, len(reader))
+        values = reader.between(first, last)
+        slots = np.flatnonzero(values == dictionary.unk())
+        if len(slots):
+            ends = reader.sizes[first:last].cumsum()
+            sentence = first + int(np.searchsorted(ends, slots[0], side="right")) + 1
+            raise UserError(
+                f"--copy: sentence {sentence} of {text} has an unknown word, so the model would learn to "
+                f"write {dictionary.unk_word}: make the data again by fairseq-phrase-preprocess with "
+                "--copy-words 20 --joined-dictionary, which gives unknown words of the source entries "
+                "that can be copied"
+            )
