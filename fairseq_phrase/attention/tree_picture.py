@@ -106,12 +106,7 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
 
 
 def _attending(pieces: Sequence[str], word: str | None) -> tuple[torch.Tensor, str]:
-    """Return the target positions whose attention is shown, and their description.
-
-    Args:
-        pieces: the translation's tokens, without the end of sentence.
-        word: the word that attends, or its number from 1; None for all.
-    """
+    """Return the target positions whose attention is shown, and their description."""
     word_of = words_by_marks(pieces, ()) + 1
     words = [
         "".join(piece for piece, own in zip(pieces, word_of, strict=True) if own == number)

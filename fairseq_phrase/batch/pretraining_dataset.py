@@ -14,8 +14,6 @@ from fairseq_phrase.batch.source_batches import collate_parses
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
 from fairseq_phrase.store.fields import PREFIX
 
-__all__ = ["PretrainingDataset"]
-
 
 class PretrainingDataset(FairseqDataset):
     """Samples with source and target.

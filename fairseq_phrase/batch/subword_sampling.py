@@ -19,8 +19,6 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.encoding import words_of_subwords
 
-__all__ = ["SubwordSampling", "check_alpha", "with_split_words"]
-
 Parse = dict[str, np.ndarray]
 
 

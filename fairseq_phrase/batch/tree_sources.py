@@ -14,8 +14,6 @@ from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 
-__all__ = ["TREE_SOURCES", "TreeSource", "Trees", "field_of", "heads_of", "read_own_trees"]
-
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
 # A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.
 _CANDIDATES = 10

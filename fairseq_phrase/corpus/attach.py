@@ -104,14 +104,7 @@ def attach(options: Options) -> Attached:
 
 
 def _find_splits(options: Options, language: str) -> list[str]:
-    """Find the data directory's splits.
-
-    Returns:
-        The splits that this run was not asked for.
-
-    Raises:
-        UserError: a split that it was asked for is missing.
-    """
+    """Return the data directory's splits that this run was not asked for."""
     found = splits_of_data(options.directory, options.pair, language)
     missing = [name for name in options.splits if name not in found]
     if missing:
@@ -128,9 +121,6 @@ def _check_model(options: Options, texts: Iterable[Path]) -> None:
     """Check that the subword model makes the subwords of the texts, in their first lines.
 
     A few lines may differ, for example those that SentencePiece would normalize a second time.
-
-    Raises:
-        UserError: it makes others.
     """
     assert options.bpe_model is not None
     segmenter = load_segmenter(options.bpe, options.bpe_model)

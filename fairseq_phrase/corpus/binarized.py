@@ -84,11 +84,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
 
 
 def _check_returns(text: Path, prefix: Path) -> None:
-    """Check that no line has a carriage return within, which ends a sentence for fairseq.
-
-    Raises:
-        UserError: a line has one; the message has the sentences of both sides.
-    """
+    """Check that no line has a carriage return within, which ends a sentence for fairseq."""
     for number, line in enumerate(read_lines(text), start=1):
         if "\r" in line:
             paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))

@@ -17,8 +17,6 @@ from fairseq_phrase.store.copied_words import (
 )
 from fairseq_phrase.text import read_lines
 
-__all__ = ["add_slots", "check_copy_words", "check_slots", "number_split"]
-
 
 def check_copy_words(options: Options) -> None:
     """Check that the options go with ``--copy-words``.

@@ -147,11 +147,7 @@ class EarlierParses:
         return tables
 
     def _in_use(self, name: str) -> dict[str, str]:
-        """Find the parses in the data directory that use a field's labels.
-
-        Returns:
-            The labels' fingerprints, by the parses that use them.
-        """
+        """Return the labels' fingerprints of a field, by the parses that use them."""
         own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
         return {
             who: manifest.labels[name]

@@ -129,11 +129,7 @@ def _unfinished(
 def _kept(
     finished: Iterable[Done], corpus: Corpus, shards: ShardFolder, on_error: str
 ) -> Iterator[Done]:
-    """Write the shards of jobs.
-
-    Raises:
-        UserError: a line has no parse, and ``on_error`` is ``stop``.
-    """
+    """Write the shards of jobs; with ``on_error`` ``stop``, a line without a parse is an error."""
     for done in finished:
         shards.write(done.job.number, done.job.lines, done.shard)
         if done.problem is not None and on_error == "stop":
@@ -142,13 +138,7 @@ def _kept(
 
 
 def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Parse]:
-    """Yield all parses.
-
-    Args:
-        finished: jobs that this process does lazily.
-        shards: all other parses.
-        count: the number of jobs and shards together.
-    """
+    """Yield all parses: of the jobs that this process does lazily, and of the other jobs' shards."""
     following = 0
     for done in finished:
         for number in range(following, done.job.number):

@@ -92,11 +92,7 @@ def _refuse_to_forget(options: Options) -> None:
 
 
 def _check_reused(options: Options, model: Entry) -> None:
-    """Compare the subword model of this run with the one that made the entries of given dictionaries.
-
-    Raises:
-        UserError: they differ; or this run would train a model, and its subwords would be others.
-    """
+    """Compare the subword model of this run with the one that made the entries of given dictionaries."""
     # The target's dictionary may be of labels, which are not cut.
     for path in (options.srcdict, options.tgtdict if options.labels is None else None):
         if path is None:
@@ -148,11 +144,7 @@ def _check_early(options: Options) -> None:
 
 
 def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
-    """Open the tables of labels, by field: those of given dictionaries, and new ones.
-
-    Raises:
-        UserError: a dictionary is missing; or, with ``--strict``, another parser made its labels.
-    """
+    """Open the tables of labels, by field: those of given dictionaries, and new ones."""
     fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
     folder = options.label_folder
     manifests = manifests_of(folder, pipelines)

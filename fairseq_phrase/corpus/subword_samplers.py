@@ -19,8 +19,6 @@ import sentencepiece
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import JOIN, SubwordNmtSegmenter
 
-__all__ = ["SAMPLERS", "SentencePieceSampler", "SubwordNmtSampler", "SubwordSampler"]
-
 
 class SubwordSampler(Protocol):
     """Cuts words at random."""

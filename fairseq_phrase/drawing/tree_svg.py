@@ -184,11 +184,7 @@ def _width(text: str, size: int) -> int:
 
 
 def _constituents(tree: ConstituencyTree, centres: list[int], top: int) -> tuple[int, list[str]]:
-    """Draw the branches and labels of a tree.
-
-    Returns:
-        The number of levels, and the elements.
-    """
+    """Draw the branches and labels of a tree; return the number of levels, and the elements."""
     children = tree.children[:-1]
     heights: list[int] = []
     middles: list[float] = []
@@ -242,11 +238,7 @@ def arc_levels(heads: Sequence[int]) -> dict[int, int]:
 def _arcs(
     heads: list[int], relations: Sequence[str], centres: list[int], top: int
 ) -> tuple[int, list[str]]:
-    """Draw arcs below the words, from each head to its dependents.
-
-    Returns:
-        The height of the arcs, and the elements.
-    """
+    """Draw arcs from each head to its dependents below the words; return their height and elements."""
     levels = arc_levels(heads)
     deepest = max(levels.values(), default=0) + 1
     lines, labels = [], []

@@ -90,11 +90,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
 def _made(
     spec: str, make: Callable[..., LineParser | FileParser], usage: str
 ) -> LineParser | FileParser:
-    """Make a parser, with its argument if one is given.
-
-    Raises:
-        UserError: the parser takes no argument but one is given, or it needs one.
-    """
+    """Make a parser, with its argument if one is given."""
     argument = spec.partition(":")[2]
     arguments = [argument] if argument else []
     try:
@@ -108,11 +104,7 @@ def _made(
 
 
 def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
-    """Check that an installed package's object is a parser, and return it.
-
-    Raises:
-        UserError: it is not a parser.
-    """
+    """Check that an installed package's object is a parser, and return it."""
     if not isinstance(parser, LineParser | FileParser):
         raise UserError(
             f"parser {spec}: {origin} made a {type(parser).__name__}, which is neither a "

@@ -93,12 +93,7 @@ class _Token:
 
 
 class _Sentence:
-    """The content of a sentence's rows.
-
-    Args:
-        rows: the rows.
-        surface: whether its words are the surface tokens.
-    """
+    """The content of a sentence's rows."""
 
     def __init__(self, rows: list[_Row], surface: bool) -> None:
         self.line = rows[0][0]
@@ -116,11 +111,7 @@ class _Sentence:
             self._flaw = error
 
     def _read(self, rows: list[_Row]) -> None:
-        """Read the rows.
-
-        Raises:
-            MisfitError: a row has too few or too many columns, or its number is out of order.
-        """
+        """Read the rows."""
         for line, columns in rows:
             if len(columns) != _COLUMNS:
                 raise MisfitError(

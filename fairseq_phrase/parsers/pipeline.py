@@ -230,11 +230,7 @@ def _unescaped(line: str) -> list[str]:
 
 
 def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]) -> ParsedSentence:
-    """Replace the words that a parser was given by the words of the text, one by one.
-
-    Raises:
-        ValueError: the parse has other words.
-    """
+    """Replace the words that a parser was given by the words of the text, one by one."""
     for number, (word, found) in enumerate(
         zip_longest(given, sentence.words, fillvalue=""), start=1
     ):
@@ -247,11 +243,7 @@ def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]
 
 
 def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:
-    """Give a sentence the line's forms of its words.
-
-    Raises:
-        ValueError: the words do not spell the line.
-    """
+    """Give a sentence the line's forms of its words."""
     if "".join(sentence.words) == "".join(line.split()):
         return sentence
     ends = ends_in_text(sentence.words, line)

@@ -60,12 +60,7 @@ class BracketFiles(TreeFiles):
 
 @dataclass
 class _Brackets:
-    """A tree, or several trees on one line.
-
-    Attributes:
-        line: its first line in the file.
-        text: its lines.
-    """
+    """A tree, or several trees on one line."""
 
     line: int
     text: str

@@ -148,11 +148,7 @@ def _unused(components: Collection[str]) -> set[str]:
 
 
 class _Texts(dict[int, str]):
-    """The strings of a pipeline by spaCy's numbers (as signed integers); each is looked up once.
-
-    Args:
-        pipeline: the pipeline.
-    """
+    """The strings of a pipeline by spaCy's numbers (as signed integers); each is looked up once."""
 
     def __init__(self, pipeline: Any):
         super().__init__()
@@ -164,12 +160,7 @@ class _Texts(dict[int, str]):
 
 
 class _Labels(_Texts):
-    """The labels of a pipeline by spaCy's numbers.
-
-    Args:
-        pipeline: the pipeline.
-        default: the label of a word without a label.
-    """
+    """The labels of a pipeline by spaCy's numbers."""
 
     def __init__(self, pipeline: Any, default: str):
         super().__init__(pipeline)
@@ -194,15 +185,7 @@ def _unless_too_long(
 
 
 def _words(texts: list[str], spaces: Iterable[bool]) -> tuple[list[str], list[bool]]:
-    """Turn tokens into words.
-
-    Args:
-        texts: the tokens' texts.
-        spaces: whether a space follows each.
-
-    Returns:
-        The tokens' words, empty for white space, and whether a space precedes each.
-    """
+    """Return the words of tokens, empty for white space, and whether a space precedes each."""
     space_before = [True, *spaces][: len(texts)]
     if " ".join(texts).split() == texts:
         return texts, space_before
@@ -237,10 +220,7 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
 def _replace_blank_roots(heads: np.ndarray, deps: list[int], blank: np.ndarray) -> None:
     """Let the first dependent of white space that is a sentence's root become its root, in place.
 
-    Args:
-        heads: the head of each token; a root is its own head. Shape: ``(tokens,)``.
-        deps: the number of each token's relation.
-        blank: whether each token is white space. Shape: ``(tokens,)``, bool.
+    ``heads`` and ``blank`` (whether a token is white space) have the shape ``(tokens,)``.
     """
     tokens = np.arange(len(heads))
     for root in np.flatnonzero(blank & (heads == tokens)):

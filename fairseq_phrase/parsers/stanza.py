@@ -243,11 +243,7 @@ def _heads(parts: list[Any]) -> list[int]:
 
 
 def _constituents(root: Any, num_words: int) -> ConstituencyTree:
-    """Convert Stanza's tree of one sentence, without recursion: trees may be deep.
-
-    Raises:
-        ValueError: the tree is not over these words.
-    """
+    """Convert Stanza's tree of one sentence, without recursion: trees may be deep."""
     spans: list[tuple[int, int]] = []
     labels: list[str] = []
     words = 0

@@ -130,11 +130,7 @@ class _Reading:
             )
 
     def _attempt(self, line: str, first: int) -> list[ParsedSentence]:
-        """Spell a line with the trees from an index on.
-
-        Raises:
-            MisfitError: they do not spell it.
-        """
+        """Spell a line with the trees from an index on."""
         reader = TextReader(line)
         parts: list[ParsedSentence] = []
         while reader.rest or not parts:

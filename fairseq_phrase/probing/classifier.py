@@ -12,8 +12,6 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError
 
-__all__ = ["Probe", "ProbeOptions", "probe"]
-
 _BATCH = 64  # SentEval's
 
 

@@ -19,8 +19,6 @@ from fairseq_phrase.metrics.over_seeds import (
 from fairseq_phrase.probing.results import Results
 from fairseq_phrase.probing.task_files import GROUPS
 
-__all__ = ["GroupDifference", "differences", "differences_table"]
-
 
 @dataclass(frozen=True)
 class GroupDifference:

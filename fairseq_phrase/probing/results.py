@@ -14,8 +14,6 @@ from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.probing.classifier import Probe
 from fairseq_phrase.probing.task_files import GROUPS, ProbingTask, title
 
-__all__ = ["Results", "draw", "short_names"]
-
 MAJORITY = "majority"
 _COLUMNS = 5
 SPREAD = "Accuracies are means over the seeds ± their standard deviation (n - 1)."

@@ -19,8 +19,6 @@ from fairseq_phrase.probing.results import Results
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, Layers, SentenceVectors
 from fairseq_phrase.probing.task_files import ProbingTask
 
-__all__ = ["ProbedModel", "probe_checkpoints"]
-
 
 @dataclass(frozen=True)
 class ProbedModel:

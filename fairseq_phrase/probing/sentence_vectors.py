@@ -13,8 +13,6 @@ from torch import Tensor
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
-__all__ = ["EncodedLines", "SentenceVectors"]
-
 logger = logging.getLogger(__name__)
 Layers = int | Literal["last", "all"]
 

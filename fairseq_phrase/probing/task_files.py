@@ -18,8 +18,6 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
 
-__all__ = ["GROUPS", "SPLITS", "Example", "ProbingTask", "find_tasks", "title"]
-
 logger = logging.getLogger(__name__)
 
 #: The ten tasks by what they probe, and their titles in the structural paper's table 3.

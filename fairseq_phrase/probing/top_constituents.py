@@ -19,8 +19,6 @@ from fairseq_phrase.syntax.brackets import NO_TAG, parse_brackets, unescaped
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.text import read_lines
 
-__all__ = ["from_bracket_files", "from_parsed_files", "top_sequence", "write_task"]
-
 OTHER = "OTHER"
 #: Sequences with a label of their own.
 FREQUENT = 20

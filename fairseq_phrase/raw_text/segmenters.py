@@ -66,14 +66,7 @@ class SentencePieceSegmenter:
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word.
-
-        Args:
-            word: the word, with ``▁`` in front if white space precedes it.
-
-        Returns:
-            Its pieces; none if the model's normal form of it is only white space.
-        """
+        """Cut one word, which has ``▁`` in front if white space precedes it."""
         pieces = _pieces(self._words, word)
         if not "".join(pieces).strip("▁"):
             return ()
@@ -115,14 +108,7 @@ class SubwordNmtSegmenter:
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word.
-
-        Args:
-            word: the word. A ``▁`` in front says that white space precedes it; BPE drops it.
-
-        Returns:
-            Its pieces, ``@@`` at the end of all but the last.
-        """
+        """Cut one word, which has ``▁`` in front if white space precedes it."""
         return tuple(self._cut(word.removeprefix("▁") or word))
 
     def line_pieces(self, line: str) -> list[str]:

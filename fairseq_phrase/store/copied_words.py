@@ -17,15 +17,6 @@ import numpy as np
 
 from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
 
-__all__ = [
-    "CopiedWords",
-    "CopiedWordsWriter",
-    "copied_path",
-    "number_of_slots",
-    "number_unknown",
-    "slot",
-]
-
 
 def slot(number: int) -> str:
     """Return the dictionary's entry of a slot, from 1."""

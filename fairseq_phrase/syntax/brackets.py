@@ -120,12 +120,7 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
 
 
 class _Reader:
-    """Build a sentence from brackets and words, which come one after the other.
-
-    Args:
-        keep_functions: keep function tags in the labels.
-        own_brackets: whether leaves have brackets of their own.
-    """
+    """Build a sentence from brackets and words, which come one after the other."""
 
     def __init__(self, keep_functions: bool, own_brackets: bool) -> None:
         self._keep_functions, self._own_brackets = keep_functions, own_brackets

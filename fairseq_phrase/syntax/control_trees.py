@@ -9,8 +9,6 @@ import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
 
-__all__ = ["chain", "fitted", "random_tree"]
-
 
 def chain(words: int) -> np.ndarray:
     """Return the tree in which each word depends on the next word; the last word is the root.

@@ -14,8 +14,6 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.tree_arrays import constituent_parents
 
-__all__ = ["sentence_trees", "sentences_of_constituents", "sentences_of_dependencies"]
-
 
 def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
     """Number the sentences of a line by its dependency tree.

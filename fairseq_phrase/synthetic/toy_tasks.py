@@ -26,8 +26,6 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic.writer import PendingFiles, check_directory
 
-__all__ = ["in_order", "toy_pairs", "write_toy_task"]
-
 LETTERS = string.ascii_lowercase
 #: The letters that subsampling keeps: every second one.
 KEPT = frozenset(LETTERS[::2])
