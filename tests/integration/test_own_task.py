@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -25,6 +26,28 @@ class OwnConfig(SyntaxTranslationConfig):
 class OwnTask(SyntaxTranslationTask):
     pass
 """
+CRITERION = """
+from fairseq.criterions import register_criterion
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion, CrossEntropyCriterionConfig
+from fairseq.logging import metrics
+
+@register_criterion("tagged", dataclass=CrossEntropyCriterionConfig)
+class Tagged(CrossEntropyCriterion):
+    def __init__(self, task, sentence_avg):
+        super().__init__(task, sentence_avg)
+        task.require_parses(["tags"], for_model=False)
+
+    def forward(self, model, sample, reduce=True):
+        loss, size, logged = super().forward(model, sample, reduce)
+        assert "src_tags" not in sample["net_input"]
+        return loss, size, {**logged, "tagged": int((sample["parse"]["tags"] >= 0).sum())}
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs):
+        super().reduce_metrics(logging_outputs)
+        metrics.log_scalar("tagged", sum(log["tagged"] for log in logging_outputs))
+"""
+
 
 #: The command, with one request instead of a server that runs until it is stopped.
 DEMO = """
@@ -112,3 +135,17 @@ def test_a_bundle_of_the_task_translates(trained, data_directory, synthetic_corp
     options = (bundle, "--source-parser", "none", "--beam", "1")
     lines = run("fairseq-phrase-translate", *options, "--user-dir", user_dir, stdin=first)
     assert len(lines.splitlines()) == 1
+
+
+def test_a_criterion_reads_parses_with_fairseqs_own_encoder(data_directory, tmp_path):
+    (tmp_path / "own_criteria").mkdir()
+    (tmp_path / "own_criteria" / "__init__.py").write_text(TASK + CRITERION)
+    training = [option for option in TRAINING if "label" not in str(option)]
+    training[training.index("--criterion") + 1] = "tagged"
+    log = run(
+        "fairseq-train", data_directory, "--user-dir", tmp_path / "own_criteria", "--task",
+        "own_translation", "--arch", "transformer", *training, *SIZES, "--max-update", "2",
+        "--max-tokens", "400", "--save-dir", tmp_path, "--log-interval", "1",
+    )  # fmt: skip
+    assert re.search(r"train_inner.* tagged=\d+", log)
+    assert re.search(r"valid.* tagged \d+", log)

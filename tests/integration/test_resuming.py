@@ -117,7 +117,7 @@ def test_what_was_allowed_is_recorded(resume, tmp_path):
 
 def test_a_name_that_no_record_has_is_refused(resume):
     resume(1, *PHRASE)
-    with pytest.raises(UserError, match='allow_difference="phrases": expected some of activation'):
+    with pytest.raises(UserError, match="--allow-difference phrases: expected some of activation"):
         resume(2, *PHRASE, "--allow-difference", "phrases")
 
 
