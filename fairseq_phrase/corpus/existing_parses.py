@@ -79,6 +79,7 @@ class EarlierParses:
         options.allowed += found.allowed
         manifest.parser_version = self._own.parser_version
         manifest.parser_digest = self._own.parser_digest
+        manifest.parser_stamp = self._own.parser_stamp
 
     def name_model(self, manifest: Manifest, given: Path | None) -> None:
         """Name the data directory's subword model in the manifest.

@@ -202,6 +202,7 @@ def begin_manifest(
         bpe_model=bpe_model.name if bpe_model else "",
         bpe_digest=digest_of(bpe_model) if bpe_model else "",
         parser_digest=pipeline.parser.digest,
+        parser_stamp=pipeline.parser.stamp,
         allowed=options.allowed,
         dictionary=fingerprint(dictionary),
         whole_lines=options.is_cut and options.bpe == "sentencepiece",

@@ -32,7 +32,8 @@ def model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
     )
     lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
     title = ""
-    for key, entry in record.entries.items():
+    order = list(_TITLES)
+    for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
         if entry.value == entry.default:
             continue
         if _TITLES[entry.part] != title:

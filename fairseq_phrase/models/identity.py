@@ -150,7 +150,7 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
         if source is not None:
             data = data_identity(directory, source, target).only("languages", "source", "target")
             entries |= data.entries
-    return Identity(entries)
+    return Identity(entries, is_whole=False)
 
 
 def begin_neutrally(

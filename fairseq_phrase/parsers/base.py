@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.store.identity import digest_of, stamp_of
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -36,7 +38,7 @@ class LineParser(ABC):
 
     Attributes:
         version: its name and version, for the manifest.
-        digest: SHA-256 of its weights; empty for a parser without weights.
+        files: the files of its weights.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
         is_instant: whether parsing takes almost no time, so that its progress is not saved.
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
@@ -47,12 +49,23 @@ class LineParser(ABC):
     """
 
     version: str
-    digest: str = ""
+    files: Sequence[Path] = ()
     fields: tuple[str, ...]
     words_spell_line = True
     any_language = False
     is_instant = False
     sorts_by_length = False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its weights; empty for a parser without weights."""
+        return digest_of(*self.files) if self.files else ""
+
+    @property
+    def stamp(self) -> str:
+        """The sizes and dates of its files as one text; empty without files."""
+        stamps = [f"{path.name} {stamp_of(path)[:2]}" for path in self.files]
+        return hashlib.sha256("\n".join(stamps).encode()).hexdigest() if stamps else ""
 
     @abstractmethod
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:
@@ -94,7 +107,7 @@ class FileParser(ABC):
 
     suffix: str
     version: str
-    digest: str = ""
+    digest = stamp = ""
     fields: tuple[str, ...]
     words_spell_line = True
     word_advice = ""

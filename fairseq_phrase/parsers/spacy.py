@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
-from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
@@ -67,15 +65,11 @@ class SpacyParser(LineParser):
                 f"{', '.join(self._components) or 'a tokenizer'}: choose another"
             )
         self._load, self._folder = spacy.load, folder
+        self.files = sorted(path for path in folder.rglob("*") if path.is_file())
         self.version = f"{meta['lang']}_{meta['name']} {meta['version']}, spaCy {version('spacy')}"
         self._whole: Any = None
         self._strings: tuple[_Texts, _Labels, _Labels] | None = None
         self._tokenizer: Any = None
-
-    @cached_property
-    def digest(self) -> str:  # type: ignore[override]
-        """SHA-256 of the pipeline's files."""
-        return digest_of(*sorted(path for path in self._folder.rglob("*") if path.is_file()))
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; if spaCy finds several sentences in a line, the other roots depend on the first.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.base import LineParser, Unparsed
 from fairseq_phrase.parsers.stanza_models import ANALYSES, TOKENIZERS, StanzaModels
-from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
@@ -60,20 +58,13 @@ class StanzaParser(LineParser):
             "tags",
             *(("spans",) if "constituency" in packages else ()),
         )
+        root = self._models.folder / self._models.language
+        files = (root / name / f"{package}.pt" for name, package in packages.items())
+        self.files = [path for path in files if path.is_file()]
         listed = ", ".join(f"{name} {package}" for name, package in packages.items())
         self.version = f"{self._models.language} ({listed}), Stanza {stanza.__version__}"
         self._tokenizer: Any = None
         self._analyzer: Any = None
-
-    @cached_property
-    def digest(self) -> str:  # type: ignore[override]
-        """SHA-256 of the models' files."""
-        models = self._models
-        files = (
-            models.folder / models.language / name / f"{package}.pt"
-            for name, package in models.packages.items()
-        )
-        return digest_of(*(path for path in files if path.is_file()))
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; if Stanza finds several sentences in a line, their trees are joined.

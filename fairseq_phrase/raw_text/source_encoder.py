@@ -245,7 +245,9 @@ class SourceEncoder:
                 "the model needs no tree)"
             )
         if parser is None or resolve(parser) == manifest.parser:
-            made = parser_entry(pipeline.parser.version, pipeline.parser.digest)
+            one = pipeline.parser
+            same = one.stamp and one.stamp == manifest.parser_stamp  # so its weights are not read
+            made = parser_entry(one.version, manifest.parser_digest if same else one.digest)
             compare(
                 manifest.identity().only("parser"), Identity({"parser": made}), "use",
                 trained_name=directory, here_name="this run", strict=strict,

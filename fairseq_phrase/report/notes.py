@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.over_seeds import RESAMPLES
@@ -49,7 +49,7 @@ def table_notes(
     seeds = {len(row.runs) for row in full}
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
-    notes += _replicate_notes(full)
+    notes += _replicate_notes(full) + _difference_notes(full)
     if baseline is not None:
         notes += _seed_notes(full, baseline, metrics, trials)
         if sentence_test is not None:
@@ -79,6 +79,34 @@ def _replicate_notes(rows: Sequence[Row]) -> list[str]:
                 f"{', '.join(f'{one:,}' for one in updates)}."
             )
     return notes
+
+
+def _difference_notes(rows: Sequence[Row]) -> list[str]:
+    """Name what differs between the trainings of one row, and between the data of the rows."""
+    notes = []
+    for row in rows:
+        found = _differing([run.training.options for run in row.runs if run.training.options])
+        records = [run.training.identity for run in row.runs]
+        trees = [each.only("parser", "trees").labels() for each in records if each]
+        if found | _differing(trees):
+            notes.append(f"Runs of {row.title} differ in {_listed(found | _differing(trees))}.")
+    records = [row.runs[0].training.identity for row in rows]
+    parts = ("languages", "source", "target", "text")
+    found = _differing([each.only(*parts).labels() for each in records if each])
+    if found:
+        notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
+    return notes
+
+
+def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the different values of what differs, by name."""
+    names = dict.fromkeys(name for each in facts for name in each)
+    values = {name: list(dict.fromkeys(each.get(name, "-") for each in facts)) for name in names}
+    return {name: each for name, each in values.items() if len(each) > 1}
+
+
+def _listed(differing: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name} ({', '.join(values)})" for name, values in differing.items())
 
 
 def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> list[str]:

@@ -17,6 +17,7 @@ from fairseq_phrase.report.generation import (
 )
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.training_log import TrainingLog, read_training_log
+from fairseq_phrase.store.identity import compare
 from fairseq_phrase.text import read_lines, require_file
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
@@ -268,7 +269,7 @@ def check_alike(runs: Sequence[Run]) -> None:
     """Check that the runs can be compared in a table.
 
     Raises:
-        UserError: two runs of a row are models of different sizes.
+        UserError: two runs of a row are models of different sizes, or their records differ.
     """
     by_row: dict[str, list[Run]] = {}
     for run in runs:
@@ -282,3 +283,6 @@ def check_alike(runs: Sequence[Run]) -> None:
                     f"row '{row}' mixes two models: {first.path} has {sizes[0]} parameters, {run.path} "
                     f"{sizes[1]}"
                 )
+            one, other = first.training.identity, run.training.identity
+            if one and other:
+                compare(one, other, "report", trained_name=first.path, here_name=run.path)

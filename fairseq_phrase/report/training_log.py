@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_phrase.store.identity import LOGGED, Identity
 from fairseq_phrase.text import read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
@@ -27,6 +29,13 @@ _GPUS = re.compile(r"CUDA enviro\w+ for all (\d+) workers")  # the misspelling i
 _GPU_NAME = re.compile(r"rank +\d+: capabilities.*name = (.*\S)")
 _RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+# An option in a configuration, which has dictionaries, and for old architectures a Namespace.
+_OPTION = re.compile(r"(?:'|\b)(?P<name>\w+)(?:': |=)(?P<value>'[^']*'|\[[^\]]*\]|[^,{}()\[\]]+)")
+# Options with these in their names change where a training runs and what it keeps, not its model.
+_NEUTRAL = re.compile(
+    "seed|dir|path|file|port|rank|world|device|gpu|cpu|log|checkpoint|save|restore|worker|wandb|board|"
+    "progress|reset|keep|distributed|ddp|data$|interval|_name$|suppress|validat|patience|best|pretrained$"
+)
 _NUMBER = r"(-?\d[\d.]*(?:e[+-]?\d+)?)"
 
 
@@ -78,6 +87,8 @@ class TrainingLog:
         finished: whether the last session finished normally.
         failure: the exception that ended it.
         validations: of the first validation set, by update.
+        identity: the identity record, if the log has it.
+        options: fairseq's configuration, by option, without what does not change a training.
     """
 
     parameters: int | None = None
@@ -91,6 +102,8 @@ class TrainingLog:
     finished: bool = False
     failure: str | None = None
     validations: list[Validation] = field(default_factory=list)
+    identity: Identity | None = None
+    options: dict[str, str] = field(default_factory=dict)
 
     @property
     def hours(self) -> float | None:
@@ -186,7 +199,11 @@ class _Reader:
         if entry.time is not None and self._spans and _is_of_session(entry.logger):
             span = self._spans[-1]
             span[:] = [span[0], entry.time] if span else [entry.time, entry.time]
-        if entry.logger.startswith(("fairseq_cli", "fairseq.")):
+        if entry.text.startswith(LOGGED):
+            with suppress(ValueError):  # another process may have written into the line
+                record = json.loads(entry.text.removeprefix(LOGGED))
+                self.log.identity = Identity.from_dict(record, "the log of a training")
+        elif entry.logger.startswith(("fairseq_cli", "fairseq.")):
             self._read_event(entry.text)
         else:
             self._read_statistics(entry)
@@ -196,6 +213,11 @@ class _Reader:
         self.log.finished, self.log.failure = False, None
         self._spans.append([])
         self._walls.append(0.0)
+        self.log.options = {
+            match["name"]: match["value"]
+            for match in _OPTION.finditer(entry.text)
+            if not _NEUTRAL.search(match["name"])
+        }
         if match := re.search(r"'seed': (\d+)", entry.text):
             self.log.seed = int(match[1])
         if match := re.search(r"'best_checkpoint_metric': '(\w+)'", entry.text):

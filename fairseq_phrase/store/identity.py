@@ -36,6 +36,8 @@ PARTS = {
     "decoder": "must",
     "task": "must",
 }
+#: What is before a record in the log of a training.
+LOGGED = "identity record "
 #: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
 MASK = "<mask>"
 
@@ -55,10 +57,12 @@ class Door:
     Attributes:
         parts: the parts that are compared.
         commands: the commands that go through it.
+        remedy: what to do where nothing can be let through; by default that of the entry's part.
     """
 
     parts: Collection[str]
     commands: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 _READ = ("source", "text", "labels", "parser")
@@ -79,7 +83,11 @@ DOORS = {
     "shards": Door((*_READ, "target"), ("fairseq-train", "fairseq-generate")),
     "reuse": Door(("text", "parser"), ("fairseq-phrase-preprocess",)),
     "attach": Door(("source", "text", "parser"), ("fairseq-phrase-attach",)),
-    "report": Door(PARTS, ("fairseq-phrase-report", "fairseq-phrase-score")),
+    "report": Door(
+        PARTS,
+        ("fairseq-phrase-report", "fairseq-phrase-score"),
+        "name them as different rows, NAME=FOLDER",
+    ),
 }
 _REMEDIES = {
     "languages": "name them with --source-lang and --target-lang",
@@ -132,15 +140,17 @@ class Identity:
     Attributes:
         entries: by name. An option has its name with hyphens.
         allowed: differences that ``--allow-difference`` let through, as texts.
+        is_whole: False for what could be derived of a checkpoint without a record.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
     allowed: tuple[str, ...] = ()
+    is_whole: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record in types that JSON and checkpoints have."""
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
-        return {"entries": entries, "allowed": list(self.allowed)}
+        return {"entries": entries, "allowed": list(self.allowed), "is_whole": self.is_whole}
 
     @classmethod
     def from_dict(cls, content: Any, where: str | Path) -> Identity:
@@ -155,7 +165,7 @@ class Identity:
         """
         try:
             entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
-            return cls(entries, tuple(map(str, content["allowed"])))
+            return cls(entries, tuple(map(str, content["allowed"])), bool(content["is_whole"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{where}: its identity record is damaged ({error})") from None
 
@@ -169,6 +179,10 @@ class Identity:
         """Return the record of these parts."""
         entries = {name: entry for name, entry in self.entries.items() if entry.part in parts}
         return replace(self, entries=entries)
+
+    def labels(self) -> dict[str, str]:
+        """Return what people read of each entry, by name."""
+        return {name: entry.label for name, entry in self.entries.items()}
 
     def value(self, name: str) -> str | None:
         """Return the value of an entry; None without the entry."""
@@ -219,13 +233,18 @@ def compare(
         if entry is None or entry.part not in DOORS[door].parts:
             continue
         before, now = (each.value if each else entry.default for each in (one, other))
-        if before is None or now is None:
+        if before == now:
+            continue
+        # A subword model may be unknown: fairseq-phrase-attach does not need it.
+        lacking = None in (before, now)
+        may_lack = entry.part == "text" or not (trained.is_whole and here.is_whole)
+        if lacking and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
                 unknown.setdefault(str(here_name if one else trained_name), []).append(name)
             continue
-        if before == now:
-            continue
-        first, second = (each.label if each else str(entry.default) for each in (one, other))
+        first, second = (
+            each.label if each else str(entry.default or "(none)") for each in (one, other)
+        )
         difference = f"{name} {first} and {second}"
         if name in may_differ:
             let_through.append(f"{difference} ({Path(trained_name).name})")
@@ -233,12 +252,14 @@ def compare(
             warned.append(difference)
         else:
             refused[name] = difference
-            remedies[_REMEDIES.get(entry.part, f"give --{name} {first}")] = None
+            remedy = _REMEDIES.get(entry.part, f"give --{name} {first}")
+            remedies[DOORS[door].remedy or remedy] = None
     both = f"{trained_name} and {here_name} differ in"
     if refused:
+        pass_it = f", or let this pass with {option('allow-difference', ','.join(refused))}"
         raise UserError(
-            f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}, or let this pass with "
-            f"{option('allow-difference', ','.join(refused))}"
+            f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
+            + pass_it * (not DOORS[door].remedy)
         )
     if warned:
         warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")

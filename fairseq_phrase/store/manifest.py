@@ -26,11 +26,11 @@ from fairseq_phrase.store.identity import (
 )
 
 FORMAT_VERSION = 2
-_BLOCKS, _BLOCK_BYTES = 64, 1 << 18
+_BLOCKS, _BLOCK_BYTES = 64, 1 << 16
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Hash a file's size and up to 16 MiB of its content, in evenly spaced blocks.
+    """Hash a file's size and up to 4 MiB of its content, in evenly spaced blocks.
 
     Text that was binarized again differs in nearly every block. So the fingerprint detects new text in
     constant time for a corpus of any size.
@@ -87,6 +87,7 @@ class Manifest:
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         bpe_digest: SHA-256 of the subword model; empty without one.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
+        parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
         dictionary: fingerprint of the language's fairseq dictionary.
         whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
             (``fairseq-phrase-attach``). Otherwise each word was cut separately.
@@ -111,6 +112,7 @@ class Manifest:
     dictionary: str
     bpe_digest: str = ""
     parser_digest: str = ""
+    parser_stamp: str = ""
     whole_lines: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     labelling: str = ""

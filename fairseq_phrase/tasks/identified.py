@@ -1,5 +1,7 @@
 """Tasks that record what their models are trained with, and compare it at every door."""
 
+import json
+import logging
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -12,8 +14,10 @@ from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.batch.data_directory import LabelDictionaries
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
-from fairseq_phrase.store.identity import Entry, Identity, compare, free_options
+from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare, free_options
 from fairseq_phrase.store.manifest import data_identity
+
+logger = logging.getLogger(__name__)
 
 
 @free_options
@@ -84,8 +88,10 @@ class IdentifiedTask(FairseqTask):
             self.meet(trained, path, "use")
             for other, its in others:
                 self._compare(its, trained, "ensemble", other, path)
-        elif not from_checkpoint and hasattr(model, "load_pretrained"):
-            model.load_pretrained(self)
+        elif not from_checkpoint:
+            if hasattr(model, "load_pretrained"):
+                model.load_pretrained(self)
+            self._log()
         return model
 
     def meet(self, trained: Identity, path: str | Path, door: str) -> None:
@@ -106,6 +112,12 @@ class IdentifiedTask(FairseqTask):
             allow = self.cfg.allow_difference
             trained = begin_neutrally(trained, here, self._encoder, path, allow)
         self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
+        if door == "train":
+            self._log()
+
+    def _log(self) -> None:
+        """Log the record of a training, which ``fairseq-phrase-report`` reads."""
+        logger.info("%s%s", LOGGED, json.dumps(self.identity.as_dict()))
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Take over the state that a record has.

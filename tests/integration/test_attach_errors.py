@@ -145,6 +145,17 @@ def test_a_folder_without_binarized_text_is_refused_and_not_made(bpe_corpus, tmp
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_subword_model_that_did_not_cut_the_text_is_refused(data, bpe_corpus, fails, tmp_path):
+    lines = (bpe_corpus / "codes.de").read_text().splitlines(keepends=True)
+    foreign = tmp_path / "foreign.codes"
+    foreign.write_text("".join(lines[: len(lines) // 4]))
+    message = fails(data, bpe_corpus, *GOLD, "--bpe-codes", foreign)
+    assert re.search(
+        r"foreign\.codes makes other subwords than the text has in \d+ of its first", message
+    )
+    assert "--allow-difference subword-model" in message
+
+
 def test_a_file_of_the_users_is_not_overwritten_by_the_codes(data, bpe_corpus, fails):
     (data / "bpe.codes").write_text("mine")
     message = fails(data, bpe_corpus, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")

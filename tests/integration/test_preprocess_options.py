@@ -120,6 +120,26 @@ def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
     assert Manifest.load(out, "en").parser == "conllu"
 
 
+def test_a_dictionary_needs_the_subword_model_that_made_its_entries(
+    data_directory, synthetic_corpus, tmp_path, capsys
+):
+    given = [
+        "--srcdict",
+        data_directory / "dict.de.txt",
+        "--tgtdict",
+        data_directory / "dict.en.txt",
+    ]
+    with pytest.raises(SystemExit):
+        preprocess(synthetic_corpus, tmp_path / "new", *given)
+    message = capsys.readouterr().err
+    assert re.search(
+        r"differ in subword-model spm\.model \(\w+\) and a new one: .*--sentencepiece-", message
+    )
+    assert not (tmp_path / "new").exists()
+    model = ("--sentencepiece-model", data_directory / "spm.model")
+    preprocess(synthetic_corpus, tmp_path / "same", *given, *model, splits=("test",))
+
+
 def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
     out = preprocess(synthetic_corpus, tmp_path / "out", "--parse", "target",
                      "--target-parser", "conllu")  # fmt: skip

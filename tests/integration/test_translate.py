@@ -25,6 +25,7 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -235,6 +236,47 @@ def test_a_damaged_bundle_is_refused(damage, bundle, text):
         contents.write_text(json.dumps({**described, "files": {"../secret": "x"}}))
     with pytest.raises(UserError, match=r"checksum|missing|format 99|damaged"):
         fairseq_phrase.load(bundle, source_parser="gold")
+
+
+def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text, tmp_path):
+    contents, manifest = bundle / "bundle.json", bundle / "syntax.de.json"
+    whole = json.loads(contents.read_text(encoding="utf-8"))
+    expected = fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund")
+    trap = tmp_path / "trap"  # opening it would be an error
+
+    def write(model=(), task=()):
+        files = {**whole["files"], manifest.name: digest_of(manifest)}
+        changed = {
+            "model": {**whole["model"], **dict(model)},
+            "task": {**whole["task"], **dict(task)},
+        }
+        contents.write_text(json.dumps({**whole, "files": files, **changed}))
+
+    write(
+        {"encoder_embed_path": f"{trap}", "decoder_embed_path": f"{trap}", "pretrained": f"{trap}"},
+        {"source_parser": f"spacy:{trap}", "allow_difference": "parser", "data": f"{trap}"},
+    )
+    assert fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund") == expected
+    write(task={"eval_bleu_args": "${oc.env:HOME}"})
+    with pytest.raises(UserError, match=r"its cfg\.task\.eval_bleu_args is the interpolation \$"):
+        fairseq_phrase.load(bundle, source_parser="gold")
+    named = json.loads(manifest.read_text(encoding="utf-8")) | {"parser": f"spacy:{trap}"}
+    manifest.write_text(json.dumps(named))
+    write()
+    with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
+        fairseq_phrase.load(bundle).translate("Der Hund")
+
+
+def test_scores_are_in_the_model_card(checkpoints, data_directory, tmp_path):
+    scores = tmp_path / "scores.md"
+    scores.write_text("| model | BLEU |\n")
+    out = tmp_path / "bundle"
+    arguments = [checkpoints["tree"], data_directory, out, "--card-scores", scores]
+    export_command.main(list(map(str, arguments)))
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "## Scores\n\n| model | BLEU |\n" in card
+    titles = re.findall("^## (.*)", card, re.MULTILINE)
+    assert len(titles) == len(set(titles))
 
 
 def test_an_existing_folder_is_not_overwritten(bundle, checkpoints, data_directory, capsys):

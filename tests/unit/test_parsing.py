@@ -170,3 +170,20 @@ def test_finished_shards_come_between_those_that_are_parsed_now(parsed, tmp_path
         shards[number].unlink()
     assert [" ".join(parse.words) for parse in parsed()] == LINES
     assert sorted(tmp_path.rglob("*.jsonl")) == shards
+
+
+def test_shards_of_a_parser_whose_weights_have_changed_are_made_again(
+    parsed, tmp_path, monkeypatch
+):
+    weights = tmp_path / "weights"
+    monkeypatch.setattr(Slow, "files", [weights])
+    monkeypatch.setattr(Slow, "is_instant", False)
+    made = []
+    for content in ("one", "one", "two"):
+        weights.write_text(content)
+        parses = parsed()
+        folder = tmp_path / "train.de"
+        (key,) = folder.glob("key.json")
+        made.append(key.read_text())
+        assert len(list(parses)) == len(LINES)
+    assert made[0] == made[1] != made[2]

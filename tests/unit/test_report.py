@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import statistics
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from fairseq_phrase.report import files, plots
 from fairseq_phrase.report.differences import marked_words
 from fairseq_phrase.report.differences import row_differences as largest
 from fairseq_phrase.report.plots import length_buckets
+from fairseq_phrase.store.identity import LOGGED, Entry, Identity
 from tests.support.report_table import (
     FILES,
     REFERENCES,
@@ -401,6 +404,38 @@ def test_runs_with_the_same_outputs_are_named_and_have_no_p(table):
     assert "have the same outputs, so that they may be one training, and the row has no p" in text
     assert "over seeds: k2." in text
     assert "95%" not in table_lines(text)[0]
+
+
+def record(log: Path, **values: str) -> None:
+    """Add an identity record to a log, as a training writes it."""
+    parts = {"source_dictionary": "source", "parser": "parser", "phrase_mask": "encoder"}
+    entries = {
+        name.replace("_", "-"): Entry(value, value, parts[name]) for name, value in values.items()
+    }
+    text = LOGGED + json.dumps(Identity(entries).as_dict())
+    line = f"2026-01-01 00:00:00 | INFO | fairseq_phrase.tasks.identified | {text}\n"
+    log.write_text(log.read_text() + line)
+
+
+def test_runs_of_a_row_with_different_records_are_refused(table, capsys):
+    for seed, mask in (("seed1", "subset"), ("seed2", "children")):
+        record(table / "runs" / "k2" / seed / "train.log", phrase_mask=mask)
+    with pytest.raises(SystemExit):
+        report(table)
+    message = "seed2 differ in phrase-mask subset and children: name them as different rows, NAME="
+    assert message in capsys.readouterr().err
+
+
+def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table):
+    for run, dictionary, parser in (
+        ("baseline/seed1", "old", "x 1"), ("k2/seed1", "new", "x 1"), ("k2/seed2", "new", "x 2"),
+    ):  # fmt: skip
+        record(table / "runs" / run / "train.log", source_dictionary=dictionary, parser=parser)
+    log = table / "runs" / "k2" / "seed2" / "train.log"
+    log.write_text(log.read_text().replace("'cpu': False", "'cpu': False, 'dropout': 0.3"))
+    text = report(table)
+    assert "Runs of k2 differ in dropout (-, 0.3); parser (x 1, x 2)." in text
+    assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
 
 
 def test_runs_of_a_row_with_other_numbers_of_updates_are_named(table):

@@ -1,0 +1,172 @@
+"""Every command that uses a checkpoint or data compares their identity records, all entries at once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq_cli import generate, interactive, train, validate
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.identity import DOORS
+from tests.support.commands import SIZES, TRAINING
+
+USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
+MODEL = ("--arch", "relation_transformer", "--relation-labels", *TRAINING, *SIZES)
+PLAIN = ("--arch", "phrase_transformer_tiny", *TRAINING, *SIZES)
+ONCE = ("--max-tokens", "400", "--disable-validation")
+#: What a command gets after the data directory and before the checkpoint: ``(module, door, arguments)``.
+FAIRSEQ = {
+    "resumed": (train, "train", [*MODEL, *ONCE, "--max-update", "2", "--restore-file"]),
+    "reset": (
+        train, "train",
+        [*MODEL, *ONCE, "--max-update", "2", "--reset-optimizer", "--reset-lr-scheduler",
+         "--reset-meters", "--reset-dataloader", "--restore-file"],
+    ),
+    "fine-tuned": (
+        train, "train", [*MODEL, *ONCE, "--max-update", "2", "--finetune-from-model"]
+    ),
+    "pretrained": (train, "pretrained", [*MODEL, *ONCE, "--max-update", "2", "--pretrained"]),
+    "validate": (validate, "use", ["--cpu", "--batch-size", "50", "--path"]),
+    "generate": (generate, "use", ["--cpu", "--path"]),
+    "interactive": (interactive, "use", ["--cpu", "--input", "/dev/null", "--path"]),
+}  # fmt: skip
+#: Arguments of this package's commands, where ``DATA``, ``NEW`` and ``TEXT`` are paths.
+OWN = {
+    "translate": ["DATA", "TEXT", "--source-parser", "none", "--path", "CHECKPOINT"],
+    "plot": ["tree", "--line", "1", "DATA", "--out", "NEW", "--path", "CHECKPOINT"],
+    "analyze": ["attention", "DATA", "--path", "CHECKPOINT"],
+    "probe": ["--tasks", "TASKS", "--data", "DATA", "--path", "CHECKPOINT"],
+    "demo": ["--data", "DATA", "--source-parser", "none", "CHECKPOINT"],
+    "export": ["CHECKPOINT", "DATA", "NEW"],
+    "export to transformers": ["--to", "transformers", "CHECKPOINT", "DATA", "NEW"],
+    "export to ctranslate2": ["--to", "ctranslate2", "CHECKPOINT", "DATA", "NEW"],
+    "average": ["FIRST", "CHECKPOINT", "--out", "NEW"],
+}  # fmt: skip
+
+
+def trained(data: Path, folder: Path, model: Sequence[str]) -> Path:
+    """Train for one update."""
+    arguments = [data, *USER, *model, *ONCE, "--max-update", "1", "--save-dir", folder]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+        train.cli_main()
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def plain(data_directory, tmp_path_factory):
+    """A checkpoint of a model without parses."""
+    return trained(data_directory, tmp_path_factory.mktemp("plain"), PLAIN)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_directory, tmp_path_factory):
+    """A checkpoint, and a copy whose record differs in every entry."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    first, other = trained(data_directory, folder, MODEL), folder / "other.pt"
+    state = torch.load(first, weights_only=False)
+    for entry in state["task_state"]["identity"]["entries"].values():
+        # The source of trees is restored, so that it is the same everywhere.
+        if entry["part"] != "trees":
+            entry["value"] += "+"
+    torch.save(state, other)
+    return first, other
+
+
+def differing(checkpoint: Path, door: str) -> set[str]:
+    """Return the names of the entries that a door compares."""
+    entries = torch.load(checkpoint, weights_only=False)["task_state"]["identity"]["entries"]
+    parts = set(DOORS[door].parts) - {"trees"}
+    return {name for name, entry in entries.items() if entry["part"] in parts}
+
+
+def named(message: str) -> set[str]:
+    """Return the entries that a message offers to allow."""
+    (names,) = re.findall(r"--allow-difference ([\w,-]+)|allow_difference=\"([\w,-]+)\"", message)
+    return set("".join(names).split(","))
+
+
+@pytest.mark.parametrize("name", FAIRSEQ)
+def test_fairseqs_commands_compare_every_entry(
+    name, checkpoints, data_directory, command, tmp_path
+):
+    module, door, arguments = FAIRSEQ[name]
+    save = ("--save-dir", tmp_path) if module is train else ()
+    with pytest.raises(UserError, match=r"other\.pt") as caught:
+        command(
+            module, data_directory, *USER, *save, "--strict-identity", *arguments, checkpoints[1]
+        )
+    assert named(str(caught.value)) == differing(checkpoints[1], door)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_this_packages_commands_compare_every_entry(
+    name, checkpoints, data_directory, synthetic_corpus, tmp_path, capsys, monkeypatch
+):
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    for part in ("tr", "va", "te"):
+        for _ in range(4):
+            with open(tasks / "subject.txt", "a") as lines:
+                lines.write(
+                    f"{part}\tone\tein Hund\\n{part}\ttwo\tzwei Hunde\\n".replace("\\n", "\n")
+                )
+    first, other = checkpoints
+    paths = {
+        "DATA": data_directory, "TEXT": synthetic_corpus / "test.de", "TASKS": tasks,
+        "NEW": tmp_path / "new", "FIRST": first, "CHECKPOINT": other,
+    }  # fmt: skip
+    module = import_module(f"fairseq_phrase.cli.{name.partition(' ')[0]}")
+    arguments = [str(paths.get(word, word)) for word in OWN[name]]
+    with pytest.raises(SystemExit) as stopped:
+        module.main([*arguments, "--strict-identity"])
+    assert stopped.value.code == 2
+    door = "average" if name == "average" else "use"
+    assert named(capsys.readouterr().err) == differing(other, door)
+    assert not paths["NEW"].exists()
+
+
+def test_every_model_of_an_ensemble_is_compared(checkpoints, data_directory, command):
+    first, other = checkpoints
+    with pytest.raises(UserError, match=r"other\.pt"):
+        command(generate, data_directory, *USER, "--cpu", "--path", f"{first}:{other}")
+
+
+def test_all_commands_that_use_a_model_are_tested_here():
+    of_fairseq = {f"fairseq-{module.__name__.split('.')[1]}" for module, *_ in FAIRSEQ.values()}
+    of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in OWN}
+    commands = {name for door in ("use", "average", "train") for name in DOORS[door].commands}
+    # The same trainer; test_kept_dictionaries asks the labeller.
+    assert commands - of_fairseq - of_ours == {"fairseq-hydra-train", "fairseq-phrase-label"}
+
+
+def test_a_language_pair_is_not_turned_around(plain, data_directory, command, tmp_path):
+    turned = ("--source-lang", "en", "--target-lang", "de")
+    message = "source-language de and en, .*name them with --source-lang and --target-lang"
+    for module, arguments in (
+        (train, [*PLAIN, *ONCE, "--max-update", "2", "--save-dir", tmp_path, "--restore-file"]),
+        (generate, ["--cpu", "--path"]),
+    ):
+        with pytest.raises(UserError, match=message):
+            command(module, data_directory, *USER, *turned, *arguments, plain)
+
+
+def test_an_encoder_does_not_start_from_one_of_another_dictionary_of_this_size(
+    plain, data_directory, command, tmp_path
+):
+    other = Path(shutil.copytree(data_directory, tmp_path / "data"))
+    lines = (other / "dict.de.txt").read_text().splitlines(keepends=True)
+    for language in ("de", "en"):
+        (other / f"dict.{language}.txt").write_text("".join(reversed(lines)))
+    with pytest.raises(UserError, match=r"differ in source-dictionary .*\(--srcdict\)"):
+        command(
+            train, other, *USER, *PLAIN, *ONCE, "--save-dir", tmp_path / "save", "--max-update", "1",
+            "--pretrained", plain,
+        )  # fmt: skip
