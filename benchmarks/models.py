@@ -39,6 +39,9 @@ MODELS = {"transformer": ["--arch", "transformer"]} | {
 }
 # One more, for encoders of more layers than those of the tests.
 MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase-layers", "2"]
+# Source factors of two fields, in fairseq's Transformer and in an encoder of ours.
+for title in ("transformer", "relation bias, tree"):
+    MODELS[f"{title}, factors"] = [*MODELS[title], "--source-factors", "tags,deprels,subwords"]
 LABELS = [f"label{index}" for index in range(16)]
 
 
@@ -177,7 +180,7 @@ def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
     labels = Dictionary()
     for label in LABELS:
         labels.add_symbol(label)
-    for name in ("spans", "deprels"):
+    for name in ("spans", "deprels", "tags"):
         labels.save(f"{directory}/{FIELDS[name].label_file}")
 
 
@@ -216,7 +219,9 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
         labels = generator.integers(4, 4 + len(LABELS), len(tree))
         deprels = generator.integers(4, 4 + len(LABELS), len(heads))
         spans = np.column_stack([tree.spans, labels])
-        return {"words": words, "heads": heads, "deprels": deprels, "spans": spans}
+        tags = generator.integers(4, 4 + len(LABELS), len(heads))
+        labels_of_words = {"deprels": deprels, "tags": tags}
+        return {"words": words, "heads": heads, "spans": spans, **labels_of_words}
 
     sources = side(source, task.source_dictionary)
     targets = side(target, task.target_dictionary)

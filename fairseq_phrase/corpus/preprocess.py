@@ -18,6 +18,7 @@ from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
 from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.raw_text.segmenters import (
     EveryWord,
@@ -210,7 +211,7 @@ def _make(
 ) -> list[Split]:
     """Make all files of the data directory."""
     # Before parsing, because it fails sooner.
-    segmenters = _segmenters(options, corpora, area.files)
+    segmenters = _segmenters(options, corpora, area.files, pipelines)
     raw = {
         name: [
             RawSide(
@@ -261,9 +262,11 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
             shutil.copyfile(files / name, files / other)
 
 
-def _segmenters(options: Options, corpora: _Corpora, files: Path) -> dict[str, Segmenter]:
+def _segmenters(
+    options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
+) -> dict[str, Segmenter]:
     """Make what cuts the text of each language; labels stay whole."""
-    segmenter = _segmenter(options, corpora, files)
+    segmenter = _segmenter(options, corpora, files, pipelines)
     if options.labels is None:
         return dict.fromkeys(options.languages, segmenter)
     if options.labels == "word":
@@ -271,7 +274,9 @@ def _segmenters(options: Options, corpora: _Corpora, files: Path) -> dict[str, S
     return {options.source_lang: segmenter, options.languages[1]: WholeWords()}
 
 
-def _segmenter(options: Options, corpora: _Corpora, files: Path) -> Segmenter:
+def _segmenter(
+    options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
+) -> Segmenter:
     """Take the given subword model, or train one."""
     if options.bpe == WHOLE_WORDS:
         return WholeWords()
@@ -281,7 +286,14 @@ def _segmenter(options: Options, corpora: _Corpora, files: Path) -> Segmenter:
     else:
         sample, seed = options.sentencepiece_lines, options.seed
         texts = corpora["train"] if options.labels is None else corpora["train"][:1]
-        train_segmenter(texts, model, options.vocab_size, sample, seed)
+        cleans = [
+            pipeline.parser.text_of
+            if pipeline is not None and isinstance(pipeline.parser, LineParser)
+            else str
+            for pipeline in map(pipelines.get, options.languages)
+        ]
+        cleaned = list(zip(texts, cleans, strict=False))
+        train_segmenter(cleaned, model, options.vocab_size, sample, seed)
     return load_segmenter(options.bpe, model)
 
 

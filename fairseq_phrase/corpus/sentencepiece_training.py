@@ -6,7 +6,7 @@ import io
 import random
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -37,12 +37,16 @@ class VocabularyTooLargeError(UserError):
 
 
 def train_segmenter(
-    texts: Sequence[Corpus], model: Path, vocabulary_size: int | None, sample: int, seed: int
+    texts: Sequence[tuple[Corpus, Callable[[str], str]]],
+    model: Path,
+    vocabulary_size: int | None,
+    sample: int,
+    seed: int,
 ) -> None:
     """Train a model on the lines of all texts, or on a sample of them.
 
     Args:
-        texts: the texts, such as the two sides of a corpus.
+        texts: the texts, such as the two sides of a corpus, and what makes text of a line of each.
         model: the file where the model goes.
         vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or the largest number that
             the texts allow.
@@ -54,8 +58,8 @@ def train_segmenter(
     """
 
     def train(size: int) -> None:
-        total = sum(text.lines for text in texts)
-        lines = chain.from_iterable(read_lines(text.path) for text in texts)
+        total = sum(text.lines for text, _ in texts)
+        lines = chain.from_iterable(map(clean, read_lines(text.path)) for text, clean in texts)
         progress = tqdm(lines, "training SentencePiece", total, unit="line")
         train_sentencepiece(sampled(progress, total, sample, seed), model, size, seed)
 

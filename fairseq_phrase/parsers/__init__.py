@@ -15,7 +15,7 @@ from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
-from fairseq_phrase.parsers.whitespace import WhitespaceParser
+from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.store.fields import FIELDS
 
 __all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "names_path", "resolve"]
@@ -45,6 +45,7 @@ _BUILT_IN = {
     "stanza": _BuiltIn("stanza:LANG[@DIR]", StanzaParser, folder_after="@"),
     "conllu": _BuiltIn("conllu[:surface]", ConlluFiles),
     "ptb": _BuiltIn("ptb", BracketFiles),
+    "factored": _BuiltIn("factored[:FIELD,…]", FactoredText),
     "none": _BuiltIn("none", WhitespaceParser),
 }
 
@@ -55,7 +56,8 @@ def load_parser(spec: str) -> LineParser | FileParser:
     Args:
         spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
             folder of an installed pipeline; ``stanza:LANG[@DIR]``, a language code and a folder of
-            Stanza's models; ``conllu[:surface]`` or ``ptb``, files beside the text; ``none``, words at
+            Stanza's models; ``conllu[:surface]`` or ``ptb``, files beside the text;
+            ``factored:FIELD,…``, labels in the text; ``none``, words at
             white space and no trees); or the name of an entry point of the group :data:`GROUP`. The
             entry point's object is called with the argument, if one is given.
 

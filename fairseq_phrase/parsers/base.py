@@ -67,6 +67,10 @@ class LineParser(ABC):
         stamps = [f"{path.name} {stamp_of(path)[:2]}" for path in self.files]
         return hashlib.sha256("\n".join(stamps).encode()).hexdigest() if stamps else ""
 
+    def text_of(self, line: str) -> str:
+        """Return a line as text, for a subword model: without what only the parser reads."""
+        return line
+
     @abstractmethod
     def parse(self, lines: Sequence[str]) -> Sequence[ParsedSentence | Unparsed]:
         """Parse lines; a line is one sentence, even if the parser finds several.

@@ -1,10 +1,12 @@
-"""No parser: words are separated by white space, and there are no trees."""
+"""Words at white space, without trees: alone, or with labels in the text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
@@ -23,3 +25,56 @@ class WhitespaceParser(LineParser):
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
         """Return the words unchanged, with a space between any two."""
         return [ParsedSentence(list(words), [True] * len(words)) for words in sentences]
+
+
+#: What separates a word from its labels, as in OpenNMT.
+SEPARATOR = "\N{HALFWIDTH FORMS LIGHT VERTICAL}"
+
+
+class FactoredText(LineParser):
+    """Words with labels behind them, ``Haus￨NOUN`` (``--parser factored:FIELD,FIELD``).
+
+    Args:
+        names: the fields of the labels of each word, in order, commas between them.
+
+    Raises:
+        UserError: one is not a field of labels of words.
+    """
+
+    is_instant = True
+    words_spell_line = False  # the line has labels, too
+
+    def __init__(self, names: str = "tags") -> None:
+        self._names = names.split(",")
+        known = [name for name, row in FIELDS.items() if row.per == "word" and row.label_file]
+        for name in self._names:
+            if name not in known:
+                raise UserError(
+                    f"--parser factored:{names}: '{name}' is no field of labels of words: expected some "
+                    f"of {', '.join(known)}"
+                )
+        self.version = f"factored text ({names})"
+        self.fields = ("words", *self._names)
+
+    def text_of(self, line: str) -> str:
+        """Return the words of a line without their labels."""
+        return " ".join(word.partition(SEPARATOR)[0] for word in line.split())
+
+    def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
+        """Cut lines into words and their labels."""
+        return list(map(self._parsed, lines))
+
+    def _parsed(self, line: str) -> ParsedSentence | Unparsed:
+        rows = [word.split(SEPARATOR) for word in line.split()]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != len(self._names) + 1 or not all(row):
+                return Unparsed(
+                    f"word {number} is '{SEPARATOR.join(row)[:60]}': expected a word and, with "
+                    f"{SEPARATOR} before each, its {' and '.join(self._names)}",
+                    cut_at_white_space(self.text_of(line)),
+                )
+        columns = zip(*rows, strict=True) if rows else [[] for _ in self.fields]
+        labels = {name: list(values) for name, values in zip(self.fields, columns, strict=True)}
+        words = labels.pop("words")
+        deprels, tags = labels.pop("deprels", []), labels.pop("tags", [])
+        return ParsedSentence(words, [True] * len(words), None, deprels, tags, features=labels)

@@ -177,11 +177,23 @@ _ROWS = (
         columns=3,
         cut=_spans_of_first_words,
     ),
+    *(
+        ParseField(
+            name=f"factor{number}",
+            per="word",
+            meaning=f"labels factor{number}",
+            made_by=f"--parser factored:…,factor{number}",
+            label_file=f"dict.factor{number}.txt",
+            label_meaning="labels",
+        )
+        for number in range(1, 4)
+    ),
 )
 #: The fields of a parse, by name, in the order of the files. ``words``: for each subword the index of its
 #: word. ``heads``, ``deprels``, ``tags``: for each word the index of its head (the root is its own head),
 #: its relation and its part of speech. ``spans``: for each constituent its first word, one past its last
-#: word and its label. Labels are numbers in their dictionaries.
+#: word and its label. ``factor1``…: labels of words that the text itself has. Labels are numbers in their
+#: dictionaries.
 FIELDS: dict[str, ParseField] = {row.name: row for row in _ROWS}
 
 

@@ -81,6 +81,7 @@ class IdentifiedTask(FairseqTask):
         """
         self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
         model = super().build_model(cfg, from_checkpoint)
+        self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
         self._encoder = getattr(model, "encoder", None)
         self.identity = self._here()
         if from_checkpoint and self._loaded:
@@ -93,6 +94,14 @@ class IdentifiedTask(FairseqTask):
                 model.load_pretrained(self)
             self._log()
         return model
+
+    def extend(self, model: Any, trained: Identity | None) -> None:
+        """Add to a model what the task's options ask for.
+
+        Args:
+            model: the model, before its parameters are loaded.
+            trained: the record of the checkpoint that it comes from; None for a new model.
+        """
 
     def meet(self, trained: Identity, path: str | Path, door: str) -> None:
         """Restore the state that a checkpoint's record has, and compare the record with this run's.

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.data import ConcatDataset, LanguagePairDataset
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
@@ -17,6 +18,7 @@ from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.identity import Entry, Identity, free_options
@@ -78,6 +80,25 @@ class SyntaxTranslationConfig(IdentityOptions, TranslationConfig):
             "of the weights before), which is added to the criterion's loss; 1 is usual"
         },
     )
+    source_factors: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "labels of words whose embeddings are combined with those of tokens, in any encoder: "
+            "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
+            "inside, the end or all of its word), commas between them; by default the checkpoint's"
+        },
+    )
+    source_factors_combine: ChoiceEnum(COMBINE) = field(  # type: ignore[valid-type]
+        default="sum",
+        metadata={"help": "add the embeddings of --source-factors, or concatenate them"},
+    )
+    source_factors_dim: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "with concat: the width of a factor's embeddings, or of each, commas between them; "
+            "tokens have the rest of --encoder-embed-dim"
+        },
+    )
     subword_sampling: float = field(
         default=0.0,
         metadata={
@@ -110,6 +131,9 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             left_pad=cfg.left_pad_source,
         )
         self._fields_of_loss: set[str] = set()
+        self._factors = SourceFactors.of(
+            cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
+        )
         self._copies = False
         self._pointing_width = 0
         check_alpha(cfg.subword_sampling)
@@ -178,6 +202,22 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
         )
 
+    def extend(self, model: Any, trained: Identity | None) -> None:
+        """Add source factors: those of the options, else of the checkpoint.
+
+        Raises:
+            UserError: the data lack a field, or the model cannot have them.
+        """
+        cfg = self.cfg
+        self._factors = SourceFactors.of(
+            cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
+        )
+        if trained is not None and cfg.source_factors is None:
+            self._factors = SourceFactors.recorded(trained)
+        if self._factors.names:
+            self.require_parses(self._factors.fields)
+            self._factors.add_to(model, lambda field: len(self.label_dictionary(field)))
+
     def _training_heads(self) -> ParseStore:
         """Read the heads of the training sentences, which ``--tree-source shuffled`` exchanges.
 
@@ -195,7 +235,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
     def own_entries(self) -> dict[str, Entry]:
         """Return the entries of the task's options, and of the trees if models read trees."""
         trees = self._trees.entries() if "heads" in self.source_text.fields else {}
-        return {**super().own_entries(), **trees}
+        return {**super().own_entries(), **trees, **self._factors.entries()}
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Use the source of trees of a checkpoint's model, unless an option sets the source."""

@@ -1,0 +1,267 @@
+"""Source factors: embeddings of words' labels beside those of tokens, for any encoder.
+
+Source: Sennrich and Haddow (2016). The encoder's embeddings are replaced, after the model is built, so
+that fairseq's own models have factors, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, pad
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.store.identity import Entry, Identity
+
+#: The factor that says where in its word a subword is.
+SUBWORDS = "subwords"
+#: ``<pad>`` in every dictionary of fairseq. As a label it is that of a token of no word.
+_PAD = 1
+#: The positions of subwords, by number: inside, beginning, end, and the whole word (I, B, E, O).
+_INSIDE, _NUM_POSITIONS = 2, 6
+COMBINE = ("sum", "concat")
+
+
+@dataclass(frozen=True)
+class SourceFactors:
+    """The options of source factors.
+
+    Attributes:
+        names: parse fields of labels of words, and :data:`SUBWORDS`.
+        combine: one of :data:`COMBINE`.
+        widths: the width of each factor's embeddings with ``concat``; one for all, or one for each.
+
+    Raises:
+        UserError: they contradict one another.
+    """
+
+    names: tuple[str, ...] = ()
+    combine: str = "sum"
+    widths: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        labelled = [name for name, row in FIELDS.items() if row.per == "word" and row.label_file]
+        for name in self.names:
+            if name not in (*labelled, SUBWORDS):
+                raise UserError(
+                    f"--source-factors: '{name}' is no field of labels of words: expected some of "
+                    f"{', '.join([*labelled, SUBWORDS])}"
+                )
+        if len(set(self.names)) < len(self.names):
+            raise UserError(f"--source-factors {','.join(self.names)}: name each factor once")
+        expected = (1, len(self.names)) if self.combine == "concat" else (0,)
+        if self.names and (len(self.widths) not in expected or min(self.widths, default=1) < 1):
+            raise UserError(
+                f"--source-factors-dim {','.join(map(str, self.widths))}: with concat, expected the "
+                "width of all factors, or one for each factor; with sum, factors have the width of tokens"
+            )
+
+    @classmethod
+    def of(cls, names: str | None, combine: str, widths: str | None) -> SourceFactors:
+        """Read the options.
+
+        Raises:
+            UserError: a width is not a number, or the options contradict one another.
+        """
+        try:
+            numbers = tuple(map(int, widths.split(","))) if widths else ()
+        except ValueError:
+            raise UserError(f"--source-factors-dim {widths}: expected numbers") from None
+        return cls(tuple(names.split(",")) if names else (), str(combine), numbers)
+
+    @classmethod
+    def recorded(cls, identity: Identity) -> SourceFactors:
+        """Read what :meth:`entries` wrote."""
+        names, combine, widths = (identity.value(f"source-factors{end}") for end in _ENDS)
+        return cls.of(names, combine or "sum", widths)
+
+    def entries(self) -> dict[str, Entry]:
+        """Return the entries of an identity record; none without factors."""
+        values = ",".join(self.names), self.combine, ",".join(map(str, self.widths))
+        return {
+            f"source-factors{end}": Entry(value, value or "none", "encoder", default=default)
+            for end, value, default in zip(_ENDS, values, ("", "sum", ""), strict=True)
+            if self.names
+        }
+
+    @property
+    def fields(self) -> list[str]:
+        """The parse fields that they need."""
+        return ["words", *(name for name in self.names if name != SUBWORDS)] if self.names else []
+
+    def add_to(self, model: Any, count_labels: Callable[[str], int]) -> None:
+        """Give a model's encoder factored embeddings.
+
+        Args:
+            model: any model whose encoder has ``embed_tokens``.
+            count_labels: returns the size of a field's label dictionary.
+
+        Raises:
+            UserError: the encoder has no embeddings, or they have other uses and cannot get narrower.
+        """
+        encoder = getattr(model, "encoder", None)
+        table = getattr(encoder, "embed_tokens", None)
+        if encoder is None or table is None:
+            raise UserError(
+                f"--source-factors: {type(encoder or model).__name__} has no embeddings of tokens"
+            )
+        sizes = {
+            name: _NUM_POSITIONS if name == SUBWORDS else count_labels(name) for name in self.names
+        }
+        widths: Sequence[int] | None = None
+        if self.combine == "concat":
+            widths = self.widths if len(self.widths) > 1 else self.widths * len(self.names)
+            named = model.named_parameters(remove_duplicate=False)
+            if sum(parameter is table.weight for _, parameter in named) > 1:
+                raise UserError(
+                    "--source-factors-combine concat: the decoder shares the embeddings of tokens, which "
+                    "would get narrower: leave --share-all-embeddings out, or choose sum"
+                )
+            if sum(widths) >= table.embedding_dim:
+                raise UserError(
+                    f"--source-factors-dim: factors of {sum(widths)} numbers leave nothing of "
+                    f"--encoder-embed-dim {table.embedding_dim} to tokens"
+                )
+        encoder.embed_tokens = FactoredEmbedding(table, sizes, widths)
+        for module in (model, encoder):
+            _make_read(module)
+
+
+_ENDS = ("", "-combine", "-dim")
+
+
+class FactoredEmbedding(nn.Module):
+    """The embeddings of tokens, with those of their words' labels.
+
+    Embeddings that are added start at 0, so training starts from the encoder without factors.
+
+    Args:
+        table: the embeddings of tokens, of width d.
+        sizes: by factor, the number of labels.
+        widths: the factors' widths, if embeddings are concatenated; tokens have the rest of d. None if
+            embeddings are added.
+
+    Attributes:
+        weight: the embeddings of tokens. If they are added, it is the table's.
+        factors: by factor, the embeddings of labels.
+    """
+
+    def __init__(
+        self, table: nn.Embedding, sizes: Mapping[str, int], widths: Sequence[int] | None = None
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = table.num_embeddings, table.embedding_dim
+        self.padding_idx, self.adds = _PAD, widths is None
+        self.weight = table.weight
+        if widths is not None:
+            width = self.embedding_dim - sum(widths)
+            self.weight = nn.Parameter(_drawn(self.num_embeddings, width, _PAD))
+        tables = {}
+        for name, width in zip(sizes, widths or [self.embedding_dim] * len(sizes), strict=True):
+            drawn = _drawn(sizes[name], width, _PAD)
+            drawn = torch.zeros_like(drawn) if self.adds else drawn
+            tables[name] = nn.Embedding.from_pretrained(drawn, False, _PAD)
+        self.factors = nn.ModuleDict(tables)
+        self._labels: dict[str, Tensor] = {}
+
+    @contextmanager
+    def reading(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Use the parse of a batch; one without a parse leaves the one that is used.
+
+        Args:
+            inputs: a batch's ``net_input``, with ``src_words`` and the factors' fields.
+        """
+        before = self._labels
+        self._labels = self.labels(inputs) or before
+        try:
+            yield
+        finally:
+            self._labels = before
+
+    def labels(self, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the label of each token by factor; that of a field which is missing is left out.
+
+        Shape: (batch, tokens), int64.
+        """
+        words: Tensor | None = inputs.get(f"{PREFIX}words")
+        found: dict[str, Tensor] = {}
+        if words is None:
+            return found
+        for name in self.factors:
+            if name == SUBWORDS:
+                first = words != pad(words, (1, -1), value=-1)
+                last = words != pad(words, (-1, 1), value=-1)
+                labels = _INSIDE + first.long() + 2 * last
+            elif (of_words := inputs.get(f"{PREFIX}{name}")) is not None:
+                # One column more, for a batch without words.
+                labels = pad(of_words, (0, 1)).gather(1, words.clamp(min=0))
+            else:
+                continue
+            found[name] = labels.masked_fill(words < 0, _PAD)
+        return found
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embed tokens.
+
+        Args:
+            tokens: token indices of the batch that is read. Shape: (batch, tokens).
+
+        Returns:
+            Shape: (batch, tokens, d).
+
+        Raises:
+            ValueError: the batch does not carry the field of a factor.
+        """
+        embedded: Tensor = embedding(tokens, self.weight, self.padding_idx)
+        parts: list[Tensor] = []
+        for name, table in self.factors.items():
+            if name not in self._labels:
+                field = "words" if name == SUBWORDS else name
+                raise ValueError(
+                    f"the batch carries no {field}: use --task syntax_translation, or pass "
+                    f"{PREFIX}{field}"
+                )
+            parts.append(table(self._labels[name]))
+        if not self.adds:
+            return torch.cat([embedded, *parts], dim=-1)
+        for part in parts:
+            embedded = embedded + part
+        return embedded
+
+
+def _drawn(size: int, width: int, padding: int) -> Tensor:
+    """Draw embeddings as fairseq does. Shape: (size, width)."""
+    drawn = torch.randn(size, width) * width**-0.5
+    drawn[padding] = 0.0
+    return drawn
+
+
+def _make_read(module: nn.Module) -> None:
+    """Let a model or an encoder hand each batch to the embeddings, and only what it accepts to itself.
+
+    fairseq's generators call ``forward`` themselves, so a hook of torch would not run.
+    """
+    kind = type(module)
+    names = [name for name in ("forward", "attention_maps") if hasattr(kind, name)]
+    methods = {name: _reading(getattr(kind, name)) for name in names}
+    module.__class__ = type(f"{kind.__name__}WithFactors", (kind,), methods)
+
+
+def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(method).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+    def read(self: Any, *args: Any, **inputs: Any) -> Any:
+        accepted = {name: inputs[name] for name in inputs if takes_all or name in parameters}
+        with getattr(self, "encoder", self).embed_tokens.reading(inputs):
+            return method(self, *args, **accepted)
+
+    return read

@@ -1,0 +1,289 @@
+"""Source factors: embeddings of words' labels, in every encoder and at inference."""
+
+from __future__ import annotations
+
+import copy
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import translation_encoders
+from fairseq_phrase.models.source_factors import SourceFactors
+from fairseq_phrase.parsers import load_parser
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.text import read_lines
+from tests.support.commands import SIZES, run, train
+from tests.support.data_tasks import make_task
+from tests.support.parsed_batches import build_model, build_recurrent, make_batch
+
+LENGTHS = [7, 1, 4, 5]
+#: Of the fields that random batches have, 8 labels each.
+COUNT = 8
+ENCODERS = ["transformer", *translation_encoders()]
+
+
+def with_factors(model, names="tags,deprels,subwords", combine="sum", widths=None):
+    torch.manual_seed(3)
+    SourceFactors.of(names, combine, widths).add_to(model, lambda field: COUNT)
+    for table in model.encoder.embed_tokens.factors.values():
+        torch.nn.init.normal_(table.weight)
+    return model.double()
+
+
+def twin_labels(inputs):
+    """The label of each factor at each token, by loops; 1 at a token of no word."""
+    found = {name: torch.ones_like(inputs["src_words"]) for name in ("tags", "deprels", "subwords")}
+    for row, words in enumerate(inputs["src_words"].tolist()):
+        for token, word in enumerate(words):
+            if word < 0:
+                continue
+            for name in ("tags", "deprels"):
+                found[name][row, token] = inputs[f"src_{name}"][row, word]
+            first = token == 0 or words[token - 1] != word
+            last = token == len(words) - 1 or words[token + 1] != word
+            letter = {(1, 0): "B", (0, 0): "I", (0, 1): "E", (1, 1): "O"}[first, last]
+            found["subwords"][row, token] = 2 + "IBEO".index(letter)
+    return found
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("combine", ["sum", "concat"])
+def test_embeddings_are_those_of_the_definition(dictionary, combine, left):
+    widths = None if combine == "sum" else "2,3,4"
+    model = with_factors(build_model("transformer", dictionary), combine=combine, widths=widths)
+    table = model.encoder.embed_tokens
+    inputs = make_batch(dictionary, LENGTHS, extra=1, left=left)
+    labels = twin_labels(inputs)
+    parts = [table.weight[inputs["src_tokens"]]]
+    parts += [table.factors[name].weight[labels[name]] for name in labels]
+    expected = sum(parts) if combine == "sum" else torch.cat(parts, -1)
+    with table.reading(inputs):
+        found = table(inputs["src_tokens"])
+    torch.testing.assert_close(found, expected)
+    parameters = list(table.parameters())
+    assert len(parameters) == 4
+    noise = torch.randn_like(found)
+    for own, wanted, name in zip(
+        torch.autograd.grad((found * noise).sum(), parameters),
+        torch.autograd.grad((expected * noise).sum(), parameters),
+        ["tokens", *labels],
+        strict=True,
+    ):
+        # Padding gets no gradient.
+        own[1], wanted[1] = 0, 0
+        torch.testing.assert_close(own, wanted, msg=name)
+
+
+def build(name, dictionary, **options):
+    return (
+        build_recurrent(dictionary, **options)
+        if name == "seq2seq"
+        else build_model(name, dictionary, **options)
+    )
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "seq2seq"])
+def test_every_encoder_has_factors(dictionary, name):
+    """It is the encoder whose token embeddings have the factors' added: here by another token each."""
+    inputs = make_batch(dictionary, LENGTHS)
+    plain = build(name, dictionary)
+    factored = with_factors(copy.deepcopy(plain), "tags")
+    lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
+    own = {key: inputs[key] for key in inputs if name != "transformer" or key == "src_tokens"}
+    expected = plain.encoder(**own, src_lengths=lengths)["encoder_out"][0]
+    found = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
+    assert not torch.allclose(found, expected)
+    # Factors of 0 change nothing.
+    factored.encoder.embed_tokens.factors["tags"].weight.data.zero_()
+    same = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
+    assert torch.equal(same, expected)
+    # A factor that is the difference of two tokens' embeddings makes one the other.
+    if name == "seq2seq":
+        return
+    weight = plain.encoder.embed_tokens.weight
+    a, b = 10, 11
+    swapped = {
+        **inputs,
+        "src_tokens": torch.where(inputs["src_words"] >= 0, b, inputs["src_tokens"]),
+    }
+    constant = {
+        **inputs,
+        "src_tokens": torch.where(inputs["src_words"] >= 0, a, inputs["src_tokens"]),
+    }
+    table = factored.encoder.embed_tokens.factors["tags"].weight.data
+    table[2:] = (weight[b] - weight[a]).detach()
+    own = {key: swapped[key] for key in own}
+    torch.testing.assert_close(
+        factored.encoder(**constant, src_lengths=lengths)["encoder_out"][0],
+        plain.encoder(**own, src_lengths=lengths)["encoder_out"][0],
+    )
+
+
+@pytest.mark.parametrize("name", ["transformer", "phrase_transformer"])
+def test_training_and_search_read_the_batchs_labels(dictionary, name):
+    model = with_factors(build_model(name, dictionary))
+    inputs = make_batch(dictionary, LENGTHS)
+    lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
+    previous = torch.full((len(LENGTHS), 1), dictionary.eos())
+    net_input = {**inputs, "src_lengths": lengths}
+    trained, _ = model(**net_input, prev_output_tokens=previous)
+    encoded = model.encoder(**net_input)
+    torch.testing.assert_close(model.decoder(previous, encoder_out=encoded)[0], trained)
+    generator = SequenceGenerator([model], dictionary, beam_size=2, max_len_b=5)
+    first = generator.generate([model], {"net_input": net_input})[0][0]
+    scores = trained[0, -1].log_softmax(-1)
+    torch.testing.assert_close(
+        first["positional_scores"][0].double(), scores[first["tokens"][0]], rtol=1e-5, atol=1e-5
+    )
+    # A batch does not get the labels of the one before.
+    with pytest.raises(ValueError, match="the batch carries no tags"):
+        model.encoder(**{key: value for key, value in net_input.items() if key != "src_tags"})
+
+
+def test_attention_is_drawn_with_factors(dictionary):
+    model = build_model("phrase_transformer", dictionary)
+    inputs = make_batch(dictionary, [5])
+    _, before = model.encoder.attention_maps(**inputs)
+    _, after = with_factors(model).encoder.attention_maps(**inputs)
+    assert not torch.allclose(before[0]["all nodes"], after[0]["all nodes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": "heads"}, "'heads' is no field of labels of words: expected some of deprels, tags"),
+        ({"names": "tags,tags"}, "name each factor once"),
+        ({"names": "tags", "widths": "3"}, "with sum, factors have the width of tokens"),
+        ({"names": "tags", "combine": "concat"}, "with concat, expected the width of all factors"),
+        ({"names": "tags", "combine": "concat", "widths": "a"}, "--source-factors-dim a: expected num"),
+        ({"names": "tags", "combine": "concat", "widths": "16"}, "leave nothing of --encoder-embed-dim"),
+    ],
+)  # fmt: skip
+def test_options_that_contradict_one_another_are_refused(dictionary, options, message):
+    with pytest.raises(UserError, match=message):
+        with_factors(build_model("transformer", dictionary), **options)
+
+
+def test_shared_embeddings_cannot_get_narrower(dictionary):
+    model = build_model("phrase_transformer", dictionary, share_all_embeddings=True)
+    with pytest.raises(
+        UserError, match="shares the embeddings of tokens, which would get narrower"
+    ):
+        with_factors(model, combine="concat", widths="2")
+    with_factors(model)
+    assert model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
+
+
+def test_a_model_without_embeddings_is_refused():
+    with pytest.raises(UserError, match="Namespace has no embeddings of tokens"):
+        SourceFactors.of("tags", "sum", None).add_to(Namespace(encoder=Namespace()), len)
+
+
+def labels_of(word):
+    return f"long{min(len(word), 9)}", str(word[:1].isupper())
+
+
+@pytest.fixture(scope="module")
+def factored(synthetic_corpus, tmp_path_factory):
+    """Text with two labels behind each word, and the data made of it."""
+    folder = tmp_path_factory.mktemp("factored")
+    with open(folder / "test.de", "w") as text:
+        for line in read_lines(synthetic_corpus / "test.de"):
+            print(*("￨".join([word, *labels_of(word)]) for word in line.split()), file=text)
+    (folder / "test.en").write_bytes((synthetic_corpus / "test.en").read_bytes())
+    arguments = [
+        "-s",
+        "de",
+        "-t",
+        "en",
+        "--trainpref",
+        folder / "test",
+        "--testpref",
+        folder / "test",
+    ]
+    arguments += ["--parser", "factored:tags,factor1", "--destdir", folder / "data"]
+    preprocess(list(map(str, [*arguments, "--vocab-size", "300", "--joined-dictionary"])))
+    return folder
+
+
+def test_text_with_labels_is_a_parser(factored, synthetic_corpus):
+    task = make_task(factored / "data")
+    own = ParseStore(factored / "data", "test.de-en", "de", {"words", "tags", "factor1"})
+    tags, flags = map(task.label_dictionary, ("tags", "factor1"))
+    for index, line in enumerate(read_lines(synthetic_corpus / "test.de")):
+        parse = own[index]
+        found = zip(parse["tags"], parse["factor1"], strict=True)
+        assert [(tags[tag], flags[flag]) for tag, flag in found] == list(
+            map(labels_of, line.split())
+        )
+    assert not any("￨" in symbol for symbol in task.source_dictionary.symbols)
+
+
+def test_a_word_without_its_label_is_named(factored, tmp_path, capsys):
+    lines = (factored / "test.de").read_text().splitlines()
+    word = lines[2].split()[0]
+    lines[2] = lines[2].replace(word, word.partition("￨")[0], 1)
+    (tmp_path / "test.de").write_text("\n".join(lines) + "\n")
+    (tmp_path / "test.en").write_bytes((factored / "test.en").read_bytes())
+    arguments = [
+        "-s",
+        "de",
+        "-t",
+        "en",
+        "--trainpref",
+        tmp_path / "test",
+        "--destdir",
+        tmp_path / "d",
+    ]
+    with pytest.raises(SystemExit):
+        preprocess(list(map(str, [*arguments, "--parser", "factored:tags,factor1"])))
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'test.de'}" in error
+    assert "line 3" in error
+    assert f"word 1 is '{word.partition('￨')[0]}': expected a word and" in error
+    with pytest.raises(UserError, match="'colour' is no field of labels of words"):
+        load_parser("factored:colour")
+
+
+@pytest.mark.parametrize("arch", ["transformer", "phrase_transformer_tiny"])
+def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, arch):
+    data = factored / "data"
+    factors = ["--source-factors", "tags,factor1,subwords"]
+    log = train(
+        data, tmp_path, "--arch", arch, *SIZES, *factors, "--max-update", "6", "--max-tokens", "800",
+        "--disable-validation",
+    )  # fmt: skip
+    assert "num_updates=6" in log
+    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"]
+    assert all(saved[f"encoder.embed_tokens.factors.{name}.weight"].any() for name in
+               ("tags", "factor1", "subwords"))  # fmt: skip
+    path = tmp_path / "checkpoint_last.pt"
+    lines = (factored / "test.de").read_text().splitlines()[:3]
+    raw = "\n".join(lines) + "\n"
+    options = ["--path", path, "--beam", "2", "--cpu"]
+    user = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    of_data = run("fairseq-generate", data, *user, *options, "--remove-bpe", "sentencepiece")
+    expected = {
+        line.split("\t")[0]: line.split("\t")[2]
+        for line in of_data.splitlines()
+        if line.startswith("H-")
+    }
+    typed = run(
+        "fairseq-interactive", data, *user, *options, "--tokenizer", "syntax", "--bpe", "syntax",
+        stdin=raw,
+    )  # fmt: skip
+    by_line = [line.split("\t")[2] for line in typed.splitlines() if line.startswith("D-")]
+    assert by_line == [expected[f"H-{index}"] for index in range(3)]
+    command = ["--path", path, "--beam", "2", "--device", "cpu"]
+    translated = run("fairseq-phrase-translate", data, *command, stdin=raw)
+    assert [line for line in translated.splitlines() if line][-3:] == by_line
+
+
+def test_a_factor_whose_field_the_data_lack_is_named(data_directory, dictionary):
+    task = make_task(data_directory, source_factors="subwords,factor1")
+    with pytest.raises(UserError, match=r"has no factor1.* again with --parser factored"):
+        task.extend(build_model("transformer", dictionary), None)
