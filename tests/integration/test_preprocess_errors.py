@@ -179,8 +179,9 @@ def test_a_missing_file_of_parses_is_named(workplace, fails):
 
 
 def test_an_unknown_parser_is_named_with_those_there_are(fails):
-    assert "expected spacy:MODEL, stanza:LANG[@DIR], conllu[:surface], ptb or none" in fails(
-        "--parser", "stanford"
+    assert (
+        "expected spacy:MODEL, stanza:LANG[@DIR], conllu[:surface], ptb, factored[:FIELD,…] or none"
+        in fails("--parser", "stanford")
     )
 
 
