@@ -177,12 +177,14 @@ class NodeEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer over nodes, as phase 1 of a layer with phrases. Batch-first."""
 
     time_first = False
+    has_phrases = False
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build phase 1, ordinary attention over all nodes (eq. 2-3)."""
         if relative_clips(cfg):
             return self.with_quant_noise(build_relative_attention(NodeAttention, embed_dim, cfg))
-        return self._attention(cfg, activation="identity", mask="all")
+        neutral = self.has_phrases and cfg.neutral_start
+        return self._attention(cfg, activation="identity", mask="all", neutral=neutral)
 
     def _attention(self, cfg: TransformerConfig, **options: Any) -> nn.Module:
         return self.with_quant_noise(
@@ -203,16 +205,22 @@ class PhraseEncoderLayer(NodeEncoderLayer):
     projections, although eq. 3 and eq. 7 both write W^O.
     """
 
+    has_phrases = True
+
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
+        gate = "scalar" if cfg.neutral_start and cfg.phrase_gate == "none" else cfg.phrase_gate
         self.phrase_attn = self._attention(
             cfg,
             activation=cfg.phrase_activation,
             mask=cfg.phrase_mask,
-            gate=cfg.phrase_gate,
+            gate=gate,
             relative_clip=cfg.phrase_relative_clip,
         )
-        self.phrase_attn_layer_norm = LayerNorm(self.embed_dim, export=cfg.export)
+        self.phrase_attn_layer_norm: nn.Module = LayerNorm(self.embed_dim, export=cfg.export)
+        if cfg.neutral_start and not self.normalize_before:
+            # A layer norm of the sum would change the states that phase 1 leaves.
+            self.phrase_attn_layer_norm = nn.Identity()
 
     def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
         """Attend over all nodes (phase 1, eq. 2), then within phrases (phase 2, eq. 5)."""
@@ -255,6 +263,20 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
             "structural_absolute": True,
             "sequential_relative": True,
         },
+        "phrase, neutral": {
+            "phrase_source": "constituency",
+            "phrase_init": "ends",
+            "phrase_relative_clip": 1,
+            "phrase_layers": "2-2",
+            "neutral_start": True,
+        },
+        "phrase, dependency, depths, neutral": {
+            "phrase_source": "dependency",
+            "phrase_gate": "zero",
+            "structural_absolute": True,
+            "structural_fusion": "add",
+            "neutral_start": True,
+        },
         "phrase, attention pooled, scalar gate": {
             "phrase_init": "attention",
             "phrase_gate": "scalar",
@@ -280,6 +302,10 @@ class PhraseEncoder(PositionedEncoder):
     """
 
     layer_class = PhraseEncoderLayer
+    neutral_parameters = (
+        *PositionedEncoder.neutral_parameters,
+        *("node_gate", "phrase_attn", "phrase_attn_layer_norm", "first_phrase_states"),
+    )
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -292,6 +318,15 @@ class PhraseEncoder(PositionedEncoder):
             self.first_phrase_states = PooledPhrases(embed_tokens.embedding_dim, heads)
         elif cfg.phrase_init == "ends":
             self.first_phrase_states = EndsOfPhrases(embed_tokens.embedding_dim)
+
+    @classmethod
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
+        """Return what prevents a neutral start beside positions."""
+        if relative_clips(cfg):
+            return "leave out relative positions, which have no neutral start with phrases"
+        if cfg.phrase_to_decoder:
+            return "leave out --phrase-to-decoder, which has no neutral start"
+        return super().neutral_obstacle(cfg)
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
         """Build a layer with phrases, or one over tokens alone."""

@@ -11,12 +11,19 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
-from fairseq_phrase.models.syntax_encoder import wrap_layer
-from fairseq_phrase.modules.positions.biased_attention import biased_attention
+from fairseq_phrase.models.syntax_encoder import add_neutral, wrap_layer
+from fairseq_phrase.modules.positions.biased_attention import (
+    NodeKeys,
+    biased_attention,
+    gated_attention,
+)
 from fairseq_phrase.modules.projections import project
 from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+#: Names of what encoder and decoder add to fairseq's; see ``SyntaxEncoder.neutral_parameters``.
+NEUTRAL = ("embed_labels", "accumulation", "node_gate")
 
 
 def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
@@ -93,12 +100,17 @@ class TreeCrossAttention(MultiheadAttention):
 
     Args:
         accumulation: accumulates the values; None leaves them as they are.
+        neutral: nonterminals are seen by a learned number for each head that starts at 0
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
         **options: arguments of fairseq's ``MultiheadAttention``.
     """
 
-    def __init__(self, accumulation: HierarchicalAccumulation | None, **options: Any) -> None:
+    def __init__(
+        self, accumulation: HierarchicalAccumulation | None, neutral: bool = False, **options: Any
+    ) -> None:
         super().__init__(encoder_decoder_attention=True, **options)
         self.accumulation = accumulation
+        self.node_gate = nn.Parameter(torch.zeros(self.num_heads)) if neutral else None
 
     def forward(
         self,
@@ -146,14 +158,13 @@ class TreeCrossAttention(MultiheadAttention):
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
         drops = self.training or self.dropout_module.apply_during_inference
-        attended, weights = biased_attention(
-            query.permute(1, 3, 2, 0, 4).flatten(2, 3),
-            source["prev_key"],
-            source["prev_value"],
-            source["prev_bias"],
-            self.dropout_module.p if drops else 0.0,
-            need_weights or need_head_weights,
-        )
+        query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
+        options = self.dropout_module.p if drops else 0.0, need_weights or need_head_weights
+        kept = [source[name] for name in self._kept]
+        if self.node_gate is None:
+            attended, weights = biased_attention(query, *kept, *options)
+        else:
+            attended, weights = gated_attention(query, NodeKeys(*kept), self.node_gate, *options)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
         if weights is None:
@@ -167,7 +178,8 @@ class TreeCrossAttention(MultiheadAttention):
 
         Returns:
             ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
-            ``prev_bias``, which excludes padding, of shape (sentences, 1, 1, nodes).
+            ``prev_bias``, which excludes padding, of shape (sentences, 1, 1, nodes). With a gate, the
+            parts of :class:`NodeKeys`, leaves being the tokens.
         """
         projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
@@ -178,11 +190,16 @@ class TreeCrossAttention(MultiheadAttention):
         keys, values = (each.unflatten(-1, (self.num_heads, -1)) for each in (keys, values))
         if self.accumulation is not None:
             values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
-        return {
-            "prev_key": keys.transpose(1, 2),
-            "prev_value": values.transpose(1, 2),
-            "prev_bias": additive(tree.key_mask, keys.dtype),
-        }
+        keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+        parts = (keys, values, additive(tree.key_mask, keys.dtype))
+        if self.node_gate is not None:
+            parts = NodeKeys.split(keys, values, tree.key_mask, tree.num_leaves)
+        return dict(zip(self._kept, parts, strict=True))
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        names = ("key", "value", "bias") if self.node_gate is None else NodeKeys._fields
+        return tuple(f"prev_{name}" for name in names)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState | None, new_order: Tensor
@@ -211,6 +228,7 @@ class TreeDecoderLayer(TransformerDecoderLayerBase):
         heads = cfg.decoder.attention_heads
         return TreeCrossAttention(
             None if cfg.tree_encoder_only else build_accumulation(cfg, embed_dim, heads),
+            cfg.neutral_start,
             embed_dim=embed_dim,
             num_heads=heads,
             kdim=cfg.encoder.embed_dim,
@@ -229,6 +247,15 @@ class TreeDecoder(SyntaxDecoder):
     ) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
         return wrap_layer(TreeDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def upgrade_state_dict_named(
+        self, state_dict: dict[str, Tensor], name: str
+    ) -> dict[str, Tensor]:
+        """Add the neutral parameters to a checkpoint of fairseq's Transformer; see fairseq."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.cfg.neutral_start:
+            add_neutral(self, NEUTRAL, state_dict, name)
+        return state_dict
 
     def extract_features(
         self,

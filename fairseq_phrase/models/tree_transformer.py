@@ -13,16 +13,16 @@ from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
-from fairseq_phrase.models.tree_decoder import TreeDecoder, build_accumulation, regroup
+from fairseq_phrase.models.tree_decoder import NEUTRAL, TreeDecoder, build_accumulation, regroup
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.trees.tree_attention import CONVENTIONS, TreeSelfAttention
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
 @dataclass
-class TreeOptions:
+class TreeOptions(NeutralOptions):
     """Options of trees."""
 
     tree_convention: ChoiceEnum(list(CONVENTIONS)) = option(  # type: ignore[valid-type]
@@ -79,6 +79,7 @@ class TreeEncoderLayer(SyntaxEncoderLayer):
                 accumulation=build_accumulation(cfg, embed_dim, cfg.encoder.attention_heads),
                 dropout=cfg.attention_dropout,
                 subtree_masking=not cfg.no_subtree_masking,
+                neutral=cfg.neutral_start,
             )
         )
 
@@ -92,6 +93,8 @@ class TreeEncoderLayer(SyntaxEncoderLayer):
         "tree": {},
         "tree, released": {"tree_convention": "released"},
         "tree, encoder only": {"tree_encoder_only": True},
+        "tree, neutral": {"neutral_start": True},
+        "tree, all nodes, neutral": {"neutral_start": True, "no_subtree_masking": True},
     },
 )
 class TreeEncoder(SyntaxEncoder):
@@ -102,6 +105,7 @@ class TreeEncoder(SyntaxEncoder):
     """
 
     layer_class = TreeEncoderLayer
+    neutral_parameters = NEUTRAL
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)

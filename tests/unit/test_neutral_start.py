@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import sys
 from typing import Any
 
 import pytest
 import torch
+from fairseq import utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
@@ -16,10 +18,12 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.models.identity import begin_neutrally, check_sizes, model_entries
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
+from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.store.identity import Identity, compare
 from tests.support.named_models import make_task
 from tests.support.parsed_batches import SIZES, build_model, make_batch, make_dictionary
 from tests.support.repository import REPOSITORY
+from tests.support.tolerance import assert_same
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
@@ -30,6 +34,12 @@ NORMS = {
     "pre": {"encoder_normalize_before": True, "decoder_normalize_before": True},
     "embeddings": {"layernorm_embedding": True, "encoder_learned_pos": True},
 }
+
+
+@pytest.fixture(autouse=True)
+def exact_softmax(monkeypatch):
+    """Fairseq's cross-attention computes its softmax in single precision; here as precise as the rest."""
+    monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
 
 
 def as_built(name: str, dictionary, **options: Any) -> Any:
@@ -71,7 +81,7 @@ def test_what_starts_neutrally() -> None:
     names = {row.values[0] for row in rows()}
     assert names == {
         "relation_transformer", "structural_transformer", "parent_scaled_transformer",
-        "label_transformer",
+        "label_transformer", "phrase_transformer", "tree_transformer",
     }  # fmt: skip
 
 
@@ -106,16 +116,14 @@ def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
 def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, options) -> None:
     model = as_built(name, dictionary, **options)
     logits(model, make_batch(dictionary, LENGTHS)).square().mean().backward()
-    at_zero = [p for p in model.encoder.parameters() if p.requires_grad and not p.any()]
-    gates = [
-        value
+    added = ENCODERS[name].encoder.neutral_parameters
+    learn = {
+        each: bool(value.grad.any())
         for each, value in model.named_parameters()
-        if not set(each.split(".")).isdisjoint(ENCODERS[name].encoder.neutral_parameters)
-        and not value.any()
-    ]
-    assert at_zero
-    assert gates
-    assert all(gate.grad.any() for gate in gates)
+        if not set(each.split(".")).isdisjoint(added) and not value.any()
+    }
+    assert any(learn.values())
+    assert all(value for each, value in learn.items() if each.endswith(("gate", "factor")))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,8 @@ def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, optio
         ("structural_transformer", {"structural_absolute": True}, "give --structural-fusion add"),
         ("structural_transformer", {"no_sequential_absolute": True, "structural_relative": True},
          "leave out --no-sequential-absolute"),
+        ("phrase_transformer", {"sequential_relative": True}, "leave out relative positions"),
+        ("phrase_transformer", {"phrase_to_decoder": True}, "leave out --phrase-to-decoder"),
     ],
 )  # fmt: skip
 def test_what_is_not_neutral_is_refused(dictionary, name, options, message) -> None:
@@ -167,3 +177,48 @@ def test_other_sizes_have_one_message(dictionary, changed, message) -> None:
     other = as_built("relation_transformer", make_dictionary(words), **changed)
     with pytest.raises(UserError, match=message):
         check_sizes(stock(dictionary, "post").state_dict(), other.state_dict(), "a.pt")
+
+
+def twin_node_attention(query, key, value, mask, num_tokens, gate):
+    """Nodes one by one: tokens have a softmax over tokens, and tanh(g) times one over further nodes."""
+    attended, weights = torch.zeros_like(query), query.new_zeros(*query.shape[:3], key.size(2))
+    for b, h, i in itertools.product(*map(range, query.shape[:3])):
+        seen = [j for j in range(key.size(2)) if mask[b, 0, min(i, mask.size(2) - 1), j]]
+        groups = [(seen, 1.0)]
+        if i < num_tokens:
+            groups = [
+                ([j for j in seen if j < num_tokens], 1.0),
+                ([j for j in seen if j >= num_tokens], gate[h].tanh()),
+            ]
+        for keys, factor in groups:
+            if keys:
+                scores = torch.stack([query[b, h, i] @ key[b, h, j] for j in keys])
+                own = factor * (scores / query.size(3) ** 0.5).softmax(0)
+                attended[b, h, i] = attended[b, h, i] + own @ value[b, h, keys]
+                weights[b, h, i, keys] = own
+    return attended, weights
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("g", [0.0, 0.8])
+def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
+    torch.manual_seed(2)
+    inputs = [torch.randn(3, 2, 5, 4, dtype=torch.double).requires_grad_() for _ in range(3)]
+    gate = torch.tensor([g, -g / 2], dtype=torch.double, requires_grad=True)
+    mask = torch.rand(3, 1, rows, 5) < 0.7
+    mask[..., 0] = True
+    mask[1, ..., 3:] = False  # a sentence without further nodes
+    expected, weights = twin_node_attention(*inputs, mask, 3, gate)
+    direction = torch.randn_like(expected)
+    wanted = torch.autograd.grad((expected * direction).sum(), [*inputs, gate])
+    for need_weights in (False, True):
+        found, own = node_attention(*inputs, mask, 3, gate, 0.0, need_weights)
+        assert_same(found, expected)
+        gradients = torch.autograd.grad((found * direction).sum(), [*inputs, gate])
+        for one, other in zip(gradients, wanted, strict=True):
+            assert_same(one, other)
+            assert other.any()
+    assert_same(own, weights)
+    everything, _ = node_attention(*inputs, None, 3, gate)
+    all_seen = torch.ones(3, 1, 1, 5, dtype=torch.bool)
+    assert_same(everything, twin_node_attention(*inputs, all_seen, 3, gate)[0])

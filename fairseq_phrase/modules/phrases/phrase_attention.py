@@ -16,7 +16,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.edge_attention import edge_attention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
-from fairseq_phrase.modules.positions.biased_attention import pair_bias
+from fairseq_phrase.modules.positions.biased_attention import node_attention, pair_bias
 from fairseq_phrase.modules.projections import HeadsAttention, project_heads
 from fairseq_phrase.modules.tensors import additive, crossover, for_device, upcast
 
@@ -189,6 +189,8 @@ class PhraseAttention(HeadsAttention):
         relative_clip: with ``subset``, the largest relative position of a part in its phrase. Each
             position has a learned number in each head, which starts at 0 and is added to the scores.
             0 means no relative positions.
+        neutral: with ``all``, tokens see phrases by a learned number for each head that starts at 0
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
 
     Raises:
         ValueError: if d is not a multiple of h, a name is unknown, or ``relative_clip`` is given
@@ -207,6 +209,7 @@ class PhraseAttention(HeadsAttention):
         mask: str = "subset",
         gate: str = "none",
         relative_clip: int = 0,
+        neutral: bool = False,
     ) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         if activation not in ACTIVATIONS:
@@ -226,6 +229,7 @@ class PhraseAttention(HeadsAttention):
         self.factor: nn.Parameter | None = None
         if gate == "scalar":
             self.factor = nn.Parameter(torch.zeros(1))
+        self.node_gate = nn.Parameter(torch.zeros(num_heads)) if neutral else None
         self.part_bias: nn.Parameter | None = None
         if relative_clip:
             positions = num_part_positions(relative_clip)
@@ -273,9 +277,14 @@ class PhraseAttention(HeadsAttention):
         )
         dropout_p = self.dropout_p
         weights = None
-        if need_weights:
+        if need_weights and self.node_gate is None:
             weights = attention_weights(query, key, phrases, self.mask, self.part_bias)
-        if self.mask == "all":
+        if self.node_gate is not None:
+            mask, tokens = phrases.key_mask, phrases.num_tokens
+            attended, weights = node_attention(
+                query, key, value, mask, tokens, self.node_gate, dropout_p, need_weights
+            )
+        elif self.mask == "all":
             attended = all_attention(query, key, value, phrases, dropout_p)
         elif self.mask == "hadamard":
             attended = hadamard_attention(query, key, value, phrases, dropout_p)

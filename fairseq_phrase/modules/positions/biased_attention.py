@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.tensors import applied, upcast
+from fairseq_phrase.modules.tensors import additive, applied, upcast
 
 
 class _PairBias(torch.autograd.Function):
@@ -73,7 +73,7 @@ def biased_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    bias: Tensor,
+    bias: Tensor | None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -83,7 +83,7 @@ def biased_attention(
         query: Shape: (batch, heads, tokens, head width)
         key: Shape: (batch, heads, tokens, head width)
         value: Shape: (batch, heads, tokens, head width)
-        bias: -inf where a query may not attend; no row may be all -inf.
+        bias: -inf where a query may not attend; no row may be all -inf; None for no bias.
             Shape: broadcasts to (batch, heads, tokens, tokens)
         dropout_p: probability with which a weight is dropped.
         need_weights: also return the weights, which is slower.
@@ -93,9 +93,133 @@ def biased_attention(
         dropout, in single precision or better, of shape (batch, heads, tokens, tokens), or None.
     """
     # The CPU has no fused attention with a gradient for the bias. torch's replacement is slower.
-    if not need_weights and (bias.is_cuda or not bias.requires_grad):
+    if not need_weights and (bias is None or bias.is_cuda or not bias.requires_grad):
         return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
     scores = upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
-    weights = (scores + bias).softmax(-1)
+    weights = (scores if bias is None else scores + bias).softmax(-1)
     attended = dropout(weights, dropout_p).to(value.dtype) @ value
     return attended, weights if need_weights else None
+
+
+class NodeKeys(NamedTuple):
+    """What :func:`gated_attention` attends to: tokens, and further nodes such as phrases.
+
+    Attributes:
+        key: of tokens. Shape: (batch, heads, tokens, head width)
+        value: of tokens. Shape: (batch, heads, tokens, head width)
+        bias: -inf at tokens that get no weight; None without any. Shape: (batch, 1, 1 or queries, tokens)
+        node_key: of further nodes. Shape: (batch, heads, nodes, head width)
+        node_value: of further nodes. Shape: (batch, heads, nodes, head width)
+        node_bias: as ``bias``, for further nodes; 0 for a query that may attend to none.
+        seen: 0 for a query that may attend to no further node, else 1. Shape: (batch, 1, 1 or queries, 1)
+    """
+
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+    node_key: Tensor
+    node_value: Tensor
+    node_bias: Tensor | None
+    seen: Tensor | None
+
+    @classmethod
+    def split(cls, key: Tensor, value: Tensor, mask: Tensor | None, num_tokens: int) -> NodeKeys:
+        """Separate tokens and further nodes.
+
+        Args:
+            key: tokens first. Shape: (batch, heads, all nodes, head width)
+            value: tokens first. Shape: (batch, heads, all nodes, head width)
+            mask: True where a query may attend; None for everywhere.
+                Shape: (batch, 1, 1 or queries, all nodes)
+            num_tokens: how many of the nodes are tokens.
+        """
+        (token_key, node_key), (token_value, node_value) = (
+            (each[:, :, :num_tokens], each[:, :, num_tokens:]) for each in (key, value)
+        )
+        bias = node_bias = seen = None
+        if mask is not None:
+            of_nodes = mask[..., num_tokens:]
+            some = of_nodes.any(-1, keepdim=True)
+            bias = additive(mask[..., :num_tokens], key.dtype)
+            node_bias, seen = additive(of_nodes | ~some, key.dtype), some.to(key.dtype)
+        return cls(token_key, token_value, bias, node_key, node_value, node_bias, seen)
+
+
+def gated_attention(
+    query: Tensor, keys: NodeKeys, gate: Tensor, dropout_p: float = 0.0, need_weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Attend to tokens, and add what is attended to among further nodes, times tanh(g) of each head.
+
+    *Decision*: each has a softmax of its own, as in Flamingo (Alayrac et al. 2022). With g = 0 this is
+    attention to the tokens, whatever the scores of the other nodes, and g has a gradient there. Both are
+    computed by fused kernels, and weigh as much as one attention to all.
+
+    Args:
+        query: Shape: (batch, heads, queries, head width)
+        keys: tokens and further nodes.
+        gate: g. Shape: (heads,)
+        dropout_p: probability with which a weight is dropped.
+        need_weights: also return the weights.
+
+    Returns:
+        As :func:`biased_attention`. The weights of tokens sum to 1, those of further nodes to tanh(g).
+    """
+    attended, weights = biased_attention(
+        query, keys.key, keys.value, keys.bias, dropout_p, need_weights
+    )
+    if not keys.node_key.size(2):
+        return attended, weights
+    added, further = biased_attention(
+        query, keys.node_key, keys.node_value, keys.node_bias, dropout_p, need_weights
+    )
+    factor = gate.tanh().to(query.dtype)[:, None, None]
+    if keys.seen is not None:
+        factor = factor * keys.seen
+    attended = attended + factor * added
+    if weights is None or further is None:
+        return attended, None
+    return attended, torch.cat([weights, factor * further], -1)
+
+
+def node_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    num_tokens: int,
+    gate: Tensor,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend among tokens and further nodes, where tokens see the others by :func:`gated_attention`.
+
+    Args:
+        query: tokens first. Shape: (batch, heads, nodes, head width)
+        key: Shape: (batch, heads, nodes, head width)
+        value: Shape: (batch, heads, nodes, head width)
+        mask: True where a query may attend; None for everywhere. Shape: (batch, 1, 1 or nodes, nodes)
+        num_tokens: how many of the nodes are tokens.
+        gate: g. Shape: (heads,)
+        dropout_p: probability with which a weight is dropped.
+        need_weights: also return the weights.
+
+    Returns:
+        As :func:`biased_attention`.
+    """
+    rows = [mask, mask]
+    if mask is not None and mask.size(2) > 1:
+        rows = [mask[:, :, :num_tokens], mask[:, :, num_tokens:]]
+    keys = NodeKeys.split(key, value, rows[0], num_tokens)
+    tokens = gated_attention(query[:, :, :num_tokens], keys, gate, dropout_p, need_weights)
+    others = biased_attention(
+        query[:, :, num_tokens:],
+        key,
+        value,
+        None if rows[1] is None else additive(rows[1], query.dtype),
+        dropout_p,
+        need_weights,
+    )
+    weights = None
+    if tokens[1] is not None and others[1] is not None:
+        weights = torch.cat([tokens[1], others[1]], 2)
+    return torch.cat([tokens[0], others[0]], 2), weights

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.positions.biased_attention import biased_attention
+from fairseq_phrase.modules.positions.biased_attention import biased_attention, node_attention
 from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import additive, upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
@@ -188,6 +188,8 @@ class TreeSelfAttention(HeadsAttention):
         dropout: probability with which an attention weight is dropped in training.
         subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
             all nodes.
+        neutral: without subtree masking, leaves see nonterminals by a learned number for each head that
+            starts at 0 (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
     """
 
     order = ("q_proj", "k_proj", "v_proj")
@@ -198,11 +200,14 @@ class TreeSelfAttention(HeadsAttention):
         accumulation: HierarchicalAccumulation,
         dropout: float = 0.0,
         subtree_masking: bool = True,
+        neutral: bool = False,
     ) -> None:
         heads, width = accumulation.num_heads, accumulation.head_dim
         super().__init__(embed_dim=heads * width, num_heads=heads, dropout=dropout)
         self.subtree_masking = subtree_masking
         self.accumulation = accumulation
+        gated = neutral and not subtree_masking
+        self.node_gate = nn.Parameter(torch.zeros(heads)) if gated else None
         self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -233,12 +238,13 @@ class TreeSelfAttention(HeadsAttention):
         query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
-        attended, weights = biased_attention(
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-            additive(mask, query.dtype),
-            self.dropout_p,
-            need_weights,
-        )
+        heads = [each.transpose(1, 2) for each in (query, key, value)]
+        if self.node_gate is None:
+            attended, weights = biased_attention(
+                *heads, additive(mask, query.dtype), self.dropout_p, need_weights
+            )
+        else:
+            attended, weights = node_attention(
+                *heads, mask, tree.num_leaves, self.node_gate, self.dropout_p, need_weights
+            )
         return self.out_proj(attended.transpose(1, 2).flatten(2)), weights
