@@ -19,6 +19,7 @@
 #   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
 #   --contrastive DIR|none  minimal pairs for en-de (../shared/data/contrastive, if it is there)
 #   --pairs N               of each phenomenon, N minimal pairs at most, spread over its file (all)
+#   --pairs-of ROW,ROW…     minimal pairs of these rows only, in a report of their own (report.minimal_pairs)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -27,7 +28,7 @@ cd "$(dirname "$0")/.."
 CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
 BASELINES=transformer,relative
 TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
-CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE PAIRS=''
+CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE PAIRS='' PAIRS_OF=''
 parse_options
 for name in TRAIN_SIZE VOCAB_SIZE PAIRS; do check_number "$name"; done
 check_one_of --corpus "$CORPUS" multi30k tatoeba synthetic
@@ -122,9 +123,20 @@ slice_pairs() {
 if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
     say "Minimal pairs ($OUT/contrastive)"
     slice_pairs
-    [ -n "$REPORT_ONLY" ] || run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$OUT/rows" \
+    PAIRED=$OUT/rows
+    if [ -n "$PAIRS_OF" ]; then
+        PAIRED=$OUT/contrastive/rows
+        run mkdir -p "$PAIRED"
+        for row in ${PAIRS_OF//,/ }; do run ln -sfn "../../rows/$row" "$PAIRED/$row"; done
+    fi
+    [ -n "$REPORT_ONLY" ] || run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$PAIRED" \
         -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive" --jobs "$JOBS"
-    MORE+=(--contrastive "$CONTRASTIVE")
+    if [ -n "$PAIRS_OF" ]; then
+        BASELINES=${BASELINES%%,*} report "$PAIRED" "$OUT/report.minimal_pairs" test "test=${REFERENCES[0]}" '' \
+            "Which syntax helps: $WHAT, minimal pairs, $SETTING setting" --contrastive "$CONTRASTIVE" --test none
+    else
+        MORE+=(--contrastive "$CONTRASTIVE")
+    fi
 fi
 
 report "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \

@@ -57,14 +57,9 @@ class Metrics(ABC):
             UserError: the output does not fit the reference.
         """
 
-    @abstractmethod
     def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return a metric's score of one test set.
-
-        Args:
-            name: the metric.
-            sums: its statistics, summed over the sentences. Shape: (statistics,).
-        """
+        """Return a metric's score of one test set; see :meth:`scores`."""
+        return float(self.scores(name, sums[None])[0])
 
     @abstractmethod
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -58,10 +58,6 @@ class ExactMatch(Metrics):
         found[WELL_FORMED] = _shares(map(self._form.well_formed, hypotheses))
         return found
 
-    def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return the share of one test set, in percent."""
-        return float(percentages(sums))
-
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of many test sets, in percent; (resamples, 2) -> (resamples,)."""
         return percentages(sums)

@@ -159,12 +159,6 @@ class FunctionMetrics(Metrics):
         values: NDArray[np.float64] = whole + (count - 1) * (without.mean() - without)
         return values
 
-    def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return a metric's score of one test set."""
-        if name in self._functions:
-            return float(self.scores(name, sums))
-        return self._base.score(name, sums)
-
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
         if name not in self._functions:

@@ -100,10 +100,6 @@ class LabelMetrics(Metrics):
         columns = [np.bincount(sentence, weights=one, minlength=len(self._sizes)) for one in items]
         return np.stack(columns, axis=1)
 
-    def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return a metric's score of one test set, in percent."""
-        return float(self.scores(name, sums[None])[0])
-
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets, in percent; (resamples, 2) -> (resamples,)."""
         return 100 * _ratio(sums[:, 0], sums[:, 1])

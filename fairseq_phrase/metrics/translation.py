@@ -123,14 +123,6 @@ class TranslationMetrics(Metrics):
         )
         return [NOTE, f"The references have {', '.join(rates)}."]
 
-    def score(self, name: str, sums: NDArray[np.float64]) -> float:
-        """Return a metric's score of one test set; TER is in percent."""
-        if name in NAMES:
-            return float(percentages(sums))
-        # sacrebleu's formulas need Python numbers, and for BLEU integer counts.
-        values = [int(value) if value.is_integer() else value for value in sums.tolist()]
-        return float(self._metrics[name]._compute_score_from_stats(values).score)
-
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
         formulas = {"chrF": _chrf_scores, "TER": _ter_scores, **dict.fromkeys(NAMES, percentages)}

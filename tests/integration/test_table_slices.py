@@ -154,11 +154,12 @@ def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
         ending = " nicht" if "incorrect" in side else ""
         (pairs / side).write_text("".join(f"{line}{ending}\n" for line in lines))
     out = tmp_path / "out"
-    run_script(
-        "which_syntax", *SYNTAX, "--rows", "2", "--seeds", "1,2", "--out", out,
-        FAIRSEQ_PHRASE_DATA=str(tmp_path),
-        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
-    )  # fmt: skip
+    options = ["--rows", "2", "--seeds", "1,2", "--out", out]
+    environment = {
+        "FAIRSEQ_PHRASE_DATA": str(tmp_path),
+        "FAIRSEQ_PHRASE_PARSER": pipeline_of("en", trained_pipeline),
+    }
+    run_script("which_syntax", *SYNTAX, *options, **environment)
     caption, titles = table_of(out / "report")
     assert "Multi30k en-de, small setting, only 3 updates, only 300 training pairs" in caption
     assert titles[:2] == ["Transformer (fairseq)", "+ relative positions"]
@@ -167,6 +168,12 @@ def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
     assert "test1" in text
     scored = out / "rows" / "relative" / "seed2" / "contrastive" / "agreement.incorrect.txt"
     assert len(re.findall(r"^H-\d+\t", scored.read_text(), re.MULTILINE)) == 20
+    # Of some rows only, in a report of their own.
+    some = ["--report-only", "--pairs-of", "relative"]
+    run_script("which_syntax", *SYNTAX, *options, *some, **environment)
+    assert table_of(out / "report.minimal_pairs")[1][0] == "+ relative positions"
+    assert "agreement" in (out / "report.minimal_pairs" / "report.md").read_text()
+    assert "agreement" not in (out / "report" / "report.md").read_text()
 
 
 def test_slices_of_the_table_of_syntax_come_to_their_ends_on_other_text(

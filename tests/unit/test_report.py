@@ -79,9 +79,12 @@ def test_scores_spread_and_significance_are_sacrebleus(table):
     assert (rows["k2"]["TER_better"], rows["k2"]["TER_worse"]) == ("2", "0")
     for run in records(table / "out" / "runs.csv"):
         key = (run["row"], int(run["seed"]))
-        assert float(run["BLEU"]) == scores[key]
-        assert float(run["chrF"]) == sacrebleu.corpus_chrf(TRANSLATIONS[key], [REFERENCES]).score
-        assert float(run["TER"]) == sacrebleu.corpus_ter(TRANSLATIONS[key], [REFERENCES]).score
+        expected = {
+            "BLEU": scores[key],
+            "chrF": sacrebleu.corpus_chrf(TRANSLATIONS[key], [REFERENCES]).score,
+            "TER": sacrebleu.corpus_ter(TRANSLATIONS[key], [REFERENCES]).score,
+        }
+        assert {name: float(run[name]) for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
 def test_tests_over_sentences_alone_and_no_test_are_options(table):
@@ -108,7 +111,8 @@ def test_words_are_those_of_the_tokenizer_that_is_named(table):
     for run in records(table / "out" / "runs.csv"):
         hypotheses = TRANSLATIONS[run["row"], int(run["seed"])]
         expected = sacrebleu.corpus_bleu(hypotheses, [apart], tokenize="none", force=True).score
-        assert float(run["BLEU"]) == expected != sacrebleu.corpus_bleu(hypotheses, [apart]).score
+        assert float(run["BLEU"]) == pytest.approx(expected, rel=1e-12)
+        assert expected != sacrebleu.corpus_bleu(hypotheses, [apart]).score
 
 
 def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):
@@ -500,4 +504,4 @@ def test_several_test_sets_have_a_column_each_and_the_mean_difference(table):
     assert "Test sets: test, test1." in text
     assert cells["p"] != "-"
     for run in records(table / "out" / "runs.csv"):
-        assert float(run["BLEU test1"]) == bleu[run["row"], int(run["seed"])][1]
+        assert float(run["BLEU test1"]) == pytest.approx(bleu[run["row"], int(run["seed"])][1])
