@@ -339,7 +339,7 @@ class PhraseEncoder(PositionedEncoder):
         is_unit = ~padding_mask
         for special in (self.dictionary.eos(), self.dictionary.bos()):
             is_unit &= src_tokens.ne(special)
-        tokens = SourceTokens(padding_mask, is_unit)
+        tokens = SourceTokens(padding_mask, is_unit, src_tokens, self.dictionary)
         phrases = find_phrases(self._source, tokens, parse, self.cfg)
         if not self._has_positions:
             return phrases

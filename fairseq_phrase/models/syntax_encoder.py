@@ -211,8 +211,8 @@ class SyntaxEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
-    :meth:`build_layer`, :meth:`before_layer`, :meth:`decoder_nodes`, :meth:`node_padding_mask`,
-    :meth:`further_outputs` and :meth:`root_nodes`.
+    :meth:`build_layer`, :meth:`before_layer`, :meth:`after_layers`, :meth:`decoder_nodes`,
+    :meth:`node_padding_mask`, :meth:`further_outputs` and :meth:`root_nodes`.
 
     Args:
         cfg: fairseq's options with those of the method.
@@ -321,6 +321,18 @@ class SyntaxEncoder(TransformerEncoderBase):
             The structure of all layers, or :class:`PerLayer`.
         """
         raise NotImplementedError
+
+    def after_layers(self, states: Tensor, structure: Any) -> Tensor:
+        """Change the states after the last layer, before the final layer norm.
+
+        Args:
+            states: of the nodes that the decoder attends to, shaped as the layers take them.
+            structure: from :meth:`structure`.
+
+        Returns:
+            New states. Shape: as the states.
+        """
+        return states
 
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
         """Return how many of the first nodes the decoder attends to; None for all."""
@@ -448,8 +460,9 @@ class SyntaxEncoder(TransformerEncoderBase):
             layer_states = layer_states if time_first else layer_states.transpose(0, 1)
             return layer_states if kept is None else layer_states[:kept]
 
+        states = self.after_layers(states if kept is None else self._first(states, kept), structure)
         if self.layer_norm is not None:
-            states = self.layer_norm(states if kept is None else self._first(states, kept))
+            states = self.layer_norm(states)
         lengths = (~self.padding(src_tokens)).sum(1, keepdim=True, dtype=torch.int32)
         return {
             "encoder_out": [seen(states)],

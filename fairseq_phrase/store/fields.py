@@ -1,16 +1,20 @@
 """The table of a parse's fields, for writer, reader, checks, collater, task and messages.
 
-A new field is a new row of :data:`FIELDS`. It then has files, a label dictionary, checks and a tensor in
-the batch. A parser that makes it lists it in its ``fields``. Labels of words for which ``ParsedSentence``
-has no attribute are in its ``features``, by the field's name.
+A new field is a new row of :data:`FIELDS`, here or in an installed package. It then has files, a label
+dictionary, checks and a tensor in the batch. A parser that makes it lists it in its ``fields``. Labels of
+words for which ``ParsedSentence`` has no attribute are in its ``features``, by the field's name.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections import UserDict
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +25,8 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 
 if TYPE_CHECKING:
     from fairseq_phrase.syntax.encoding import EncodedSentence
+
+logger = logging.getLogger(__name__)
 
 #: The prefix of a field's name in a batch: ``src_heads``.
 PREFIX = "src_"
@@ -189,12 +195,40 @@ _ROWS = (
         for number in range(1, 4)
     ),
 )
+#: The group of entry points in which installed packages offer parse fields, as :class:`ParseField`.
+GROUP = "fairseq_phrase.parse_fields"
+
+
+class _Fields(UserDict[str, ParseField]):
+    """The table, with the rows of installed packages, whose modules may import this one first."""
+
+    def __init__(self) -> None:
+        pass
+
+    @cached_property
+    def data(self) -> dict[str, ParseField]:  # type: ignore[override]
+        """The rows, by name."""
+        rows = {row.name: row for row in _ROWS}
+        for entry in entry_points(group=GROUP):
+            try:
+                row = entry.load()
+                if not isinstance(row, ParseField) or row.name in rows:
+                    raise TypeError("expected a ParseField with a name of its own")
+                rows[row.name] = row
+            except Exception as error:
+                logger.warning(
+                    "the parse field '%s' (%s) of an installed package cannot be used: %s",
+                    *(entry.name, entry.value, error),
+                )
+        return rows
+
+
 #: The fields of a parse, by name, in the order of the files. ``words``: for each subword the index of its
 #: word. ``heads``, ``deprels``, ``tags``: for each word the index of its head (the root is its own head),
 #: its relation and its part of speech. ``spans``: for each constituent its first word, one past its last
 #: word and its label. ``factor1``…: labels of words that the text itself has. Labels are numbers in their
 #: dictionaries.
-FIELDS: dict[str, ParseField] = {row.name: row for row in _ROWS}
+FIELDS: MutableMapping[str, ParseField] = _Fields()
 
 
 def with_labels(fields: Collection[str]) -> dict[str, str]:

@@ -253,3 +253,19 @@ def test_its_attention_can_be_drawn(model, dictionary, name, row):
             torch.testing.assert_close(
                 torch.from_numpy(panel.values.sum(1)), torch.ones(len(picture.labels))
             )
+
+
+def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
+    for name in ("phrase_transformer", "tree_transformer"):
+        model = build_model(name, dictionary, encoder_normalize_before=True)
+        inputs = make_batch(dictionary, LENGTHS)
+        before, norm = encode(model, inputs), model.encoder.layer_norm
+        seen = []
+        model.encoder.after_layers = lambda states, structure, s=seen: (
+            s.append(states) or states * 3
+        )
+        encode(model, inputs)
+        shown = seen[0].transpose(0, 1) if model.encoder.layer_class.time_first else seen[0]
+        torch.testing.assert_close(norm(shown), before)
+        model.encoder.layer_norm = None
+        torch.testing.assert_close(encode(model, inputs), 3 * shown)

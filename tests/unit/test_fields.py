@@ -12,7 +12,7 @@ from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import LineParser, Unparsed
-from fairseq_phrase.store.fields import FIELDS, ParseField, shared_index
+from fairseq_phrase.store.fields import FIELDS, GROUP, ParseField, shared_index
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -272,3 +272,29 @@ def test_a_criterion_gets_its_fields_beside_the_models_input(data_directory):
 def test_a_criterion_whose_field_the_data_lack_is_told(table, data_directory):
     with pytest.raises(UserError, match=r"has no lengths.* again with --parser measuring"):
         make_task(data_directory).require_parses(["lengths"], for_model=False)
+
+
+ROW = """
+from fairseq_phrase.store.fields import ParseField
+
+LEMMAS = ParseField(
+    name="lemmas", per="word", meaning="lemmas", made_by="--parser mine", label_file="dict.lemma.txt"
+)
+TAGS = ParseField(name="tags", per="word", meaning="x", made_by="x", label_file="dict.x.txt")
+"""
+
+
+def test_installed_packages_add_rows(tmp_path, monkeypatch, caplog):
+    metadata = tmp_path / "rows-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rows\nVersion: 1.0\n")
+    entries = "lemmas = rows:LEMMAS\ntags = rows:TAGS\nnone = nowhere:ROW\n"
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
+    (tmp_path / "rows.py").write_text(ROW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    table = type(FIELDS)()
+    assert [*table] == [*FIELDS, "lemmas"]
+    assert table["lemmas"].is_feature
+    assert table["tags"] is FIELDS["tags"]
+    assert "'tags' (rows:TAGS) of an installed package cannot be used: expected" in caplog.text
+    assert "'none' (nowhere:ROW) of an installed package cannot be used: No module" in caplog.text

@@ -16,6 +16,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.sources.registry import phrase_source, registered_sources
+from tests.support.parsed_batches import build_model, make_batch
 from tests.support.phrase_models import PhraseTransformerConfig, batch, build, encode
 from tests.twins.phrase_encoder import twin_encoder, twin_members
 
@@ -209,3 +212,22 @@ def test_phrases_longer_than_any_sentence_are_no_phrases_too_many(dictionary):
     all_spans = build(dictionary, phrase_max_length=3)
     longer = build(dictionary, phrase_max_length=9)
     torch.testing.assert_close(encode(longer, inputs), encode(all_spans, inputs))
+
+
+def test_a_source_sees_tokens_dictionary_and_an_argument(dictionary):
+    @phrase_source("starting")
+    def starting(tokens, parse, options, argument="w1"):
+        wanted = torch.tensor([each.startswith(argument) for each in tokens.dictionary.symbols])
+        return (wanted[tokens.indices] & tokens.is_unit)[:, None]
+
+    try:
+        inputs = make_batch(dictionary, [9, 9])
+        model = build_model("phrase_transformer", dictionary, phrase_source="starting:w2")
+        found = model.encoder.structure(inputs["src_tokens"], ParseBatch({})).members()
+        for members, indices in zip(found, inputs["src_tokens"].tolist(), strict=True):
+            expected = [i for i, index in enumerate(indices) if dictionary[index].startswith("w2")]
+            assert [each for each in members if len(each) > 1] == [tuple(expected)]
+    finally:
+        del registered_sources["starting"]
+    with pytest.raises(UserError, match="the phrase source 'ngram' takes no argument, and '3' is"):
+        build_model("phrase_transformer", dictionary, phrase_source="ngram:3")

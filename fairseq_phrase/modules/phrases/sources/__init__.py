@@ -8,6 +8,9 @@ module registers the source when it is imported
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -29,19 +32,28 @@ from fairseq_phrase.modules.phrases.sources.registry import (
 )
 
 
-def load_source(name: str) -> PhraseSource:
-    """Return the source of this name, from this package or from an installed one.
+def load_source(spec: str) -> PhraseSource:
+    """Return a source, from this package or from an installed one.
+
+    Args:
+        spec: ``NAME``, or ``NAME:ARGUMENT`` for a source that takes an argument.
 
     Raises:
-        ValueError: no source has this name.
+        ValueError: no source has this name, or it takes no argument.
     """
+    name, colon, argument = spec.partition(":")
     if name not in registered_sources:
         for entry in entry_points(group=GROUP, name=name):
             entry.load()
     if name not in registered_sources:
         offered = sorted({*registered_sources, *entry_points(group=GROUP).names})
         raise ValueError(f"unknown phrase source '{name}': expected one of {', '.join(offered)}")
-    return registered_sources[name]
+    source = registered_sources[name]
+    if not colon:
+        return source
+    if "argument" not in inspect.signature(source.find).parameters:
+        raise ValueError(f"the phrase source '{name}' takes no argument, and '{argument}' is given")
+    return replace(source, find=partial(source.find, argument=argument))
 
 
 def find_phrases(

@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.tensors import check_mask
 
@@ -81,10 +80,14 @@ class SourceTokens:
         padding_mask: True at padding. Shape: (batch, tokens).
         is_unit: True at subwords, False at padding and at the tokens that mark a sentence's start
             and end. Shape: (batch, tokens).
+        indices: the tokens' numbers in the dictionary. Shape: (batch, tokens), int64.
+        dictionary: the source dictionary.
     """
 
     padding_mask: Tensor
     is_unit: Tensor
+    indices: Tensor | None = None
+    dictionary: Any = None
 
 
 class PhraseOptions(Protocol):
@@ -101,17 +104,18 @@ class PhraseSource:
     Attributes:
         name: its name for ``--phrase-source``.
         find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
-            members, of shape (batch, phrases, tokens).
+            members, of shape (batch, phrases, tokens). With ``--phrase-source NAME:ARGUMENT`` it gets
+            ``argument="ARGUMENT"``, too.
         fields: a function that returns the parse fields that it needs, given the options.
     """
 
     name: str
-    find: Callable[[SourceTokens, ParseBatch, Any], PhraseBatch | Tensor]
+    find: Callable[..., PhraseBatch | Tensor]
     fields: Callable[[Any], Sequence[str]]
 
 
 #: What finds the phrases of a batch.
-Find = TypeVar("Find", bound=Callable[[SourceTokens, ParseBatch, Any], PhraseBatch | Tensor])
+Find = TypeVar("Find", bound=Callable[..., PhraseBatch | Tensor])
 
 registered_sources: dict[str, PhraseSource] = {}
 
