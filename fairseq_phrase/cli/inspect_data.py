@@ -155,14 +155,13 @@ def _check(
     from fairseq_phrase.inspection.integrity import verify_split
 
     with _progress("checking", manifest, splits) as progress:
-        found = [
+        for split in splits:
             verify_split(directory, manifest, split, dictionaries, progress.update)
-            for split in splits
-        ]
-    for split in found:
+    for split in splits:
+        record = manifest.splits[split]
         print(
-            f"{split.split} ({manifest.language}): {split.sentences:,} sentences, {split.words:,} "
-            f"words, {split.subwords:,} subwords: every record is whole, all {split.files} files "
+            f"{split} ({manifest.language}): {record.sentences:,} sentences, {record.words:,} words, "
+            f"{record.subwords:,} subwords: every record is whole, all {len(record.checksums)} files "
             "are unchanged"
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.corpus.copied_words import check_copy_words, check_slots, number_split
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
-from fairseq_phrase.corpus.label_tables import given_labels, manifests_of, warn_of_unknown
+from fairseq_phrase.corpus.existing_parses import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts

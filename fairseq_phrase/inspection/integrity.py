@@ -7,7 +7,6 @@ number, a block of sentences at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,32 +43,13 @@ def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
     return loaded
 
 
-@dataclass(frozen=True)
-class Verified:
-    """The numbers of what was verified.
-
-    Attributes:
-        split: the split's name.
-        sentences: number of sentences.
-        words: number of words.
-        subwords: number of subwords.
-        files: number of files whose fingerprint is that of the manifest.
-    """
-
-    split: str
-    sentences: int
-    words: int
-    subwords: int
-    files: int
-
-
 def verify_split(
     directory: Path,
     manifest: Manifest,
     split: str,
     dictionaries: dict[str, Any],
     advance: Callable[[int], object] = lambda sentences: None,
-) -> Verified:
+) -> None:
     """Verify every record of a split, then its counts, then its files' fingerprints.
 
     The records come first, because their messages name the line.
@@ -102,7 +82,6 @@ def verify_split(
                 f"{what} in {split}, found {count}: {rerun(directory)}"
             )
     ParseStore(directory, split, manifest.language, set())  # compares all fingerprints
-    return Verified(split, files.sentences, words, subwords, len(record.checksums))
 
 
 def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> None:

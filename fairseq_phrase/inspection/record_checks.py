@@ -60,8 +60,8 @@ class RecordChecker:
         if faults:
             first = min(faults, key=lambda fault: fault.sentence)
             path = Path(f"{self._files.path_of(first.name)}.bin")
-            index = at(path, block.first + first.sentence + 1)
-            raise UserError(f"{index}: {first.problem}; {rerun(path.parent)}")
+            where = at(path, block.first + first.sentence + 1)
+            raise UserError(f"{where}: {first.problem}; {rerun(path.parent)}")
 
     def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
         text, arrays = block.arrays["text"], block.arrays
@@ -214,8 +214,8 @@ def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         "heads",
         lambda sentence: f"expected one root, a word that is its own head, found {roots[sentence]}",
     )
-    places = np.arange(len(values))
-    inside = np.where(outside, places, values + np.repeat(heads.offsets[:-1], sizes))
+    itself = np.arange(len(values))
+    inside = np.where(outside, itself, values + np.repeat(heads.offsets[:-1], sizes))
     circling = dependency_depths(inside, int(sizes.max(initial=0)))[1]
     yield from _first_value(
         circling,

@@ -125,13 +125,10 @@ def _trained(
         accuracy = float((classifier.predict(valid[0]) == valid[1]).mean())
         if accuracy > best:
             best, best_epoch = accuracy, epoch
-            kept = [[each.copy() for each in part] for part in _weights(classifier)]
+            parts = classifier.coefs_, classifier.intercepts_
+            kept = [[each.copy() for each in part] for part in parts]
         elif epoch - best_epoch >= options.patience:
             break
     assert kept is not None
     classifier.coefs_, classifier.intercepts_ = kept
     return Probe(0.0, best, hidden, l2, best_epoch, classifier)
-
-
-def _weights(classifier: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    return classifier.coefs_, classifier.intercepts_

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from fairseq_phrase.syntax.tree_arrays import dependency_depths
 
 #: How the relative position of two words is computed from the tree.
 RELATIONS = ("edge", "path", "distance")
@@ -61,16 +62,12 @@ class DependencyTree:
             self.heads[roots[1:]] = roots[0]
 
     def _count_edges_to_root(self) -> np.ndarray:
-        """Compute depths by pointer doubling: O(n log n), without a Python loop over words."""
-        depths: np.ndarray = (self.heads != np.arange(len(self.heads))).astype(np.int64)
-        ancestors = self.heads.copy()
-        for _ in range(math.ceil(math.log2(max(len(self.heads), 2)))):
-            depths += depths[ancestors]
-            ancestors = ancestors[ancestors]
-        circling = self.heads[ancestors] != ancestors
+        depths, circling = dependency_depths(self.heads, len(self.heads))
         if circling.any():
             word = int(circling.argmax())
-            cycle = [word := int(ancestors[word])]
+            for _ in self.heads:  # up from a word that may be below the cycle
+                word = int(self.heads[word])
+            cycle = [word]
             while (word := int(self.heads[word])) != cycle[0]:
                 cycle.append(word)
             chain = " -> ".join(str(word + 1) for word in [*cycle, cycle[0]])
