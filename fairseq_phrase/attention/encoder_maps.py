@@ -37,7 +37,8 @@ class Panel:
     Attributes:
         title: its title.
         values: row attends to column. Shape: ``(nodes, nodes)``.
-        is_attention: whether the values are weights, whose rows sum to 1, or relative positions.
+        is_attention: whether the values are weights, whose rows sum to 1, or numbers around 0, such as
+            relative positions.
     """
 
     title: str
@@ -168,7 +169,8 @@ def attention_picture(
     for block, weights in computed.weights.items():
         chosen = choose(choose(weights, layer, "layer"), head, "head")
         title = _TITLES.get(block, f"attention {block}") if others else "attention"
-        panels.append(Panel(title, chosen))
+        is_attention = block not in getattr(model.encoder, "other_maps", ())
+        panels.append(Panel(title, chosen, is_attention))
     subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
     nodes = {each.name: getattr(computed, each.name) for each in fields(Nodes)}
     return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)

@@ -106,7 +106,7 @@ def _draw(
     if panel.is_attention:
         scale = ("Blues", 0.0, float(panel.values.max()))
     else:
-        farthest = max(1, int(np.abs(panel.values).max()))
+        farthest = float(np.abs(panel.values).max()) or 1.0
         scale = ("RdBu_r", -1.4 * farthest, 1.4 * farthest)
     image = _show_matrix(axes, panel.values, labels, labels, size, scale)
     others = nodes - picture.num_tokens
@@ -118,7 +118,7 @@ def _draw(
     _draw_boundaries(axes, picture)
     if panel.is_attention:
         _colour_bar(axes, image)
-    elif nodes <= _MOST_NUMBERED:
+    elif nodes <= _MOST_NUMBERED and np.issubdtype(panel.values.dtype, np.integer):
         for (row, column), value in np.ndenumerate(panel.values):
             axes.text(column, row, f"{value:d}", ha="center", va="center", fontsize=0.8 * size)
     else:

@@ -219,8 +219,13 @@ class SyntaxEncoder(TransformerEncoderBase):
         dictionary: the source dictionary.
         embed_tokens: the source embeddings.
         return_fc: see fairseq.
+
+    Attributes:
+        other_maps: the names of attention blocks whose maps are not distributions: any numbers, drawn
+            around 0.
     """
 
+    other_maps: ClassVar[frozenset[str]] = frozenset()
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
     #: Names of modules and parameters that fairseq's encoder does not have. With the values that they are
     #: built with, the encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
