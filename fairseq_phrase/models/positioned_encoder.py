@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -112,7 +112,11 @@ def build_relative_attention(
 class PositionedEncoder(SyntaxEncoder):
     """An encoder that knows its tokens' positions in their dependency trees."""
 
-    neutral_parameters = ("relative_keys", "relative_values", "depth_encoding")
+    neutral_parameters: ClassVar[tuple[str, ...]] = (
+        "relative_keys",
+        "relative_values",
+        "depth_encoding",
+    )
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)

@@ -239,7 +239,7 @@ class FactoredEmbedding(nn.Module):
 
 def _drawn(size: int, width: int, padding: int) -> Tensor:
     """Draw embeddings as fairseq does. Shape: (size, width)."""
-    drawn = torch.randn(size, width) * width**-0.5
+    drawn: Tensor = torch.randn(size, width) * width**-0.5
     drawn[padding] = 0.0
     return drawn
 

@@ -162,7 +162,8 @@ class TreeCrossAttention(MultiheadAttention):
         options = self.dropout_module.p if drops else 0.0, need_weights or need_head_weights
         kept = [source[name] for name in self._kept]
         if self.node_gate is None:
-            attended, weights = biased_attention(query, *kept, *options)
+            key, value, bias = kept
+            attended, weights = biased_attention(query, key, value, bias, *options)
         else:
             attended, weights = gated_attention(query, NodeKeys(*kept), self.node_gate, *options)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
@@ -191,7 +192,7 @@ class TreeCrossAttention(MultiheadAttention):
         if self.accumulation is not None:
             values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-        parts = (keys, values, additive(tree.key_mask, keys.dtype))
+        parts: tuple[Any, ...] = keys, values, additive(tree.key_mask, keys.dtype)
         if self.node_gate is not None:
             parts = NodeKeys.split(keys, values, tree.key_mask, tree.num_leaves)
         return dict(zip(self._kept, parts, strict=True))

@@ -263,9 +263,9 @@ def compare(
         )
     if warned:
         warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")
-    for which, lacking in unknown.items():
+    for which, missing in unknown.items():
         warn_once(
-            f"{which} does not record its {', '.join(lacking)}: make sure that it has the same as "
+            f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
             f"{here_name if which == str(trained_name) else trained_name}"
         )
     return replace(

@@ -238,13 +238,20 @@ class TreeSelfAttention(HeadsAttention):
         query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
-        heads = [each.transpose(1, 2) for each in (query, key, value)]
+        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
         if self.node_gate is None:
             attended, weights = biased_attention(
-                *heads, additive(mask, query.dtype), self.dropout_p, need_weights
+                query, key, value, additive(mask, query.dtype), self.dropout_p, need_weights
             )
         else:
             attended, weights = node_attention(
-                *heads, mask, tree.num_leaves, self.node_gate, self.dropout_p, need_weights
+                query,
+                key,
+                value,
+                mask,
+                tree.num_leaves,
+                self.node_gate,
+                self.dropout_p,
+                need_weights,
             )
         return self.out_proj(attended.transpose(1, 2).flatten(2)), weights
