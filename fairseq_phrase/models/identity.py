@@ -34,10 +34,11 @@ from fairseq_phrase.store.manifest import data_identity
 
 #: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
 #: differences pass, which the user did not name, by section. They are removed when the file is read;
-#: a parser is removed if its name is a path.
+#: a parser is removed if its name is a path. The source of trees is that of the record, for each model of
+#: an ensemble its own.
 UNTRUSTED = {
     "model": ("encoder_embed_path", "decoder_embed_path", "pretrained"),
-    "task": ("source_parser", "allow_difference"),
+    "task": ("source_parser", "allow_difference", "tree_source", "tree_seed"),
     "bpe": ("syntax_parser",),
     "tokenizer": ("syntax_parser",),
 }
@@ -248,7 +249,7 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
         for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
             for name in names:
                 given = getattr(part, name, None)
-                if isinstance(given, str) and (not name.endswith("parser") or names_path(given)):
+                if given is not None and (not name.endswith("parser") or names_path(str(given))):
                     setattr(part, name, None)
 
 

@@ -8,8 +8,11 @@ import pytest
 from fairseq_cli import generate
 from fairseq_cli import train as fairseq_train
 
+from fairseq_phrase import parsers
+from fairseq_phrase.inference.translator import load
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
 from tests.support.commands import SIZES, TRAINING
+from tests.support.gold_parser import GoldParser
 
 MODELS = {
     "transformer": ["--arch", "transformer"],
@@ -17,6 +20,13 @@ MODELS = {
     "dependency": ["--arch", "phrase_transformer_tiny", "--phrase-source", "dependency"],
     "structural": ["--arch", "structural_transformer_tiny", "--structural-relative"],
     "tree": ["--arch", "tree_transformer_tiny"],
+    "random": [
+        "--arch",
+        "structural_transformer_tiny",
+        "--structural-relative",
+        "--tree-source",
+        "random",
+    ],
 }
 
 
@@ -49,3 +59,31 @@ def test_each_model_of_an_ensemble_gets_what_it_takes(
         "--path", path, mode, "--max-len-b", "5", "--batch-size", "50", "--cpu",
     )  # fmt: skip
     assert len(re.findall(r"^H-\d+\t", printed, re.MULTILINE)) == 100
+
+
+def test_models_of_different_trees_keep_their_own_in_every_command(
+    data_directory, checkpoints, command, synthetic_corpus, monkeypatch
+):
+    gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", gold)
+    sources, targets = (
+        (synthetic_corpus / f"test.{language}").read_text().splitlines()
+        for language in ("de", "en")
+    )
+    # Lines that come twice may have different trees.
+    number = next(n for n, line in enumerate(sources) if sources.count(line) == 1)
+    found = {}
+    for names in ("structural", "random", "structural:random", "random:structural"):
+        path = ":".join(str(checkpoints[name]) for name in names.split(":"))
+        printed = command(
+            generate, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", "--path", path, "--score-reference", "--batch-size", "50", "--cpu",
+        )  # fmt: skip
+        (score,) = re.findall(rf"^H-{number}\t(\S+)", printed, re.MULTILINE)
+        found[names] = float(score)
+        model = load(path, data_directory, source_parser="gold", device="cpu")
+        assert model.score(sources[number], targets[number]) == pytest.approx(
+            found[names], abs=1e-3
+        )
+    assert found["structural:random"] == pytest.approx(found["random:structural"], abs=1e-4)
+    assert len(set(found.values())) >= 3
