@@ -165,7 +165,8 @@ class Identity:
         """
         try:
             entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
-            return cls(entries, tuple(map(str, content["allowed"])), bool(content["is_whole"]))
+            allowed = tuple(map(str, content["allowed"]))
+            return cls(entries, allowed, bool(content.get("is_whole", True)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{where}: its identity record is damaged ({error})") from None
 
