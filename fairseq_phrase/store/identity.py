@@ -237,9 +237,9 @@ def compare(
         if before == now:
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        lacking = None in (before, now)
+        is_missing = None in (before, now)
         may_lack = entry.part == "text" or not (trained.is_whole and here.is_whole)
-        if lacking and (entry.kind == "may" or (may_lack and name not in may_differ)):
+        if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
                 unknown.setdefault(str(here_name if one else trained_name), []).append(name)
             continue
