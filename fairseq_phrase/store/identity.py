@@ -234,10 +234,11 @@ def compare(
         if entry is None or entry.part not in DOORS[door].parts:
             continue
         before, now = (each.value if each else entry.default for each in (one, other))
-        if before == now:
+        is_missing = None in (before, now)
+        # Labels that only one of two models reads have no numbers in the other.
+        if before == now or (is_missing and entry.part == "labels"):
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        is_missing = None in (before, now)
         may_lack = entry.part == "text" or not (trained.is_whole and here.is_whole)
         if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
