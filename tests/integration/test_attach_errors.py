@@ -141,7 +141,7 @@ def test_bad_options_are_named(data, bpe_corpus, fails, options, message):
 
 
 def test_a_folder_without_binarized_text_is_refused_and_not_made(bpe_corpus, tmp_path, fails):
-    assert "is no data directory of fairseq" in fails(tmp_path / "nowhere", bpe_corpus, *GOLD)
+    assert "is not a data directory of fairseq" in fails(tmp_path / "nowhere", bpe_corpus, *GOLD)
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -204,5 +204,5 @@ def test_words_out_of_order_are_refused(words: list[int]) -> None:
 
 def test_constituents_of_words_that_are_not_there_are_refused() -> None:
     spans = torch.tensor([[[0, 3, 5]]])
-    with pytest.raises(ValueError, match="words that its sentence has not"):
+    with pytest.raises(ValueError, match="words that its sentence lacks"):
         TreeBatch.from_words(torch.tensor([[0, 1, -1, -1]]), spans, PADDING)
