@@ -114,18 +114,14 @@ _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
 assert _PARENT + 1 == _CHILD  # as the labels' biases are
 
 
-class RelationAttention(HeadsAttention):
-    """Multi-head self-attention with relation biases. Time-first.
-
-    All biases start at 0, so training starts from attention without biases.
+class RelationBias(nn.Module):
+    """Biases of the relations of two tokens, in each head; all are 0 at the start.
 
     Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
+        num_heads: number of heads h.
         kind: ``"tree"``, ``"sequence"`` or ``"both"``.
         num_labels: number of dependency labels L, if pairs of parent and child have a bias for their
             label.
-        dropout: probability with which an attention weight is dropped in training.
 
     Attributes:
         tree_bias: None without trees. Shape: (heads, relations)
@@ -134,30 +130,24 @@ class RelationAttention(HeadsAttention):
         sequence_bias: None without distances in the sentence. Shape: (heads, buckets)
 
     Raises:
-        ValueError: d is not a multiple of h, or the kind is unknown.
+        ValueError: the kind is unknown.
     """
 
-    def __init__(
-        self,
-        *,
-        embed_dim: int,
-        num_heads: int,
-        kind: str = "tree",
-        num_labels: int = 0,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+    def __init__(self, num_heads: int, kind: str = "tree", num_labels: int = 0) -> None:
+        super().__init__()
+        self._add_biases(num_heads, kind, num_labels)
+
+    def _add_biases(self, num_heads: int, kind: str, num_labels: int) -> None:
         if kind not in BIASES[:3]:
             raise ValueError(f"unknown kind {kind!r}, expected one of {', '.join(BIASES[:3])}")
 
         def numbers(count: int, wanted: bool) -> nn.Parameter | None:
             return nn.Parameter(torch.zeros(num_heads, count)) if wanted else None
 
-        self.kind, self.num_labels = kind, num_labels
+        self.num_heads, self.kind, self.num_labels = num_heads, kind, num_labels
         self.tree_bias = numbers(len(TREE_RELATIONS), kind != "sequence")
         self.label_bias = numbers(2 * num_labels, kind != "sequence" and num_labels > 0)
         self.sequence_bias = numbers(NUM_BUCKETS, kind != "tree")
-        self.reset_parameters()
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -187,6 +177,36 @@ class RelationAttention(HeadsAttention):
             assert buckets is not None
             lookups.append((self.sequence_bias, buckets))
         return pair_bias(*lookups, masked=masked)
+
+
+class RelationAttention(RelationBias, HeadsAttention):
+    """Multi-head self-attention with :class:`RelationBias`. Time-first.
+
+    All biases start at 0, so training starts from attention without biases.
+
+    Args:
+        embed_dim: model width d.
+        num_heads: number of heads h, a divisor of d.
+        kind: as in :class:`RelationBias`.
+        num_labels: as in :class:`RelationBias`.
+        dropout: probability with which an attention weight is dropped in training.
+
+    Raises:
+        ValueError: d is not a multiple of h, or the kind is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        num_heads: int,
+        kind: str = "tree",
+        num_labels: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        HeadsAttention.__init__(self, embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+        self._add_biases(num_heads, kind, num_labels)
+        self.reset_parameters()
 
     def forward(
         self,
