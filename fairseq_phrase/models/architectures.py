@@ -44,14 +44,13 @@ from fairseq_phrase.models.encoder_method import (
     options_of,
 )
 from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
-from fairseq_phrase.models.pretrained import PretrainedTranslationOptions
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 #: The group of entry points in which installed packages offer encoders.
 GROUP = "fairseq_phrase.encoders"
 
 logger = logging.getLogger(__name__)
-_TRANSLATION = [*options_of(CopyOptions), *options_of(PretrainedTranslationOptions)]
+_TRANSLATION = options_of(CopyOptions)
 _FAIRSEQS = {
     each.name: EncoderOption(each.name, each.type, each) for each in fields(FlatTransformerConfig)
 }

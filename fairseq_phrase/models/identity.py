@@ -37,13 +37,16 @@ from fairseq_phrase.store.manifest import data_identity
 #: a parser is removed if its name is a path. The source of trees is that of the record, for each model of
 #: an ensemble its own.
 UNTRUSTED = {
-    "model": ("encoder_embed_path", "decoder_embed_path", "pretrained"),
-    "task": ("source_parser", "allow_difference", "tree_source", "tree_seed"),
+    "model": ("encoder_embed_path", "decoder_embed_path"),
+    "task": (
+        *("source_parser", "allow_difference", "tree_source", "tree_seed"),
+        *("pretrained", "pretrained_model"),
+    ),
     "bpe": ("syntax_parser",),
     "tokenizer": ("syntax_parser",),
 }
 # fairseq's own options that change the function but not the shape of any parameter.
-_FAIRSEQS = (
+FAIRSEQS = (
     "activation_fn",
     "cross_self_attention",
     "decoder_attention_heads",
@@ -99,7 +102,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
         encoder = "transformer"
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():
-        if option.name in _FAIRSEQS:
+        if option.name in FAIRSEQS:
             # Old architectures of fairseq have no dataclass, but all values that they use.
             if dataclass or option.name in given:
                 parts["decoder" if "decoder" in option.name else "encoder"].append(option)

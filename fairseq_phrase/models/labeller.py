@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,7 +19,6 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.models.pretrained import PretrainedModel, PretrainedOptions
 from fairseq_phrase.modules.labelling import (
     WordDropout,
     first_of_words,
@@ -36,7 +34,7 @@ POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", 
 
 
 @dataclass
-class LabellerOptions(PretrainedOptions):
+class LabellerOptions:
     """Options of labelling."""
 
     pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = option(  # type: ignore[valid-type]
@@ -83,7 +81,7 @@ def _word_dropout(dictionary: Any, alpha: float) -> WordDropout:
 
 
 @register_named_model("labeller", options=LabellerOptions)
-class LabellerModel(PretrainedModel, NamedEncoderModel):
+class LabellerModel(NamedEncoderModel):
     """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
 
     It returns logits, and stock criteria train it.
@@ -146,7 +144,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             task.require_parses(["words"])
         width = cfg.encoder.embed_dim
         head = LabelHead(width, len(task.target_dictionary), cfg.head_layers, cfg.dropout)
-        model = cls(
+        return cls(
             encoder,
             head,
             width=width,
@@ -155,8 +153,6 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             whole_words=labelled == "word" and task.whole_words,
             word_dropout=cfg.word_dropout,
         )
-        model.use_pretrained(cfg, task)
-        return model
 
     def max_positions(self) -> tuple[int, int]:
         """Return the largest numbers of tokens and of labels."""
@@ -186,8 +182,7 @@ class LabellerModel(PretrainedModel, NamedEncoderModel):
             src_tokens, words = with_first_token(src_tokens, words, self.dictionary.bos())
             parse = parse if words is None else {**parse, "src_words": words}
             src_lengths = None if src_lengths is None else src_lengths + 1
-        with torch.no_grad() if self.frozen else nullcontext():
-            encoded = self.encoder(src_tokens, src_lengths=src_lengths, **parse)
+        encoded = self.encoder(src_tokens, src_lengths=src_lengths, **parse)
         # (nodes, batch, width) -> (batch, nodes, width)
         states = encoded["encoder_out"][0].transpose(0, 1)
         if self.labelled == "word":

@@ -1,178 +1,296 @@
-"""An encoder that starts from another training's encoder: ``--pretrained PATH``.
-
-The checkpoint is one of translation, labelling or pre-training.
-"""
-
-from __future__ import annotations
+"""Models that start from a trained one: ``--pretrained`` (its encoder) and ``--pretrained-model``."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
 import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.identity import check_sizes, identity_of, plain
-from fairseq_phrase.store.identity import free_options
+from fairseq_phrase.models.encoder_method import ENCODERS, option
+from fairseq_phrase.models.identity import FAIRSEQS, check_sizes, identity_of, plain
+from fairseq_phrase.store.dictionaries import labels_fingerprint
+from fairseq_phrase.store.identity import MASK, Identity, dictionary_entry, free_options
 
 logger = logging.getLogger(__name__)
-_PREFIX = "encoder."
 _NAMED = 6
+#: fairseq's options that ``--take-options`` takes: those that the function or the parameters depend on.
+TAKEN = (
+    *FAIRSEQS, "adaptive_input", "decoder_input_dim", "decoder_output_dim", "layernorm_embedding",
+    "max_source_positions", "max_target_positions", "no_cross_attention", "share_all_embeddings",
+    "share_decoder_input_output_embed",
+    *(f"{side}_{name}" for side in ("encoder", "decoder")
+      for name in ("embed_dim", "ffn_embed_dim", "layers", "learned_pos")),
+)  # fmt: skip
 
 
 @free_options
 @dataclass
-class PretrainedOptions:
-    """Options of models whose encoder may start from a checkpoint."""
+class PretrainedOptions(FairseqDataclass):
+    """Options of tasks whose models may start from a checkpoint."""
 
     pretrained: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
         None, "start from the encoder of this checkpoint (translation, labelling, pre-training)"
+    )
+    pretrained_model: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "start from the encoder and the decoder of this checkpoint"
+    )
+    take_options: bool = option(
+        False, "with --pretrained-model: take the model's sizes and form from the checkpoint"
+    )
+    pretrained_decoder_embeddings: bool = option(
+        False,
+        "with --pretrained: the decoder's embeddings start from the checkpoint's, too; for one "
+        "dictionary of both languages (with --share-all-embeddings they do so anyway)",
     )
     freeze_encoder: bool = option(
         False,
         "train all but the encoder, which is used without dropout; embeddings that the decoder "
         "shares with it are not trained, either",
     )
-
-
-@free_options
-@dataclass
-class PretrainedTranslationOptions(PretrainedOptions):
-    """The same for a model with a decoder."""
-
-    pretrained_decoder_embeddings: bool = option(
-        False,
-        "the decoder's embeddings start from the checkpoint's, too; for one dictionary of both "
-        "languages (with --share-all-embeddings they do so anyway)",
+    lr_scale_pretrained: float = option(
+        1.0,
+        "with --pretrained or --pretrained-model: factor of the learning rate of parameters that "
+        "came from the checkpoint",
     )
 
 
-class PretrainedModel(nn.Module):
-    """A model that may start from a checkpoint; the task calls :meth:`load_pretrained`.
-
-    Attributes:
-        pretrained: the checkpoint that the encoder starts from; None for none.
-        frozen: whether the encoder is not trained.
-        decoder_too: whether the decoder's embeddings start from it, too.
-    """
-
-    encoder: Any
-    decoder: Any
-    pretrained: str | None = None
-    frozen: bool = False
-    decoder_too: bool = False
-
-    def use_pretrained(self, cfg: Any, task: Any) -> None:
-        """Take note of the options, when the model is built.
-
-        Raises:
-            UserError: the task does not load checkpoints, or an option has no effect.
-        """
-        self.pretrained, self.frozen = cfg.pretrained, cfg.freeze_encoder
-        self.decoder_too = getattr(cfg, "pretrained_decoder_embeddings", False)
-        if self.decoder_too and not self.pretrained:
-            raise UserError(
-                "--pretrained-decoder-embeddings: give the checkpoint with --pretrained"
-            )
-        if self.pretrained and not hasattr(task, "require_parses"):
-            raise UserError("--pretrained: use --task syntax_translation or syntax_labelling")
-        if self.frozen:
-            self.encoder.requires_grad_(False)
-            self.encoder.eval()
-
-    def load_pretrained(self, task: Any) -> None:
-        """Start from the checkpoint, if one is given; warn of an encoder that stays random.
-
-        Raises:
-            UserError: see :func:`load_pretrained`; or source and target have other dictionaries, and
-                the decoder's embeddings should be loaded.
-        """
-        if not self.pretrained:
-            if self.frozen:
-                logger.warning(
-                    "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
-                    "unless they come from a checkpoint of this training or of --finetune-from-model"
-                )
-            return
-        load_pretrained(self.encoder, Path(self.pretrained), task)
-        if self.decoder_too:
-            if task.source_dictionary != task.target_dictionary:
-                raise UserError(
-                    "--pretrained-decoder-embeddings: source and target have different dictionaries: "
-                    "make the data with --joined-dictionary"
-                )
-            with torch.no_grad():
-                self.decoder.embed_tokens.weight.copy_(self.encoder.embed_tokens.weight)
-            logger.info("--pretrained %s: loaded the decoder's embeddings", self.pretrained)
-
-    def train(self, mode: bool = True) -> Any:
-        """Switch dropout on or off; that of a frozen encoder stays off."""
-        super().train(mode)
-        if self.frozen:
-            self.encoder.eval()
-        return self
-
-
-def load_pretrained(encoder: nn.Module, path: Path, task: Any) -> None:
-    """Load the parameters of a checkpoint's encoder, as far as the encoder has them.
-
-    What was loaded, and what was not, is logged.
+def take_options(cfg: Any, path: Path) -> None:
+    """Set options of a model that is built next to those of a checkpoint, and log which changed.
 
     Args:
-        encoder: the new model's encoder.
-        path: a checkpoint of translation, labelling or pre-training.
-        task: the new model's task, with which the identity record of the checkpoint is compared.
+        cfg: flat options.
+        path: the checkpoint.
 
     Raises:
-        UserError: the checkpoint is missing or has no encoder; or its sizes or its record differ.
+        UserError: it is missing or damaged.
     """
-    if not path.is_file():
-        raise UserError(
-            f"--pretrained {path} is not there; a training is resumed without this option"
-        )
-    state = load_checkpoint(path)
-    task.meet(identity_of(state, path), path, "pretrained")
-    saved = {
-        name.removeprefix(_PREFIX): value
-        for name, value in state["model"].items()
-        if name.startswith(_PREFIX)
+    given = plain(_read(path, "--pretrained-model").get("cfg"))
+    given = plain(given.get("model") or _read(path, "--pretrained-model").get("args"))
+    now = plain(cfg)
+    names = {*TAKEN, *(each.name for method in ENCODERS.values() for each in method.options)}
+    changed = {
+        name: given[name]
+        for name in sorted(names & given.keys() & now.keys())
+        if given[name] != now[name]
     }
-    own = encoder.state_dict()
-    _leave_out_mask(state, saved, own)
-    shared = saved.keys() & own.keys()
-    if not shared:
+    for name, value in changed.items():
+        setattr(cfg, name, value)
+    taken = ", ".join(f"{name} {value}" for name, value in changed.items())
+    logger.info("--take-options %s: %s", path, taken or "all options are the same")
+
+
+def start(model: Any, options: Any, task: Any) -> set[str]:
+    """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
+
+    Args:
+        model: the model.
+        options: those of the task, :class:`PretrainedOptions`.
+        task: the task, with which the record of the checkpoint is compared.
+
+    Returns:
+        The names of the parameters that came from the checkpoint.
+
+    Raises:
+        UserError: options contradict each other; or the checkpoint is missing, lacks parameters, or has
+            another dictionary, other sizes or another record.
+    """
+    whole, path = options.pretrained_model, options.pretrained_model or options.pretrained
+    if whole and options.pretrained:
+        raise UserError("--pretrained and --pretrained-model: give one of them")
+    if options.take_options and not whole:
+        raise UserError("--take-options: give the checkpoint with --pretrained-model")
+    if options.pretrained_decoder_embeddings and not options.pretrained:
+        raise UserError("--pretrained-decoder-embeddings: give the checkpoint with --pretrained")
+    if options.lr_scale_pretrained < 0:
+        raise UserError(f"--lr-scale-pretrained {options.lr_scale_pretrained}: expected 0 or more")
+    if options.lr_scale_pretrained != 1 and not path:
         raise UserError(
-            f"--pretrained {path} has no parameter of this encoder "
-            f"({type(encoder).__name__}): name a checkpoint with an encoder of the same kind"
+            "--lr-scale-pretrained: give the checkpoint with --pretrained or --pretrained-model"
         )
-    theirs, ours = ({_PREFIX + name: part[name] for name in part} for part in (saved, own))
-    check_sizes(theirs, ours, f"--pretrained {path}")
-    encoder.load_state_dict({name: saved[name] for name in shared}, strict=False)
-    logger.info("--pretrained %s: loaded %d tensors of the encoder", path, len(shared))
-    for names, where in (
-        (own.keys() - shared, "are new, because the checkpoint does not have them"),
-        (saved.keys() - shared, "of the checkpoint are not used, because this encoder lacks them"),
+    came: set[str] = set()
+    if path:
+        came = _load(model, Path(path), task, whole=bool(whole))
+    if options.pretrained_decoder_embeddings:
+        if task.source_dictionary != task.target_dictionary:
+            raise UserError(
+                "--pretrained-decoder-embeddings: source and target have different dictionaries: "
+                "make the data with --joined-dictionary"
+            )
+        with torch.no_grad():
+            model.decoder.embed_tokens.weight.copy_(model.encoder.embed_tokens.weight)
+        logger.info("--pretrained %s: loaded the decoder's embeddings", path)
+    if options.freeze_encoder:
+        model.encoder.requires_grad_(False)
+        # Switches dropout off, which model.train() switches on.
+        model.encoder.register_forward_pre_hook(_evaluate)
+        if not path:
+            logger.warning(
+                "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
+                "unless they come from a checkpoint of this training or of --finetune-from-model"
+            )
+    return came
+
+
+def step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
+    """Update parameters: those of a checkpoint with a learning rate of their own.
+
+    The optimizer updates what has a gradient, twice. So its state has one group of parameters, and a
+    resumed training may have another factor.
+
+    Args:
+        optimizer: fairseq's optimizer.
+        came: the parameters of the checkpoint.
+        scale: factor of their learning rate.
+
+    Raises:
+        UserError: the optimizer has copies of the parameters, or none of them is trained.
+    """
+    of_checkpoint, parameters = set(map(id, came)), list(optimizer.params)
+    if not of_checkpoint & set(map(id, parameters)) or hasattr(optimizer, "scaler"):
+        raise UserError(
+            "--lr-scale-pretrained: leave out --fp16, --bf16 and --amp, whose optimizers have copies of "
+            "the parameters; with --freeze-encoder nothing of the checkpoint may be left to train"
+        )
+    gradients, rate = [each.grad for each in parameters], optimizer.get_lr()
+    for scaled in (False, True):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient if (id(parameter) in of_checkpoint) == scaled else None
+        optimizer.set_lr(rate * scale if scaled else rate)
+        optimizer.step()
+    optimizer.set_lr(rate)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+
+def _evaluate(module: nn.Module, inputs: Any) -> None:
+    module.eval()
+
+
+def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
+    """Load the parameters of a checkpoint's encoder as far as the model has them, or all of them."""
+    flag = "--pretrained-model" if whole else "--pretrained"
+    where = f"{flag} {path}"
+    state = _read(path, flag)
+    record, checked = _with_dictionaries(identity_of(state, path), path, task)
+    task.meet(record, path, "pretrained-model" if whole else "pretrained")
+    own = model.state_dict()
+    saved = dict(state["model"])
+    if not whole:
+        saved, own = (
+            {name: value for name, value in each.items() if name.startswith("encoder.")}
+            for each in (saved, own)
+        )
+    if not saved.keys() & own.keys():
+        raise UserError(
+            f"{where} has no parameter of this encoder ({type(model.encoder).__name__}): name a "
+            "checkpoint with an encoder of the same kind"
+        )
+    _fit_dictionaries(saved, own, checked, where)
+    check_sizes(saved, own, where)
+    came: set[str] = saved.keys() & own.keys()
+    if whole:
+        model.upgrade_state_dict(saved)
+        if lacking := own.keys() - saved.keys():
+            raise UserError(
+                f"{where} lacks {_some(lacking)}: take the form of its model with --take-options, or "
+                "its encoder alone with --pretrained"
+            )
+    model.load_state_dict(
+        {**model.state_dict(), **{name: saved[name] for name in saved.keys() & own}}
+    )
+    logger.info(
+        "%s: loaded %d tensors of the %s", where, len(came), "model" if whole else "encoder"
+    )
+    for names, what in (
+        (own.keys() - saved.keys(), "are new, because the checkpoint does not have them"),
+        (
+            saved.keys() - own.keys(),
+            "of the checkpoint are not used, because this model lacks them",
+        ),
     ):
         if names:
-            logger.warning(
-                "--pretrained %s: %d tensors %s: %s", path, len(names), where, _some(names)
-            )
+            logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
+    return came
 
 
-def _leave_out_mask(
-    state: dict[str, Any], saved: dict[str, Tensor], own: dict[str, Tensor]
+def _read(path: Path, flag: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{flag} {path} is not there; a training is resumed without this option")
+    return load_checkpoint(path)
+
+
+def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identity, set[str]]:
+    """Let dictionaries differ in entries at their ends.
+
+    Args:
+        trained: the record of a checkpoint. If it lacks dictionaries, those beside it are taken.
+        path: the checkpoint.
+        task: the new task.
+
+    Returns:
+        The record; the sides, ``source`` and ``target``, whose dictionaries were compared.
+    """
+    entries, checked = dict(trained.entries), set()
+    for side in ("source", "target"):
+        name, dictionary = f"{side}-dictionary", getattr(task, f"{side}_dictionary")
+        files = [path.parent / f"dict.{part}txt" for part in ("", f"{_language(task, side)}.")]
+        there = [file for file in files if file.is_file()]
+        if name not in entries and there:
+            entries[name] = dictionary_entry(there[0], side)
+        if name not in entries or not isinstance(dictionary, Dictionary):
+            continue
+        checked.add(side)
+        symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each != MASK]
+        theirs = entries[name].value
+        here = labels_fingerprint(symbols)
+        longer = labels_fingerprint(symbols[: int(theirs.partition(":")[0])])
+        shorter = {
+            labels_fingerprint(_symbols(file)[: len(symbols)])
+            for file in there
+            if dictionary_entry(file, side).value == theirs
+        }
+        if theirs in (here, longer) or here in shorter:
+            entries[name] = replace(entries[name], value=here)
+    return replace(trained, entries=entries), checked
+
+
+def _language(task: Any, side: str) -> str:
+    return str(getattr(getattr(task, "cfg", None), f"{side}_lang", None))
+
+
+def _symbols(file: Path) -> list[str]:
+    dictionary = Dictionary.load(str(file))
+    return list(dictionary.symbols[dictionary.nspecial :])
+
+
+def _fit_dictionaries(
+    saved: dict[str, Tensor], own: dict[str, Tensor], checked: set[str], where: str
 ) -> None:
-    """Remove the embedding of ``<mask>``, the last one of a pre-trained encoder."""
-    name = "embed_tokens.weight"
-    is_pretraining = plain(plain(state.get("cfg")).get("task")).get("_name") == "syntax_pretraining"
-    if is_pretraining and name in saved and name in own and len(saved[name]) == len(own[name]) + 1:
-        saved[name] = saved[name][:-1]
+    """Leave out rows of entries that are not in the dictionary here, and add those that are only here."""
+    for name, side in (
+        ("encoder.embed_tokens.weight", "source"),
+        ("decoder.embed_tokens.weight", "target"),
+        ("decoder.output_projection.weight", "target"),
+    ):
+        if name not in saved or name not in own or side not in checked:
+            continue
+        theirs, ours = len(saved[name]), len(own[name])
+        if theirs == ours or saved[name].shape[1:] != own[name].shape[1:]:
+            continue
+        saved[name] = torch.cat([saved[name][:ours], own[name][theirs:].to(saved[name])])
+        what = "leaves out" if theirs > ours else "starts anew with"
+        logger.info(
+            "%s: %s %s the last %d entries of a dictionary", where, name, what, abs(theirs - ours)
+        )
 
 
-def _some(names: Any) -> str:
-    first = sorted(names)[:_NAMED]
-    return ", ".join(first) + (", …" if len(names) > _NAMED else "")
+def _some(names: Iterable[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:_NAMED]) + (", …" if len(first) > _NAMED else "")

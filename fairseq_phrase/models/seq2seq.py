@@ -19,7 +19,6 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.models.pretrained import PretrainedModel, PretrainedTranslationOptions
 from fairseq_phrase.models.seq2seq_decoder import Seq2SeqDecoder
 from fairseq_phrase.models.seq2seq_encoder import RECURRENT, Seq2SeqEncoder, encoder_width
 from fairseq_phrase.modules.recurrent_attention.cells import CELLS
@@ -27,7 +26,7 @@ from fairseq_phrase.modules.recurrent_attention.source_attention import SCORES, 
 
 
 @dataclass
-class Seq2SeqOptions(CopyOptions, PretrainedTranslationOptions):
+class Seq2SeqOptions(CopyOptions):
     """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
 
     encoder: str = option(
@@ -91,7 +90,7 @@ def _sizes(width: int, **options: Any) -> dict[str, Any]:
         ),
     },
 )
-class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderModel):
+class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
     """A recurrent translation model, by options from no attention to local attention.
 
     The mathematics is in ``docs/models/recurrent.md``.
@@ -122,14 +121,10 @@ class Seq2SeqModel(PretrainedModel, NamedEncoderModel, FairseqEncoderDecoderMode
             encoder = build_named_encoder(cfg, task, task.source_dictionary, source_embedding)
         target = task.target_dictionary
         if not copies(cfg):
-            model = cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
-            model.use_pretrained(cfg, task)
-            return model
+            return cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
         decoder = copying_class(Seq2SeqDecoder)(cfg, target, target_embedding)
         decoder.start_copying(str(cfg.copy), encoder_width(cfg), task)
-        model = cls(cfg, encoder, decoder)
-        model.use_pretrained(cfg, task)
-        return model
+        return cls(cfg, encoder, decoder)
 
     def forward(
         self,

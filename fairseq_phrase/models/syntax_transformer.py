@@ -13,7 +13,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
-from fairseq_phrase.models.pretrained import PretrainedModel
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 
@@ -46,7 +45,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     task.require_parses(needed)
 
 
-class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
+class SyntaxTransformerModel(TransformerModelBase):
     """fairseq's Transformer with an encoder that reads parses.
 
     :mod:`fairseq_phrase.models.architectures` makes a subclass for every registered encoder.
@@ -73,7 +72,6 @@ class SyntaxTransformerModel(PretrainedModel, TransformerModelBase):
         require_parses(cls.method, cfg, task)
         copying = copies(cfg)
         model = super().build_model(cfg, task)
-        model.use_pretrained(cfg, task)
         if copying:
             model.decoder.start_copying(str(cfg.copy), cfg.encoder.embed_dim, task)
         return cast(SyntaxTransformerModel, model)

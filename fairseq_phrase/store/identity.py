@@ -78,6 +78,7 @@ DOORS = {
         ),
     ),
     "pretrained": Door((*_READ, "trees", "encoder"), ("fairseq-train",)),
+    "pretrained-model": Door([each for each in PARTS if each != "task"], ("fairseq-train",)),
     "ensemble": Door(("languages", "source", "target", "text", "labels"), ("fairseq-generate",)),
     "average": Door(PARTS, ("fairseq-phrase-average",)),
     "shards": Door((*_READ, "target"), ("fairseq-train", "fairseq-generate")),

@@ -11,9 +11,11 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationConfig
+from torch import Tensor
 
 from fairseq_phrase.batch.data_directory import LabelDictionaries
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
+from fairseq_phrase.models.pretrained import start, step, take_options
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare, free_options
 from fairseq_phrase.store.manifest import data_identity
 
@@ -55,6 +57,7 @@ class IdentifiedTask(FairseqTask):
         self._labels_asked_for: set[str] = set()
         self._model_entries: dict[str, Entry] = {}
         self._encoder: Any = None
+        self._came: list[Tensor] = []
         self._loaded: list[tuple[str, Identity]] = []
 
     def label_dictionary(self, field: str) -> Dictionary:
@@ -73,12 +76,15 @@ class IdentifiedTask(FairseqTask):
         return self._labels.dictionary(field)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model; a new one may start from another encoder (``--pretrained``).
+        """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``).
 
         Raises:
             UserError: the data lack fields that the model needs, or the records of the model, of its data
                 and of the other models of an ensemble differ.
         """
+        whole = getattr(self.cfg, "pretrained_model", None)
+        if whole and self.cfg.take_options and not from_checkpoint:
+            take_options(cfg, Path(whole))
         self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
@@ -90,8 +96,10 @@ class IdentifiedTask(FairseqTask):
             for other, its in others:
                 self._compare(its, trained, "ensemble", other, path)
         elif not from_checkpoint:
-            if hasattr(model, "load_pretrained"):
-                model.load_pretrained(self)
+            if hasattr(self.cfg, "pretrained_model"):
+                names = start(model, self.cfg, self)
+                named = model.named_parameters()
+                self._came = [p for name, p in named if name in names and p.requires_grad]
             self._log()
         return model
 
@@ -127,6 +135,14 @@ class IdentifiedTask(FairseqTask):
     def _log(self) -> None:
         """Log the record of a training, which ``fairseq-phrase-report`` reads."""
         logger.info("%s%s", LOGGED, json.dumps(self.identity.as_dict()))
+
+    def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
+        """Update the model's parameters, with ``--lr-scale-pretrained``."""
+        scale = getattr(self.cfg, "lr_scale_pretrained", 1.0)
+        if scale == 1.0:
+            super().optimizer_step(optimizer, model, update_num)
+        else:
+            step(optimizer, self._came, scale)
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Take over the state that a record has.

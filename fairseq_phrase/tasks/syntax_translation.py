@@ -18,6 +18,7 @@ from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.pretrained import PretrainedOptions
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.store.fields import PREPROCESS
@@ -36,7 +37,7 @@ from fairseq_phrase.tasks.raw_text import RawTextTask
 
 @free_options
 @dataclass
-class SyntaxTranslationConfig(IdentityOptions, TranslationConfig):
+class SyntaxTranslationConfig(IdentityOptions, PretrainedOptions, TranslationConfig):
     """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = field(default=False, metadata={"help": "pad the source on the left"})

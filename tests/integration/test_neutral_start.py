@@ -136,3 +136,69 @@ def test_what_cannot_begin_from_it_is_refused(command, data_directory, stock, tm
     with pytest.raises(UserError, match="no optimizer's state for the parameters that relation_tr"):
         train("--arch", "relation_transformer", "--restore-file", stock["post"])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_whole_model_is_begun_with_its_options_and_a_smaller_learning_rate(
+    command, data_directory, stock, tmp_path
+):
+    def train(folder, updates, *options):
+        return command(
+            train_command, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", *TRAINING[1:], "--save-dir", tmp_path / folder, "--max-tokens",
+            "1000", "--max-update", updates, "--train-subset", "valid", *options,
+        )  # fmt: skip
+
+    begin = ["--pretrained-model", stock["pre"], "--take-options"]
+    found = []
+    for arch in ("relation_transformer", "transformer", "bart_base"):
+        log = train(arch, 1, "--arch", arch, *begin, "--lr", "0")
+        assert "encoder_normalize_before True" in log
+        assert f"--pretrained-model {stock['pre']}: loaded" in log
+        found.append(re.search(r"valid on 'valid' subset \| loss (\S+)", log)[1])
+    assert found[0] == found[1] == found[2]
+
+    def parameters(folder):
+        return torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=False)["model"]
+
+    quiet, scaled = ["--arch", "relation_transformer", *begin, "--disable-validation"], "0.5"
+    before, moved = parameters("relation_transformer"), {}
+    for factor in ("1", scaled, "0"):
+        train(factor, 1, *quiet, "--lr-scale-pretrained", factor)
+        after = parameters(factor)
+        moved[factor] = {name: after[name] - before[name] for name in before}
+    for name, difference in moved[scaled].items():
+        scale = 1.0 if name.endswith("_bias") else 0.5
+        torch.testing.assert_close(difference, scale * moved["1"][name], atol=1e-7, rtol=1e-3)
+    new = {name for name in before if name.endswith("tree_bias")}
+    assert {name for name, difference in moved["0"].items() if difference.any()} == new
+    train("once", 4, *quiet, "--lr-scale-pretrained", scaled)
+    train("twice", 2, *quiet, "--lr-scale-pretrained", scaled)
+    assert "@ 2 updates" in train("twice", 4, *quiet, "--lr-scale-pretrained", scaled)
+    assert all(
+        torch.equal(value, parameters("twice")[name]) for name, value in parameters("once").items()
+    )
+    with pytest.raises(UserError, match="--lr-scale-pretrained: give the checkpoint with --pretr"):
+        train("no", 1, "--arch", "relation_transformer", "--lr-scale-pretrained", "0.5")
+    with pytest.raises(
+        UserError, match="--take-options: give the checkpoint with --pretrained-model"
+    ):
+        train("no", 1, "--arch", "relation_transformer", "--take-options")
+
+
+def test_the_encoder_alone_is_begun_by_fairseqs_architecture(
+    command, data_directory, stock, tmp_path
+):
+    log = command(
+        train_command, data_directory, "--user-dir", "fairseq_phrase", "--task",
+        "syntax_translation", *TRAINING[1:], *SIZES, "--arch", "transformer", "--save-dir", tmp_path,
+        "--max-tokens", "1000", "--max-update", "1", "--disable-validation", "--pretrained",
+        stock["post"], "--freeze-encoder",
+    )  # fmt: skip
+    assert f"--pretrained {stock['post']}: loaded" in log
+    states = [
+        torch.load(each, weights_only=False)["model"]
+        for each in (stock["post"], tmp_path / "checkpoint_last.pt")
+    ]
+    same = {name for name in states[1] if torch.equal(*(state[name] for state in states))}
+    assert {name for name in states[1] if name.startswith("encoder.")} <= same
+    assert "decoder.layers.0.fc1.weight" not in same

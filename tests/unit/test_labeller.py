@@ -12,6 +12,7 @@ import yaml
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.pretrained import PretrainedOptions, start
 from tests.support.labellers import build, make_task
 from tests.support.parsed_batches import (
     build_model,
@@ -167,11 +168,12 @@ def test_the_head_has_one_or_two_layers():
 
 
 def test_a_frozen_encoder_gets_no_gradient_and_no_dropout():
-    model = build("sentence", freeze_encoder=True, dropout=0.5).train()
-    inputs = make_batch(model.dictionary, [6, 3])
+    model = build("sentence", dropout=0.5)
+    start(model, PretrainedOptions(freeze_encoder=True), None)
+    inputs = make_batch(model.train().dictionary, [6, 3])
+    model(**inputs).sum().backward()
     assert not model.encoder.training
     assert model.head.training
-    model(**inputs).sum().backward()
     assert all(parameter.grad is None for parameter in model.encoder.parameters())
     assert all(parameter.grad is not None for parameter in model.head.parameters())
 
@@ -205,10 +207,10 @@ def test_the_encoder_of_a_translation_is_taken_over(tmp_path, caplog):
     task.source_dictionary.save(str(tmp_path / "dict.de.txt"))
     translation = build_model("structural_transformer", task.source_dictionary)
     path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
-    model = build("sentence", "structural_transformer", task, pretrained=str(path))
+    model = build("sentence", "structural_transformer", task)
     before = {name: value.clone() for name, value in model.head.state_dict().items()}
     with caplog.at_level(logging.INFO):
-        model.load_pretrained(task)
+        start(model, PretrainedOptions(pretrained=str(path)), task)
     for name, value in model.encoder.state_dict().items():
         assert torch.equal(value, translation.encoder.state_dict()[name]), name
     assert all(torch.equal(before[name], v) for name, v in model.head.state_dict().items())
@@ -220,11 +222,11 @@ def test_what_is_not_loaded_is_said(tmp_path, caplog):
     task = make_task("sentence")
     translation = build_model("structural_transformer", task.source_dictionary)
     path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
-    options = {"structural_absolute": True, "pretrained": str(path)}
-    model = build("sentence", "structural_transformer", task, **options)
-    model.load_pretrained(task)
+    model = build("sentence", "structural_transformer", task, structural_absolute=True)
+    start(model, PretrainedOptions(pretrained=str(path)), task)
     assert (
-        "tensors are new, because the checkpoint does not have them: depth_encoding" in caplog.text
+        "tensors are new, because the checkpoint does not have them: encoder.depth_encoding"
+        in caplog.text
     )
 
 
@@ -232,17 +234,17 @@ def test_other_sizes_are_refused(tmp_path):
     task = make_task("sentence")
     translation = build_model("structural_transformer", task.source_dictionary)
     path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
-    model = build("sentence", task=task, pretrained=str(path), encoder_ffn_embed_dim=12)
+    model = build("sentence", task=task, encoder_ffn_embed_dim=12)
     with pytest.raises(UserError, match=r"has the shape \(24,\), and here \(12,\)"):
-        model.load_pretrained(task)
+        start(model, PretrainedOptions(pretrained=str(path)), task)
 
 
 def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
     task = make_task("sentence")
     path = saved(tmp_path / "x.pt", torch.nn.Linear(2, 2), data=str(tmp_path), source_lang="de")
-    model = build("sentence", task=task, pretrained=str(path))
+    model = build("sentence", task=task)
     with pytest.raises(UserError, match=r"x.pt has no parameter of this encoder"):
-        model.load_pretrained(task)
+        start(model, PretrainedOptions(pretrained=str(path)), task)
 
 
 def test_the_configuration_file_is_the_documented_training():

@@ -7,11 +7,14 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models import MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.models.transformer import base_architecture
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.pretrained import PretrainedOptions, start, take_options
+from fairseq_phrase.store.dictionaries import labels_fingerprint
 from tests.support.named_models import make_task, options
-from tests.support.parsed_batches import make_dictionary
+from tests.support.parsed_batches import SIZES, encode, make_batch, make_dictionary
 
 ENCODERS = {
     "masked": ("structural_transformer", {"structural_relative": True}, {}),
@@ -39,13 +42,16 @@ def pretrained(folder, case, words=30):
 
 def translation(path, case, target=None, task=None, **changed):
     name, own, _ = ENCODERS[case]
-    # fairseq's own architecture "transformer" has no --pretrained; this one is the same without options.
+    # fairseq's own architecture "transformer" has no dataclass; this one is the same without options.
     arch = {"transformer": "structural_transformer"}.get(name, name)
     dictionary = make_dictionary()
     task = task or make_task(dictionary, target_dictionary=target or dictionary)
+    task.cfg = PretrainedOptions(pretrained=str(path))
+    for option in vars(task.cfg).keys() & changed.keys():
+        setattr(task.cfg, option, changed.pop(option))
     sizes = {f"decoder_{key}": 16 for key in ("embed_dim", "output_dim", "input_dim")}
     sizes |= {"decoder_attention_heads": 2, "decoder_layers": 1}
-    cfg = options(arch, pretrained=str(path), **sizes, **own, **changed)
+    cfg = options(arch, **{**sizes, **own, **changed})
     torch.manual_seed(6)
     model = MODEL_REGISTRY[arch].build_model(cfg, task)
     return model, task
@@ -57,7 +63,7 @@ def test_all_parameters_of_the_encoder_are_loaded_without_the_mask(tmp_path, cap
     model, task = translation(path, case)
     decoder = {name: value.clone() for name, value in model.decoder.state_dict().items()}
     with caplog.at_level(logging.INFO):
-        model.load_pretrained(task)
+        start(model, task.cfg, task)
     expected = source.encoder.state_dict()
     for name, value in model.encoder.state_dict().items():
         assert torch.equal(value, expected[name][: len(value)] if value.dim() else expected[name])
@@ -72,7 +78,7 @@ def test_the_decoders_embeddings_start_from_the_checkpoint(tmp_path, shared):
     path, source = pretrained(tmp_path, "plain")
     given = {"share_all_embeddings": True} if shared else {"pretrained_decoder_embeddings": True}
     model, task = translation(path, "plain", **given)
-    model.load_pretrained(task)
+    start(model, task.cfg, task)
     expected = source.encoder.embed_tokens.weight[:-1]
     assert torch.equal(model.decoder.embed_tokens.weight, expected)
     assert torch.equal(model.encoder.embed_tokens.weight, expected)
@@ -82,8 +88,10 @@ def test_the_decoders_embeddings_start_from_the_checkpoint(tmp_path, shared):
 
 def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
     path, _ = pretrained(tmp_path, "plain")
-    model, _ = translation(path, "plain", freeze_encoder=True)
+    model, task = translation(path, "plain", freeze_encoder=True)
+    start(model, task.cfg, task)
     model.train()
+    encode(model, make_batch(make_dictionary(), [4]))
     assert not any(each.requires_grad for each in model.encoder.parameters())
     assert all(each.requires_grad for each in model.decoder.parameters())
     assert not any(module.training for module in model.encoder.modules())
@@ -92,10 +100,10 @@ def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
 
 def test_a_frozen_encoder_with_random_parameters_is_warned_about(tmp_path, caplog):
     path, _ = pretrained(tmp_path, "plain")
-    for start, freeze in ((path, True), ("", False), ("", True)):
+    for begun, freeze in ((path, True), ("", False), ("", True)):
         assert "random parameters" not in caplog.text
-        model, task = translation(start, "plain", freeze_encoder=freeze)
-        model.load_pretrained(task)
+        model, task = translation(begun, "plain", freeze_encoder=freeze)
+        start(model, task.cfg, task)
     assert caplog.text.count("--freeze-encoder without --pretrained: the encoder keeps its") == 1
 
 
@@ -111,7 +119,7 @@ def test_other_sizes_are_refused(tmp_path, changed, message):
     path, _ = pretrained(tmp_path, "plain")
     model, task = translation(path, "plain", **changed)
     with pytest.raises(UserError, match=message):
-        model.load_pretrained(task)
+        start(model, task.cfg, task)
 
 
 def test_its_record_is_compared(tmp_path):
@@ -119,20 +127,113 @@ def test_its_record_is_compared(tmp_path):
     model, task = translation(path, "plain")
     met = []
     task.meet = lambda *arguments: met.append(arguments)
-    model.load_pretrained(task)
+    start(model, task.cfg, task)
     ((record, where, door),) = met
     assert (where, door) == (path, "pretrained")
     assert record.value("encoder") == "transformer"
 
 
-def test_fairseqs_translation_task_cannot_load_it(tmp_path):
-    path, _ = pretrained(tmp_path, "plain")
-    dictionary = make_dictionary()
-    stock = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    with pytest.raises(UserError, match="--pretrained: use --task syntax_translation"):
-        translation(path, "plain", task=stock)
-
-
 def test_embeddings_of_the_decoder_need_a_checkpoint(tmp_path):
+    model, task = translation("", "plain", pretrained_decoder_embeddings=True)
     with pytest.raises(UserError, match="give the checkpoint with --pretrained"):
-        translation("", "plain", pretrained_decoder_embeddings=True)
+        start(model, task.cfg, task)
+
+
+def translated(folder, arch="transformer", words=30, mask=False, **changed):
+    """A checkpoint of stock fairseq, and its model."""
+    dictionary = make_dictionary(words)
+    if mask:
+        dictionary.add_symbol("<mask>")
+    for side in ("de", "en"):
+        dictionary.save(str(folder / f"dict.{side}.txt"))
+    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZES.items()}
+    cfg = Namespace(arch=arch, **{**sizes, "dropout": 0.0, **changed})
+    torch.manual_seed(8)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(cfg, make_task(dictionary))
+    task = Namespace(_name="translation", data=str(folder), source_lang="de", target_lang="en")
+    base_architecture(cfg)
+    state = {"cfg": {"model": cfg, "task": task}, "model": model.state_dict()}
+    torch.save(state, folder / "whole.pt")
+    return folder / "whole.pt", model
+
+
+def whole(path, arch="relation_transformer", words=30, **changed):
+    """A model that starts from it."""
+    dictionary = make_dictionary(words)
+    task = make_task(dictionary)
+    task.cfg = PretrainedOptions(pretrained_model=str(path))
+    task.cfg.source_lang, task.cfg.target_lang = "de", "en"
+    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZES.items()}
+    cfg = options(arch, **{**sizes, **changed})
+    torch.manual_seed(6)
+    return MODEL_REGISTRY[arch].build_model(cfg, task), task
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mask", "ours", "said"),
+    [
+        (30, False, 30, ""),
+        (30, True, 30, "leaves out the last 1 entries of a dictionary"),
+        (33, False, 30, "leaves out the last 3 entries of a dictionary"),
+        (30, False, 32, "starts anew with the last 2 entries of a dictionary"),
+    ],
+)
+def test_a_whole_model_is_loaded_and_dictionaries_may_differ_at_their_ends(
+    tmp_path, caplog, theirs, mask, ours, said
+):
+    path, source = translated(tmp_path, words=theirs, mask=mask)
+    model, task = whole(path, words=ours)
+    new = model.decoder.embed_tokens.weight.detach().clone()
+    with caplog.at_level(logging.INFO):
+        came = start(model, task.cfg, task)
+    expected, found = source.state_dict(), model.state_dict()
+    for name in expected:
+        shared = min(len(found[name]), len(expected[name])) if expected[name].dim() else None
+        assert torch.equal(found[name][:shared], expected[name][:shared]), name
+    entries = 4 + min(theirs, ours)
+    assert torch.equal(found["decoder.embed_tokens.weight"][entries:], new[entries:])
+    assert said in caplog.text
+    assert ("entries of a dictionary" in caplog.text) == bool(said)
+    assert came == expected.keys()
+    assert (
+        "2 tensors are not in the checkpoint and start neutrally: encoder.layers.0" in caplog.text
+    )
+
+
+def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
+    path, _ = translated(tmp_path)
+    for changed, message in (
+        ({"encoder_ffn_embed_dim": 20}, "has the shape"),
+        ({"decoder_layers": 3}, "its decoder has 2 layers, and here 3: give --decoder-layers 2"),
+        ({"layernorm_embedding": True}, "lacks decoder.layernorm_embedding.*--take-options"),
+    ):
+        model, task = whole(path, **changed)
+        with pytest.raises(UserError, match=f"--pretrained-model .*whole.pt.*{message}"):
+            start(model, task.cfg, task)
+    other = make_dictionary(29)
+    other.add_symbol("other")
+    for side in ("de", "en"):
+        other.save(str(tmp_path / f"dict.{side}.txt"))
+    model, task = whole(path)
+    met = []
+    task.meet = lambda record, path, door: met.append((record, door))
+    start(model, task.cfg, task)
+    ((record, door),) = met
+    assert door == "pretrained-model"
+    assert record.value("source-dictionary") != labels_fingerprint([f"w{n}" for n in range(30)])
+
+
+def test_options_are_taken_from_the_checkpoint(tmp_path, caplog):
+    form = {
+        "layernorm_embedding": True, "encoder_learned_pos": True, "decoder_learned_pos": True,
+        "activation_fn": "gelu", "no_scale_embedding": True, "share_all_embeddings": True,
+        "encoder_layers": 1, "decoder_ffn_embed_dim": 40,
+    }  # fmt: skip
+    path, _ = translated(tmp_path, **form)
+    cfg = options("relation_transformer", dropout=0.25)
+    with caplog.at_level(logging.INFO):
+        take_options(cfg, path)
+    assert {name: getattr(cfg, name) for name in form} == form
+    assert cfg.encoder_embed_dim == cfg.decoder_output_dim == SIZES["embed_dim"]
+    assert cfg.dropout == 0.25
+    assert "activation_fn gelu" in caplog.text
