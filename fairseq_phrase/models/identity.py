@@ -98,7 +98,8 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     of_encoders = {each.name for one in ENCODERS.values() for each in one.options} | {"encoder"}
     of_fairseq = {each.name for each in fields(FlatTransformerConfig)}
     of_encoder = {each.name for each in method.options} if method else set()
-    if method and _is_plain(method.encoder, options, given):
+    # BART's encoder is fairseq's Transformer.
+    if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
         encoder = "transformer"
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():

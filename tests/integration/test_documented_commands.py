@@ -38,6 +38,10 @@ TREE_MODEL = (
     "--arch tree_transformer_tiny --share-all-embeddings --optimizer adam --lr 0.005 "
     "--criterion cross_entropy --max-tokens 4096 --max-update 1 --save-dir tree"
 )
+STOCK_MODEL = (
+    "fairseq-train data-bin/mine.en-de --arch transformer_tiny --optimizer adam --lr 0.005 "
+    "--criterion cross_entropy --max-tokens 4096 --max-update 1 --save-dir stock"
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +71,16 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
     shutil.copytree(bpe_corpus, tmp_path / "bpe")
     shutil.copyfile(bpe_corpus / "codes.en", tmp_path / "bpe" / "codes")
     binarize(bpe_corpus, tmp_path / "data-bin" / "wmt14.en-de", "-s", "en", "-t", "de")
+    binarize(bpe_corpus, tmp_path / "data-bin" / "mine.en-de", "-s", "en", "-t", "de")
     _probing_task(synthetic_corpus, tmp_path / "probing")
+    begun = "fairseq-phrase-attach data-bin/mine.en-de"
     usage = run_page(
         "docs/usage.md", tmp_path,
         {
             "--out corpus": "--out corpus --train 120 --valid 20 --test 20",
             # The page has no commands for this model: it is trained "as above".
             "fairseq-phrase-analyze": f"{TREE_MODEL}\nfairseq-phrase-analyze",
+            begun: f"{STOCK_MODEL}\n{begun}",
             "runs/tree/seed1/average.pt": "tree/checkpoint_last.pt",
             "--layer all": "--layer all --hidden 20 --l2 0.001",
         },
