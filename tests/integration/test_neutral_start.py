@@ -163,12 +163,14 @@ def test_a_whole_model_is_begun_with_its_options_and_a_smaller_learning_rate(
     quiet, scaled = ["--arch", "relation_transformer", *begin, "--disable-validation"], "0.5"
     before, moved = parameters("relation_transformer"), {}
     for factor in ("1", scaled, "0"):
-        train(factor, 1, *quiet, "--lr-scale-pretrained", factor)
+        # Without it, the first update has the learning rate 0.
+        train(factor, 1, *quiet, "--lr-scale-pretrained", factor, "--warmup-init-lr", "0.001")
         after = parameters(factor)
         moved[factor] = {name: after[name] - before[name] for name in before}
     for name, difference in moved[scaled].items():
         scale = 1.0 if name.endswith("_bias") else 0.5
         torch.testing.assert_close(difference, scale * moved["1"][name], atol=1e-7, rtol=1e-3)
+    assert all(moved["1"][name].any() for name in before if name.endswith("fc1.weight"))
     new = {name for name in before if name.endswith("tree_bias")}
     assert {name for name, difference in moved["0"].items() if difference.any()} == new
     train("once", 4, *quiet, "--lr-scale-pretrained", scaled)
