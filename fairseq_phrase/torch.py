@@ -86,7 +86,7 @@ def _with_biases(base: Any) -> Any:
         parse = [kwargs.pop(name, None) for name in _PARSE]
         self.relations.read(len(self.config.relation_bias["labels"]), parse)
 
-    class Biased(base):  # type: ignore[misc]
+    class Biased(base):
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             _install(self)
@@ -180,7 +180,8 @@ def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = 
         raise UserError('labels need kind="tree" or "both"')
     RelationBias(1, kind)  # an unknown kind leaves the model as it is
     config.relation_bias = {"kind": kind, "labels": list(labels)}
-    model.__class__ = _with_biases(type(model))
+    plain: Any = type(model)
+    model.__class__ = _with_biases(plain)
     _install(model)
     return model
 

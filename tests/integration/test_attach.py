@@ -20,7 +20,6 @@ from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.raw_text import SyntaxBPE, SyntaxEncoderConfig
@@ -40,6 +39,7 @@ from tests.support.commands import PHRASE, SIZES, run, train
 from tests.support.data_tasks import make_task
 from tests.support.hostile import SNIPPETS
 from tests.support.repository import shared_data
+from tests.support.stores import TREE_FIELDS
 from tests.twins.alignment import check_words
 
 
@@ -61,7 +61,7 @@ def text(bpe_corpus, tmp_path):
 def test_nothing_that_was_there_is_touched(attached_data, stock_bpe_data):
     before, after = contents(stock_bpe_data), contents(attached_data)
     assert {name: after[name] for name in before} == before
-    parses = {f"{split}.de-en.de.{field}" for split in SPLITS for field in FIELDS}
+    parses = {f"{split}.de-en.de.{field}" for split in SPLITS for field in TREE_FIELDS}
     added = {f"{name}.{end}" for name in parses for end in ("bin", "idx")}
     added -= {f"{name}.idx" for name in parses if name.endswith(("deprels", "tags"))}
     added |= {f"dict.{name}.txt" for name in ("deprel", "tag", "constituent")}
@@ -75,7 +75,7 @@ def test_the_parses_are_those_of_the_treebank(attached_data, gold_corpus):
     )
     projective = 0
     for split, size in SPLITS.items():
-        store = ParseStore(attached_data, f"{split}.de-en", "de", set(FIELDS))
+        store = ParseStore(attached_data, f"{split}.de-en", "de", set(TREE_FIELDS))
         gold = gold_of(gold_corpus, split)
         assert len(store) == len(gold) == size
         for index, sentence in enumerate(gold):
@@ -109,7 +109,7 @@ def test_the_subwords_of_a_word_are_those_that_at_signs_join(attached_data, bpe_
 
 def test_the_manifest_says_what_was_done(attached_data, bpe_corpus):
     manifest = Manifest.load(attached_data, "de")
-    assert (manifest.parser, manifest.fields) == ("conllu", list(FIELDS))
+    assert (manifest.parser, manifest.fields) == ("conllu", list(TREE_FIELDS))
     assert (manifest.tokenized, manifest.whole_lines) == (True, False)
     assert (manifest.bpe, manifest.bpe_model) == ("subword_nmt", "bpe.codes")
     assert set(manifest.splits) == {f"{split}.de-en" for split in SPLITS}
@@ -133,7 +133,7 @@ def test_the_target_can_be_parsed_beside_the_source(
     assert {name for name in before if after[name] != before[name]} <= names
     assert all(after[name].startswith(before[name]) for name in names)
     relations = Dictionary.load(str(both / "dict.deprel.txt"))
-    store = ParseStore(both, "test.de-en", "en", set(FIELDS))
+    store = ParseStore(both, "test.de-en", "en", set(TREE_FIELDS))
     for index, sentence in enumerate(gold_of(gold_corpus, "test", "en")):
         assert store[index]["heads"].tolist() == sentence.tree.heads.tolist()
         assert [relations[number] for number in store[index]["deprels"]] == sentence.deprels

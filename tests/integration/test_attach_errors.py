@@ -187,7 +187,7 @@ def test_text_with_fairseqs_own_marks_is_named_with_its_line(text, tmp_path, fai
     message = fails(data, text, "--parser", "none", splits=("train", "valid"))
     number = len(lines[4].split()) - 1
     assert (
-        f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq takes" in message
+        f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq" in message
     )
     assert "binarize the text again" in message
 

@@ -11,12 +11,12 @@ from fairseq_cli import train as train_command
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import shared_data
+from tests.support.stores import TREE_FIELDS
 from tests.twins.projectivity import is_projective
 
 
@@ -54,7 +54,7 @@ def test_a_parallel_treebank_is_read_with_all_its_trees(parallel_treebank, treeb
     for language in ("de", "en"):
         text = parallel_treebank / f"train.{language}"
         gold = ConlluFiles().read(parallel_treebank / f"train.{language}.conllu", read_lines(text))
-        store = ParseStore(treebank_data, "train.de-en", language, set(FIELDS))
+        store = ParseStore(treebank_data, "train.de-en", language, set(TREE_FIELDS))
         not_projective = 0
         for parse, sentence in zip_longest(map(store.__getitem__, range(len(store))), gold):
             assert parse["heads"].tolist() == sentence.tree.heads.tolist()

@@ -13,11 +13,11 @@ from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.corpus.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS
+from tests.support.stores import TREE_FIELDS
 from tests.twins.alignment import check_words
 
 
@@ -75,7 +75,7 @@ def test_the_joined_dictionary_is_one_for_both_languages(data_directory):
 
 
 def test_the_parses_are_those_of_the_treebank(data_directory, synthetic_corpus):
-    store = ParseStore(data_directory, "test.de-en", "de", set(FIELDS))
+    store = ParseStore(data_directory, "test.de-en", "de", set(TREE_FIELDS))
     relations, tags = (
         Dictionary.load(str(data_directory / f"dict.{name}.txt")) for name in ("deprel", "tag")
     )
@@ -106,7 +106,7 @@ def test_each_subword_is_numbered_with_the_word_it_is_of(data_directory, synthet
 
 def test_the_manifest_counts_what_was_written(data_directory):
     manifest = Manifest.load(data_directory, "de")
-    assert (manifest.parser, manifest.fields) == ("conllu", list(FIELDS))
+    assert (manifest.parser, manifest.fields) == ("conllu", list(TREE_FIELDS))
     record = manifest.splits["test.de-en"]
     store = ParseStore(data_directory, "test.de-en", "de", {"words", "heads"})
     assert record.sentences == len(store) == 100
@@ -117,7 +117,7 @@ def test_the_manifest_counts_what_was_written(data_directory):
 def test_nothing_but_the_documented_files_is_left(data_directory):
     ends = ("bin", "idx")
     text = {f"{s}.de-en.{lang}" for s in ("train", "valid", "test") for lang in ("de", "en")}
-    parses = {f"{s}.de-en.de.{field}" for s in ("train", "valid", "test") for field in FIELDS}
+    parses = {f"{s}.de-en.de.{field}" for s in ("train", "valid", "test") for field in TREE_FIELDS}
     dictionaries = {f"dict.{name}.txt" for name in ("de", "en", "deprel", "tag", "constituent")}
     expected = {f"{name}.{end}" for name in text | parses for end in ends} | dictionaries
     # What holds one value per word shares one index.

@@ -18,12 +18,12 @@ from fairseq_phrase.batch.raw_tokens import LINE
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.raw_text import SyntaxBPE, SyntaxEncoderConfig
 from fairseq_phrase.text import read_lines
 from tests.support.repository import shared_data, shared_pipeline
+from tests.support.stores import TREE_FIELDS
 
 
 def preprocess(folder, out, *options, languages=("de", "en"), splits=("train",)):
@@ -33,7 +33,7 @@ def preprocess(folder, out, *options, languages=("de", "en"), splits=("train",))
     return out
 
 
-def store_of(out, language, split="train.de-en", fields=FIELDS):
+def store_of(out, language, split="train.de-en", fields=TREE_FIELDS):
     return ParseStore(out, split, language, set(fields))
 
 
