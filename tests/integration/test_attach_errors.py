@@ -186,9 +186,7 @@ def test_text_with_fairseqs_own_marks_is_named_with_its_line(text, tmp_path, fai
     data = binarize(text, tmp_path / "own", splits=("train", "valid"))
     message = fails(data, text, "--parser", "none", splits=("train", "valid"))
     number = len(lines[4].split()) - 1
-    assert (
-        f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq" in message
-    )
+    assert f"{text / 'valid.de'}, line 5: subword {number} is '{mark}', which fairseq" in message
     assert "binarize the text again" in message
 
 
