@@ -20,7 +20,7 @@ def write_arrays(prefix, arrays, own_index=True):
     writer.finish()
 
 
-def write_store(directory, sentences, fields=FIELDS):
+def write_store(directory, sentences, fields=TREE_FIELDS):
     """Write a data directory of one split; the text's tokens are arbitrary."""
     text = [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
     write_arrays(directory / f"{SPLIT}.de", text)

@@ -10,13 +10,13 @@ import pytest
 from fairseq_phrase.inspection import sentence_blocks
 from fairseq_phrase.inspection.corpus_statistics import SplitStatistics, Spread, split_statistics
 from fairseq_phrase.inspection.integrity import load_dictionaries
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.sentence_blocks import block
+from tests.support.stores import TREE_FIELDS
 from tests.twins.projectivity import is_projective
 
 SPLIT = "valid.de-en"
@@ -24,7 +24,7 @@ SPLIT = "valid.de-en"
 
 @pytest.fixture(scope="module")
 def parses(data_directory):
-    store = ParseStore(data_directory, SPLIT, "de", set(FIELDS))
+    store = ParseStore(data_directory, SPLIT, "de", set(TREE_FIELDS))
     return [store[index] for index in range(len(store))]
 
 

@@ -17,7 +17,7 @@ from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import words_of_subwords
 from fairseq_phrase.text import read_lines
-from tests.support.stores import SPLIT, write_store
+from tests.support.stores import SPLIT, TREE_FIELDS, write_store
 
 
 def reader_of(data_directory, split):
@@ -65,6 +65,7 @@ def stored(tmp_path, bpe, symbols, counts):
                 "spans": np.array([[0, words, 4]]),
             }
         ],
+        fields=TREE_FIELDS,
     )
     dictionaries = {name: Dictionary() for name in ("text", "deprels", "tags", "spans")}
     for name in ("deprels", "tags", "spans"):

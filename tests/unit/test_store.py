@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store import manifest as store_module
-from fairseq_phrase.store.fields import FIELDS, rerun
+from fairseq_phrase.store.fields import rerun
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.encoding import words_of_subwords
 from tests.support.hostile import trees
-from tests.support.stores import SPLIT, write_arrays, write_store
+from tests.support.stores import SPLIT, TREE_FIELDS, write_arrays, write_store
 
 RERUN = "fairseq-phrase-preprocess"
 
@@ -54,7 +54,7 @@ def directory(tmp_path):
     return tmp_path
 
 
-def load(directory, fields=frozenset(FIELDS), split=SPLIT):
+def load(directory, fields=frozenset(TREE_FIELDS), split=SPLIT):
     return ParseStore(directory, split, "de", set(fields))
 
 
@@ -142,7 +142,7 @@ def test_a_missing_file_is_named_with_what_to_run(directory, name):
 
 @pytest.mark.parametrize(
     "name",
-    [f"{field}.bin" for field in FIELDS]
+    [f"{field}.bin" for field in TREE_FIELDS]
     + [f"{field}.idx" for field in ("words", "heads", "spans")],
 )
 def test_a_file_cut_short_is_named_with_what_to_run(directory, name):
@@ -241,7 +241,7 @@ def test_a_preprocessed_directory_can_be_moved(data_directory, tmp_path):
     assert all(
         np.array_equal(copy[index][name], original[index][name])
         for index in range(100)
-        for name in FIELDS
+        for name in TREE_FIELDS
     )
 
 
