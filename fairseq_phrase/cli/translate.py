@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading, positive
@@ -61,8 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         "--batch-size", type=positive, default=32, metavar="N", help="sentences in a batch, at most"
     )
     parser.add_argument(
-        "--buffer-size", type=positive, metavar="N",
-        help="read N lines at a time (default: 512, or 1 if standard input is a terminal)",
+        "--buffer-size", type=positive, default=512, metavar="N",
+        help="sort at most N lines by length. The first lines, and those of a pipe or a terminal, do not "
+        "wait for so many",
     )  # fmt: skip
     add(
         parser,
@@ -93,14 +96,15 @@ def main(args: argparse.Namespace) -> None:
 
     from fairseq_phrase.text import decoded_lines, read_lines
 
-    typed = False
+    typed, live = False, not all(path.is_file() for path in files)
     lines: Iterator[str] = chain.from_iterable(map(read_lines, files))
     if not files:
         source = standard_stream("stdin")
-        typed, lines = source.isatty(), decoded_lines(source, "standard input")
+        lines = decoded_lines(source, "standard input")
+        typed, live = source.isatty(), not _is_file(source)
     is_shown, total = not typed and sys.stderr.isatty(), None
     # Lines are counted by reading them, which a pipe allows only once.
-    if is_shown and files and all(path.is_file() for path in files):
+    if is_shown and files and not live:
         total = sum(1 for path in files for _ in read_lines(path))
     from fairseq_phrase.inference.translator import load
 
@@ -117,7 +121,8 @@ def main(args: argparse.Namespace) -> None:
         nbest=args.nbest,
         lenpen=args.lenpen,
         batch_size=args.batch_size,
-        buffer_size=args.buffer_size or (1 if typed else 512),
+        buffer_size=args.buffer_size,
+        live=live,
     )
     with closing(hypotheses):
         for found in tqdm(
@@ -127,9 +132,17 @@ def main(args: argparse.Namespace) -> None:
                 score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
                 text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
                 out.write(f"{text}\n".encode())
-            if typed:
+            if live:
                 out.flush()
     out.flush()
+
+
+def _is_file(stream: BinaryIO) -> bool:
+    """Return whether all lines of a stream are there already."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # not a stream of the operating system
+        return True
 
 
 def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[Path]]:

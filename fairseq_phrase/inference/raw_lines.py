@@ -6,7 +6,8 @@ import logging
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -129,9 +130,20 @@ class RawLines:
         """
         return self._source.encode([self._form(line) for line in lines])
 
-    def chunks(self, lines: Iterable[str], size: int) -> Iterator[Chunk]:
-        """Encode lines as they come, this many at a time, while the caller works on earlier ones."""
-        return ahead(_numbered(lines, size), self._chunk)
+    def chunks(self, lines: Iterable[str], size: int, *, live: bool = False) -> Iterator[Chunk]:
+        """Encode lines as they come, while the caller works on earlier ones.
+
+        The caller gets the first line as soon as it is parsed. Unless ``live``, the lines of each chunk
+        depend only on their numbers, so that a text has the same batches each time.
+
+        Args:
+            lines: the lines.
+            size: the largest number of lines of a chunk.
+            live: the next line may come only after a line is answered: a chunk has the lines that are
+                there.
+        """
+        chunks = ready(lines, str, size) if live else _growing(lines, size)
+        return ahead(_numbered(chunks), self._chunk)
 
     def _chunk(self, numbered: tuple[int, list[str]]) -> Chunk:
         first, chunk = numbered
@@ -185,16 +197,33 @@ def halves(text: str) -> list[str]:
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
-def _numbered(lines: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield this many lines at a time, with the number of the first, from 1."""
-    iterator, number = iter(lines), 1
-    while chunk := list(islice(iterator, size)):
+def _growing(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield one line, then each time three times as many as before in total, at most ``size``."""
+    iterator, read = iter(lines), 0
+    while chunk := list(islice(iterator, min(max(1, 3 * read), size))):
+        yield chunk
+        read += len(chunk)
+
+
+def _numbered(chunks: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield lines with the number of the first, from 1."""
+    number = 1
+    for chunk in chunks:
         yield number, chunk
         number += len(chunk)
 
 
-def ahead(source: Iterable[Raw], work: Callable[[Raw], Item], depth: int = 2) -> Iterator[Item]:
-    """Yield what a background thread makes of items while the caller works on earlier ones.
+def ahead(source: Iterable[Raw], work: Callable[[Raw], Item]) -> Iterator[Item]:
+    """Yield one by one what :func:`ready` makes of items."""
+    with closing(ready(source, work, 1)) as found:
+        for (item,) in found:
+            yield item
+
+
+def ready(
+    source: Iterable[Raw], work: Callable[[Raw], Item], depth: int
+) -> Generator[list[Item], None, None]:
+    """Yield what a background thread has made of items while the caller worked on earlier ones.
 
     An error in the thread is raised here. When the iterator is closed, it waits for the work on one item:
     a process that ends while a thread is in a library's C++ code is aborted. It does not wait for the
@@ -204,6 +233,9 @@ def ahead(source: Iterable[Raw], work: Callable[[Raw], Item], depth: int = 2) ->
         source: the items.
         work: what takes time, such as parsing.
         depth: the number of results that may wait.
+
+    Yields:
+        The results that are there, at least one and at most ``depth``.
     """
     waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
     stopped, working = threading.Event(), threading.Lock()
@@ -230,13 +262,20 @@ def ahead(source: Iterable[Raw], work: Callable[[Raw], Item], depth: int = 2) ->
 
     threading.Thread(target=run, name="parsing ahead", daemon=True).start()
     try:
+        items: list[Item] = []
         while True:
             item, error = waiting.get()
+            if item is not _END:
+                items.append(item)
+                if len(items) < depth and not waiting.empty():
+                    continue
+            if items:
+                yield items
+                items = []
             if error is not None:
                 raise error
             if item is _END:
                 return
-            yield item
     finally:
         stopped.set()
         with working:

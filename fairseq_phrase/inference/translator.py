@@ -130,6 +130,7 @@ class Translator:
         lenpen: float = 1.0,
         batch_size: int = 32,
         buffer_size: int = 512,
+        live: bool = False,
     ) -> Generator[list[Hypothesis], None, None]:
         """Translate lines as they come; the next ones are parsed while the model translates.
 
@@ -139,7 +140,10 @@ class Translator:
             nbest: the number of translations of each line; at most ``beam``.
             lenpen: scores are divided by the length to this power.
             batch_size: the largest number of sentences in a batch.
-            buffer_size: the number of lines that are read, and sorted by length, at a time.
+            buffer_size: the largest number of lines that are sorted by length. The first chunks are
+                smaller, so that the first lines are translated while the next ones are parsed.
+            live: translate the lines that are there, as the next one may come only after an answer.
+                Batches then depend on the time.
 
         Yields:
             The best translations of each line, the best first.
@@ -150,7 +154,7 @@ class Translator:
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
         generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
-        for chunk in self._lines.chunks(lines, buffer_size):
+        for chunk in self._lines.chunks(lines, buffer_size, live=live):
             found = self._generated(generator, chunk.pieces, batch_size)
             for pieces in chunk.lines:
                 yield joined([found[piece] for piece in pieces], nbest)

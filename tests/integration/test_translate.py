@@ -398,3 +398,19 @@ def test_a_command_that_is_interrupted_while_it_parses_ends_with_130(
     assert running.returncode == 130, messages
     assert b"interrupted. To run it again:" in messages
     assert b"terminate" not in messages
+
+
+def test_a_program_may_wait_for_the_translation_of_each_line_it_sends(checkpoints, data_directory):
+    command = [
+        REAL / "fairseq-phrase-translate", data_directory, "--path", checkpoints["transformer"],
+        "--beam", "1", "--device", "cpu", "--source-parser", "none",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        [python(), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
+        for line in (b"Der Mann\n", b"\n", b"Die Frau\n", b"Der Hund\n"):
+            running.stdin.write(line)
+            running.stdin.flush()
+            assert running.stdout.readline().endswith(b"\n")
+        assert running.communicate(timeout=600)[0] == b""
+    assert running.returncode == 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.inference.raw_lines import ahead
+from fairseq_phrase.inference.raw_lines import RawLines, ahead, ready
 
 
 def test_items_come_in_order():
@@ -76,3 +77,62 @@ def test_closing_waits_for_the_work_on_an_item_but_for_no_further_input():
     assert [next(found), next(found)] == [1, 2]
     found.close()
     assert not never.is_set()
+
+
+def test_what_is_ready_comes_together_but_no_more_than_the_depth():
+    made = threading.Event()
+
+    def items():
+        yield 1
+        assert taken.wait(10)
+        yield from range(2, 9)
+        made.set()
+        assert ended.wait(10)
+
+    taken, ended = threading.Event(), threading.Event()
+    found = ready(items(), int, 8)
+    assert next(found) == [1]
+    taken.set()
+    assert made.wait(10)
+    assert next(found) == [2, 3, 4, 5, 6, 7, 8]
+    ended.set()
+    assert list(found) == []
+    assert list(map(len, ready(range(9), int, 2)))[:-1].count(3) == 0
+
+
+class SlowParser:
+    """Makes a piece of each line; it parses the second chunk only after an event."""
+
+    def __init__(self):
+        self.may_go_on = threading.Event()
+        self.parsed = []
+
+    def encode(self, lines):
+        assert not self.parsed or self.may_go_on.wait(10), "the first line waited for the next ones"
+        self.parsed.append(list(lines))
+        return [SimpleNamespace(pieces=list(line)) for line in lines]
+
+
+def test_the_first_line_is_translated_before_the_second_is_parsed():
+    parser = SlowParser()
+    chunks = RawLines(str, parser, 10).chunks(map(str, range(100)), 50)
+    assert len(next(chunks).lines) == 1
+    parser.may_go_on.set()
+    assert [len(chunk.lines) for chunk in chunks] == [3, 12, 48, 36]
+    assert [line for lines in parser.parsed for line in lines] == list(map(str, range(100)))
+
+
+def test_a_line_of_a_conversation_is_there_before_the_next_one_is_sent():
+    answered = threading.Semaphore(1)
+
+    def conversation():
+        for line in "abcdefg":
+            assert answered.acquire(timeout=10), "the line before was not answered"
+            yield line
+
+    parser = SlowParser()
+    parser.may_go_on.set()
+    for chunk in RawLines(str, parser, 10).chunks(conversation(), 512, live=True):
+        assert len(chunk.lines) == 1
+        answered.release()
+    assert parser.parsed == [[line] for line in "abcdefg"]
