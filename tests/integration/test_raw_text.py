@@ -14,6 +14,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq_cli import interactive
 from fairseq_cli import train as fairseq_train
 
+import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
 from fairseq_phrase import parsers
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
