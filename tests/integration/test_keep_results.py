@@ -126,7 +126,11 @@ def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
     script("score_results", results, "--work", tmp_path)
     scored, kept = (
         [
-            {name: row[name] for name in ("row", "runs", "BLEU_mean", "chrF_mean", "TER_mean")}
+            (
+                row["row"],
+                row["runs"],
+                *(round(float(row[f"{name}_mean"]), 9) for name in ("BLEU", "chrF", "TER")),
+            )
             for row in rows_with_runs(folder / "report")
         ]
         for folder in (tmp_path / results.name, results)
