@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -28,6 +30,22 @@ def option(name: str, value: str = "") -> str:
     if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
         return f"--{name} {value}".rstrip()
     return name.replace("-", "_") + (f'="{value}"' if value else "")
+
+
+def load_entry(entry: EntryPoint, message: str) -> Any:
+    """Load what an installed package offers, which must not end the command if it is broken.
+
+    Args:
+        entry: its entry point.
+        message: what cannot be used; the reason comes after it.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        return entry.load()
+    except (ImportError, AttributeError, SystemExit) as error:
+        raise UserError(f"{message}: {error}") from error
 
 
 def file_of(error: OSError) -> str | None:

@@ -42,10 +42,18 @@ class _Relations:
     """The relations of the present batch, which all layers share."""
 
     tree: Tensor | None = None
+    _buckets: Tensor | None = None
+
+    def buckets(self, states: Tensor) -> Tensor:
+        """Return :func:`sentence_buckets` of the states' tokens."""
+        found, size = self._buckets, states.size(1)
+        if found is None or found.size(1) != size or found.device != states.device:
+            self._buckets = found = sentence_buckets(size, states.device)
+        return found
 
     def read(self, num_labels: int, parse: Sequence[Tensor | None]) -> None:
         words, heads, labels = parse
-        self.tree = None
+        self.tree = self._buckets = None
         if words is None or heads is None:
             return
         if num_labels and labels is None:
@@ -54,10 +62,12 @@ class _Relations:
         self.tree = tree_relations(positions, labels if num_labels else None, num_labels)
 
 
-def _add_to_mask(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Add the biases to the mask of one call of a self-attention."""
-    bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    name = "mask" if "mask" in bound.signature.parameters else "attention_mask"
+def _add_to_mask(
+    signature: inspect.Signature, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Add the biases to the mask of one call of a self-attention, whose signature is given."""
+    bound = signature.bind(*args, **kwargs)
+    name = "mask" if "mask" in signature.parameters else "attention_mask"
     states, bias, tree = bound.arguments["hidden_states"], module.relation_bias, None
     if bias.tree_bias is not None:
         tree = module.relations.tree
@@ -67,7 +77,7 @@ def _add_to_mask(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             )
     buckets = None
     if bias.sequence_bias is not None:
-        buckets = sentence_buckets(states.size(1), states.device)
+        buckets = module.relations.buckets(states)
     added = bias.bias(tree, buckets).to(states.dtype)
     mask = bound.arguments.get(name)
     if mask is not None and mask.dtype == torch.bool:
@@ -138,7 +148,8 @@ def _install(model: Any) -> None:
         bias = RelationBias(num_heads, chosen["kind"], len(chosen["labels"]))
         module.relation_bias = bias.to(device=weight.device, dtype=weight.dtype)
         module.relations = model.relations
-        module.register_forward_pre_hook(_add_to_mask, with_kwargs=True)
+        hook = functools.partial(_add_to_mask, inspect.signature(module.forward))
+        module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = ()) -> Model:

@@ -20,6 +20,15 @@ from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 
+logger = logging.getLogger(__name__)
+Raw = TypeVar("Raw")
+Item = TypeVar("Item")
+_END = object()
+
+# A sentence ends at these marks, perhaps with a closing quote or bracket after them.
+_SENTENCE_END = re.compile(r"""[.!?…][)\]"'”’»]*\s+|[。！？][」』）]*\s*""")
+_SPACE = re.compile(r"\s+")
+
 
 def source_form(
     manifest: Manifest, dictionary: Any, *, tokenized: bool = False
@@ -85,16 +94,6 @@ def _sacremoses(why: str) -> Any:
             "give tokenized text (source_tokenized), and get it (target_tokenized)"
         ) from None
     return sacremoses
-
-
-logger = logging.getLogger(__name__)
-Raw = TypeVar("Raw")
-Item = TypeVar("Item")
-_END = object()
-
-# A sentence ends at these marks, perhaps with a closing quote or bracket after them.
-_SENTENCE_END = re.compile(r"""[.!?…][)\]"'”’»]*\s+|[。！？][」』）]*\s*""")
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)

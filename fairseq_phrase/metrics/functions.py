@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, load_entry
 from fairseq_phrase.metrics.base import Metrics, Statistics
 from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Errant, Gleu
@@ -61,12 +61,10 @@ def _load(spec: str) -> MetricFunction:
     if name not in BUILT_IN and name not in installed.names:
         names = ", ".join(sorted({*BUILT_IN, *installed.names}))
         raise UserError(f"--metric {spec}: expected one of {names}")
-    try:
-        made: Any = BUILT_IN[name] if name in BUILT_IN else installed[name].load()
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"--metric {spec}: {installed[name].value} cannot be used: {error}"
-        ) from error
+    made: Any = BUILT_IN.get(name)
+    if made is None:
+        entry = installed[name]
+        made = load_entry(entry, f"--metric {spec}: {entry.value} cannot be used")
     arguments = [argument] if argument else []
     function: MetricFunction
     if not isinstance(made, type):

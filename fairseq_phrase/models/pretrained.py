@@ -71,8 +71,8 @@ def take_options(cfg: Any, path: Path) -> None:
     Raises:
         UserError: it is missing or damaged.
     """
-    given = plain(_read(path, "--pretrained-model").get("cfg"))
-    given = plain(given.get("model") or _read(path, "--pretrained-model").get("args"))
+    state = _read(path, "--pretrained-model")
+    given = plain(plain(state.get("cfg")).get("model") or state.get("args"))
     now = plain(cfg)
     names = {*TAKEN, *(each.name for method in ENCODERS.values() for each in method.options)}
     changed = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, load_entry
 from fairseq_phrase.parsers.base import FileParser, LineParser, Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
@@ -80,12 +80,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
             "a parser of this name"
         )
     (entry,) = named.values()
-    try:
-        make = entry.load()
-    except (ImportError, AttributeError, SystemExit) as error:
-        raise UserError(
-            f"{_origin(entry)}, which has the parser {name}, is broken: {error}"
-        ) from error
+    make = load_entry(entry, f"{_origin(entry)}, which has the parser {name}, is broken")
     return _checked(spec, _made(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import sentencepiece
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, load_entry
 from fairseq_phrase.store.dictionaries import SPECIAL
 from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -209,10 +209,10 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
     if bpe not in installed.names:
         names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
         raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
-    try:
-        made: Callable[[Path], Segmenter] = installed[bpe].load()
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"--bpe {bpe}: {installed[bpe].value} cannot be used: {error}") from error
+    entry = installed[bpe]
+    made: Callable[[Path], Segmenter] = load_entry(
+        entry, f"--bpe {bpe}: {entry.value} cannot be used"
+    )
     return made
 
 

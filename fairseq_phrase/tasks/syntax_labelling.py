@@ -139,12 +139,14 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         self, sample: Any, model: Any, criterion: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Compute the criterion's values of a batch and, with ``--eval-spans``, count its spans."""
+        if not self.cfg.eval_spans:
+            step: tuple[Any, Any, dict[str, Any]] = super().valid_step(sample, model, criterion)
+            return step
         # Scores need no second pass.
         with calls_of(model) as calls:
             loss, sample_size, output = super().valid_step(sample, model, criterion)
-        if self.cfg.eval_spans:
-            output |= span_counts(calls[0][1], sample["target"], self.target_dictionary)
-        return loss, sample_size, output
+        counts = span_counts(calls[0][1], sample["target"], self.target_dictionary)
+        return loss, sample_size, {**output, **counts}
 
     def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
         """Log the criterion's values and, if spans were counted, their F1."""

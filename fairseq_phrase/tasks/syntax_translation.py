@@ -132,7 +132,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             left_pad=cfg.left_pad_source,
         )
         self._fields_of_loss: set[str] = set()
-        self._factors = SourceFactors.of(
+        self._given_factors = self._factors = SourceFactors.of(
             cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
         )
         self._copies = False
@@ -209,11 +209,8 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         Raises:
             UserError: the data lack a field, or the model cannot have them.
         """
-        cfg = self.cfg
-        self._factors = SourceFactors.of(
-            cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
-        )
-        if trained is not None and cfg.source_factors is None:
+        self._factors = self._given_factors
+        if trained is not None and self.cfg.source_factors is None:
             self._factors = SourceFactors.recorded(trained)
         if self._factors.names:
             self.require_parses(self._factors.fields)

@@ -14,6 +14,7 @@ import torch
 
 from fairseq_phrase.modules.phrases.sources import load_source
 from tests.support.commands import SIZES, run, train
+from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "encoder_plugin"
@@ -108,10 +109,7 @@ def test_an_unknown_source_is_named_with_those_there_are(data_directory, tmp_pat
 def test_an_encoder_that_cannot_be_imported_stops_only_the_models_that_use_it(
     tmp_path, data_directory
 ):
-    metadata = tmp_path / "broken-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[fairseq_phrase.encoders]\nmine = nowhere\n")
+    install_package(tmp_path, "broken", "[fairseq_phrase.encoders]\nmine = nowhere\n")
     paths = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
     broken = (
         "the encoder 'mine' (nowhere) of an installed package cannot be used: ModuleNotFoundError"

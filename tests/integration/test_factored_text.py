@@ -26,19 +26,16 @@ def factored(synthetic_corpus, tmp_path_factory):
         for line in read_lines(synthetic_corpus / "test.de"):
             print(*("￨".join([word, *labels_of(word)]) for word in line.split()), file=text)
     (folder / "test.en").write_bytes((synthetic_corpus / "test.en").read_bytes())
-    arguments = [
-        "-s",
-        "de",
-        "-t",
-        "en",
-        "--trainpref",
-        folder / "test",
-        "--testpref",
-        folder / "test",
-    ]
-    arguments += ["--parser", "factored:tags,factor1", "--destdir", folder / "data"]
-    preprocess(list(map(str, [*arguments, "--vocab-size", "300", "--joined-dictionary"])))
+    options = ["--testpref", folder / "test", "--vocab-size", 300, "--joined-dictionary"]
+    read_labels(folder / "test", folder / "data", *options)
     return folder
+
+
+def read_labels(text, destination, *options):
+    """Preprocess a text whose words have two labels."""
+    arguments = ["-s", "de", "-t", "en", "--trainpref", text, "--destdir", destination]
+    arguments += ["--parser", "factored:tags,factor1", *options]
+    preprocess(list(map(str, arguments)))
 
 
 def test_text_with_labels_is_a_parser(factored, synthetic_corpus):
@@ -60,18 +57,8 @@ def test_a_word_without_its_label_is_named(factored, tmp_path, capsys):
     lines[2] = lines[2].replace(word, word.partition("￨")[0], 1)
     (tmp_path / "test.de").write_text("\n".join(lines) + "\n")
     (tmp_path / "test.en").write_bytes((factored / "test.en").read_bytes())
-    arguments = [
-        "-s",
-        "de",
-        "-t",
-        "en",
-        "--trainpref",
-        tmp_path / "test",
-        "--destdir",
-        tmp_path / "d",
-    ]
     with pytest.raises(SystemExit):
-        preprocess(list(map(str, [*arguments, "--parser", "factored:tags,factor1"])))
+        read_labels(tmp_path / "test", tmp_path / "d")
     error = capsys.readouterr().err
     assert f"{tmp_path / 'test.de'}" in error
     assert "line 3" in error

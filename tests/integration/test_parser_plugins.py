@@ -13,6 +13,7 @@ import pytest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import GROUP, load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "parser_plugin"
@@ -38,12 +39,9 @@ def plugin(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(entries, code="", name="mine"):
-        metadata = tmp_path / f"{name}-1.0.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}\n")
-        (tmp_path / f"{name}_module.py").write_text(PREAMBLE + code)
-        monkeypatch.delitem(sys.modules, f"{name}_module", raising=False)
+        module = f"{name}_module"
+        install_package(tmp_path, name, f"[{GROUP}]\n{entries}\n", **{module: PREAMBLE + code})
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
     return install
 

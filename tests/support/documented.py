@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support import warm_start
+from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
 
 #: Nothing is downloaded or installed. Scripts, examples and the demo have tests of their own.
@@ -92,10 +93,9 @@ def run_page(
 def install_pipelines(folder: Path, pipeline: Path, *names: str) -> Path:
     """Make a folder for PYTHONPATH in which a spaCy pipeline is installed under several names."""
     for name in names:
-        package, metadata = folder / name, folder / f"{name}-1.0.dist-info"
+        package = folder / name
         package.mkdir(parents=True)
-        metadata.mkdir()
+        install_package(folder, name)
         (package / "__init__.py").write_text(_PACKAGE.format(name=name))
         (package / f"{name}-1.0").symlink_to(pipeline)
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     return folder

@@ -19,6 +19,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import batches, make_task
+from tests.support.packages import install_package
 
 #: A label of each word, which a parser names among a sentence's features.
 LENGTHS = ParseField(
@@ -286,12 +287,8 @@ TAGS = ParseField(name="tags", per="word", meaning="x", made_by="x", label_file=
 
 def test_installed_packages_add_rows(tmp_path, monkeypatch, caplog):
     known = [*FIELDS]  # it is read once in a process: before there is such a package
-    metadata = tmp_path / "rows-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rows\nVersion: 1.0\n")
     entries = "lemmas = rows:LEMMAS\ntags = rows:TAGS\nnone = nowhere:ROW\n"
-    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
-    (tmp_path / "rows.py").write_text(ROW)
+    install_package(tmp_path, "rows", f"[{GROUP}]\n{entries}", rows=ROW)
     monkeypatch.syspath_prepend(str(tmp_path))
     table = type(FIELDS)()
     assert [*table] == [*known, "lemmas"]

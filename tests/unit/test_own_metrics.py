@@ -14,6 +14,7 @@ import sacrebleu
 from fairseq_phrase.metrics.corrections import Gleu
 from fairseq_phrase.metrics.functions import GROUP
 from fairseq_phrase.report.references import ReferenceText
+from tests.support.packages import install_package
 from tests.support.report_table import (
     REFERENCES,
     SOURCES,
@@ -57,13 +58,9 @@ def scoreless(sources, hypotheses, references):
 
 
 def install(folder, monkeypatch, name: str, entries: str = "", **modules: str) -> None:
-    """Leave a package in a folder as pip would."""
-    metadata = folder / f"{name}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(entries)
-    for module, text in modules.items():
-        (folder / f"{module}.py").write_text(text)
+    """Install a package, and forget the modules of another test."""
+    install_package(folder, name, entries, **modules)
+    for module in modules:
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.syspath_prepend(str(folder))
 

@@ -16,6 +16,7 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import make_task as task_of
 from tests.support.hostile import SNIPPETS, lines
+from tests.support.packages import install_package
 
 SPECIAL = {"<s>", "</s>", "<pad>", "<unk>"}
 
@@ -193,12 +194,8 @@ class Syllables:
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A folder as pip would leave it behind: a package with one segmenter that works and one broken."""
-    metadata = tmp_path / "syllables-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: syllables\nVersion: 1.0\n")
     entries = "syllables = syllables:Syllables\nbroken = nowhere:Nothing\n"
-    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
-    (tmp_path / "syllables.py").write_text(SYLLABLES)
+    install_package(tmp_path, "syllables", f"[{GROUP}]\n{entries}", syllables=SYLLABLES)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "size").write_text("4")
     return tmp_path
