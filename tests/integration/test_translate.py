@@ -390,7 +390,11 @@ def test_a_command_that_is_interrupted_while_it_parses_ends_with_130(
         "--source-parser", f"spacy:{spacy_pipeline}",
     ]  # fmt: skip
     with subprocess.Popen(
-        [python(), *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [python(), *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # As in a terminal, also if the tests run in the background, where shells ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
         running.stdout.readline()
         running.send_signal(signal.SIGINT)

@@ -167,6 +167,8 @@ def become(streams: list[int], folder: str, environment: dict[str, str]) -> None
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    # A client whose shell ignores the signal does not pass it on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
