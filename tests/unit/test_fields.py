@@ -287,12 +287,15 @@ TAGS = ParseField(name="tags", per="word", meaning="x", made_by="x", label_file=
 
 def test_installed_packages_add_rows(tmp_path, monkeypatch, caplog):
     known = [*FIELDS]  # it is read once in a process: before there is such a package
-    entries = "lemmas = rows:LEMMAS\ntags = rows:TAGS\nnone = nowhere:ROW\n"
-    install_package(tmp_path, "rows", f"[{GROUP}]\n{entries}", rows=ROW)
+    entries = "lemmas = offered_fields:LEMMAS\ntags = offered_fields:TAGS\nnone = nowhere:ROW\n"
+    install_package(tmp_path, "rows", f"[{GROUP}]\n{entries}", offered_fields=ROW)
     monkeypatch.syspath_prepend(str(tmp_path))
     table = type(FIELDS)()
     assert [*table] == [*known, "lemmas"]
     assert table["lemmas"].is_feature
     assert table["tags"] is FIELDS["tags"]
-    assert "'tags' (rows:TAGS) of an installed package cannot be used: expected" in caplog.text
+    assert (
+        "'tags' (offered_fields:TAGS) of an installed package cannot be used: expected"
+        in caplog.text
+    )
     assert "'none' (nowhere:ROW) of an installed package cannot be used: No module" in caplog.text
