@@ -132,7 +132,7 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         self.generation_config = GenerationConfig.from_model_config(config)
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(  # type: ignore[override, unused-ignore]
         cls, path: Any, *args: Any, config: Any = None, **options: Any
     ) -> Any:
         """Load an exported folder, or its copy on a hub.
@@ -165,7 +165,7 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         """Return the encoder."""
         return self.encoder
 
-    def prepare_inputs_for_generation(  # type: ignore[override]
+    def prepare_inputs_for_generation(  # type: ignore[override, unused-ignore]
         self, decoder_input_ids: Tensor, encoder_outputs: Any = None, **others: Any
     ) -> dict[str, Any]:
         """Return the inputs of one step."""
