@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.models.transformer import TransformerModel
 from fairseq_cli import generate, interactive, train, validate
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.identity import DOORS
-from tests.support.commands import SIZES, TRAINING
+from tests.support.commands import SIZES, TRAINING, run
+from tests.support.repository import REPOSITORY
 
 USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
 MODEL = ("--arch", "relation_transformer", "--relation-labels", *TRAINING, *SIZES)
@@ -69,14 +71,19 @@ def plain(data_directory, tmp_path_factory):
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint, and a copy whose record differs in every entry."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    first, other = trained(data_directory, folder, MODEL), folder / "other.pt"
-    state = torch.load(first, weights_only=False)
+    first = trained(data_directory, folder, MODEL)
+    return first, changed(first)
+
+
+def changed(checkpoint: Path) -> Path:
+    """Copy a checkpoint and change every entry of its record."""
+    state = torch.load(checkpoint, weights_only=False)
     for entry in state["task_state"]["identity"]["entries"].values():
         # The source of trees is restored, so that it is the same everywhere.
         if entry["part"] != "trees":
             entry["value"] += "+"
-    torch.save(state, other)
-    return first, other
+    torch.save(state, other := checkpoint.with_name("other.pt"))
+    return other
 
 
 def differing(checkpoint: Path, door: str) -> set[str]:
@@ -139,12 +146,39 @@ def test_every_model_of_an_ensemble_is_compared(checkpoints, data_directory, com
         command(generate, data_directory, *USER, "--cpu", "--path", f"{first}:{other}")
 
 
+def test_the_hub_interface_compares_every_entry(checkpoints, data_directory):
+    other = checkpoints[1]
+    with pytest.raises(UserError, match=r"other\.pt") as caught:
+        TransformerModel.from_pretrained(
+            str(other.parent), other.name, str(data_directory), user_dir="fairseq_phrase",
+            tokenizer="syntax", bpe="syntax", source_parser="none", strict_identity=True,
+        )  # fmt: skip
+    assert named(str(caught.value)) == differing(other, "use")
+
+
+def test_hydra_training_compares_every_entry(data_directory, tmp_path):
+    command = [
+        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", "phrase_tiny",
+        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={data_directory}",
+        "common.cpu=true", f"hydra.run.dir={tmp_path}", "dataset.disable_validation=true",
+    ]  # fmt: skip
+    run(*command, f"checkpoint.save_dir={tmp_path}", "optimization.max_update=1")
+    other = changed(tmp_path / "checkpoint_last.pt")
+    for option in ("restore_file", "finetune_from_model"):
+        printed = run(
+            *command, f"checkpoint.save_dir={tmp_path / 'new'}", "optimization.max_update=2",
+            f"checkpoint.{option}={other}", "+task.strict_identity=true", expect=1,
+        )  # fmt: skip
+        assert named(printed) == differing(other, "train")
+
+
 def test_all_commands_that_use_a_model_are_tested_here():
     of_fairseq = {f"fairseq-{module.__name__.split('.')[1]}" for module, *_ in FAIRSEQ.values()}
     of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in OWN}
     commands = {name for door in ("use", "average", "train") for name in DOORS[door].commands}
-    # The same trainer; test_kept_dictionaries asks the labeller.
-    assert commands - of_fairseq - of_ours == {"fairseq-hydra-train", "fairseq-phrase-label"}
+    of_hydra = {"fairseq-hydra-train"}
+    # test_kept_dictionaries asks the labeller.
+    assert commands - of_fairseq - of_hydra - of_ours == {"fairseq-phrase-label"}
 
 
 def test_a_language_pair_is_not_turned_around(plain, data_directory, command, tmp_path):
