@@ -21,7 +21,6 @@ def option(name: str, value: str = "") -> str:
 
     Args:
         name: the flag without hyphens in front, ``source-parser``.
-        value: its value.
 
     Returns:
         ``--source-parser VALUE`` in a command, ``source_parser="VALUE"`` in Python.
@@ -36,7 +35,6 @@ def load_entry(entry: EntryPoint, message: str) -> Any:
     """Load what an installed package offers, which must not end the command if it is broken.
 
     Args:
-        entry: its entry point.
         message: what cannot be used; the reason comes after it.
 
     Raises:
@@ -63,7 +61,6 @@ def at(path: object, line: int | None = None) -> str:
     """Name a file, or a line of it.
 
     Args:
-        path: the file.
         line: the line's number, from 1; None for the whole file.
 
     Returns:

@@ -18,7 +18,6 @@ def markdown_table(
     | Transformer |   9.50 |
 
     Args:
-        headings: the columns' names.
         lines: the rows' cells as text; a ``|`` in them is escaped.
         texts: how many columns, from the left, are texts; the others are numbers, aligned on the right.
             All are texts if None.

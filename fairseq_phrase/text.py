@@ -40,7 +40,6 @@ def require_file(path: Path, what: str) -> None:
     """Check that a file is there and can be read more than once.
 
     Args:
-        path: the file.
         what: what it is, for the message.
 
     Raises:

@@ -202,7 +202,6 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
 
     Args:
         model_class: the model's class in transformers, such as ``BertForTokenClassification``.
-        path: the folder.
         **kwargs: for ``model_class.from_pretrained``.
 
     Raises:

@@ -21,9 +21,6 @@ class AlignmentPicture:
     """The attention of a translation.
 
     Attributes:
-        sentence: the source's text.
-        source: the source's tokens.
-        target: the translation's tokens.
         weights: row attends to column. Shape: ``(target tokens, source tokens)``.
     """
 
@@ -38,8 +35,6 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
 
     Args:
         model: a model whose decoder returns its attention, as fairseq's decoders do.
-        task: its task.
-        sentence: the sentence.
 
     Raises:
         UserError: the model does not translate, its decoder does not attend, or the sentence is too long.

@@ -41,7 +41,6 @@ def cross_attention(
 
     Args:
         model: a tree Transformer.
-        net_input: the encoder's input.
         previous: the target, shifted right. Shape: ``(batch, target tokens)``.
 
     Returns:
@@ -62,7 +61,6 @@ def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch,
 
     Args:
         model: a tree Transformer.
-        net_input: the encoder's input.
 
     Returns:
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
@@ -125,7 +123,6 @@ def _sums(weights: Tensor, allowed: Tensor, attends: Tensor, tree: TreeBatch) ->
         weights: Shape: ``(layers, batch, queries, nodes)``.
         allowed: which nodes may be attended to. Shape: ``(batch, queries or 1, nodes)``.
         attends: which queries count. Shape: ``(batch, queries)``.
-        tree: the trees.
 
     Returns:
         For each layer the attention on nonterminals, their share of the nodes, and the number of
@@ -172,10 +169,7 @@ def translate(
     """Translate one sentence.
 
     Args:
-        model: the model.
-        net_input: a batch of the sentence.
         dictionary: the target dictionary.
-        beam: size of the beam.
         longest: number of the translation's tokens at most, with the end of sentence.
 
     Returns:

@@ -35,7 +35,6 @@ class Panel:
     """One matrix of a picture.
 
     Attributes:
-        title: its title.
         values: row attends to column. Shape: ``(nodes, nodes)``.
         is_attention: whether the values are weights, whose rows sum to 1, or numbers around 0, such as
             relative positions.
@@ -51,8 +50,6 @@ class Nodes:
     """The nodes of a sentence, tokens first.
 
     Attributes:
-        sentence: its text.
-        labels: the text of each node.
         words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
         num_tokens: number of nodes that are tokens.
@@ -117,7 +114,6 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
 
     Args:
         model: a model whose encoder gives attention maps.
-        sentence: the sentence.
 
     Raises:
         UserError: the encoder has no attention maps.
@@ -148,7 +144,6 @@ def attention_picture(
 
     Args:
         model: a model whose encoder gives attention maps.
-        sentence: the sentence.
         layer: the layer, from 1, the last, or the mean over all.
         head: the head, likewise.
 

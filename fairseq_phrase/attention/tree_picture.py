@@ -28,7 +28,6 @@ class TreePicture:
     """A tree and the attention on its nodes, leaves first, then nonterminals, children before parents.
 
     Attributes:
-        sentence: its text.
         labels: the text of each node: its token, or its label.
         parents: the parent of each node; -1 without a parent. Shape: ``(nodes,)``.
         leaves: number of leaves.
@@ -56,8 +55,6 @@ def tree_picture(
 
     Args:
         model: a tree Transformer.
-        task: its task.
-        sentence: the sentence.
         layer: the layer, from 1, the last, or the mean over all.
         word: the word of the model's translation whose attention is shown, or its number from 1. None for
             the mean over all words and the end of the sentence.

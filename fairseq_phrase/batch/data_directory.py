@@ -21,9 +21,7 @@ def pair_names(
     """Find ``split`` and, if they are combined, ``split1``, ``split2``…, under either order of languages.
 
     Args:
-        directory: the data directory.
         split: ``train``, ``valid``….
-        languages: source and target.
         impl: fairseq's ``--dataset-impl``.
         combine: whether the parts are combined.
 
@@ -53,12 +51,7 @@ def _pair_name(
 
 
 class LabelDictionaries:
-    """The numbered labels of one language's parses.
-
-    Args:
-        directory: the data directory.
-        language: the parsed language.
-    """
+    """The numbered labels of one language's parses."""
 
     def __init__(self, directory: str | Path, language: str) -> None:
         self._directory, self._language = Path(directory), language

@@ -71,7 +71,6 @@ class Masks:
     """Draws masks.
 
     Args:
-        masking: what is masked.
         mask: the index of ``<mask>``.
         dictionary: the text's dictionary. Its special tokens are neither masked nor drawn.
     """
@@ -132,7 +131,6 @@ class Masks:
         Args:
             subwords: number of subwords.
             words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
-            parse: the parse.
             rng: what is drawn from.
 
         Returns:
@@ -299,10 +297,6 @@ class Causal:
 
     Forward, the source is ``</s> u1 … un`` and the target ``u1 … un </s>``, as in fairseq. Backward, the
     source is ``u1 … un </s>`` and the target ``</s> u1 … un``.
-
-    Args:
-        dictionary: the dictionary.
-        backward: the direction.
     """
 
     def __init__(self, dictionary: Any, backward: bool):
@@ -325,7 +319,6 @@ class Permuted:
     the number of predicted tokens is the fraction's part, rounded at random, but at least one.
 
     Args:
-        dictionary: the dictionary.
         parts: K; the last n/K of n tokens are predicted.
     """
 

@@ -22,9 +22,7 @@ class PretrainingDataset(FairseqDataset):
     resumed repeats it, whatever the workers are that read the samples.
 
     Args:
-        blocks: the samples.
         source: makes source and target of them.
-        dictionary: their dictionary.
         seed: of what is drawn.
         inputs: the parse fields that the model needs.
         of_loss: those that a criterion reads, which are put into the batch's ``parse``.

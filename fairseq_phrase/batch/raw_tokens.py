@@ -72,7 +72,6 @@ class RawTokens(torch.Tensor):
 
         Args:
             values: some of its indices. Shape: ``(tokens,)``.
-            index: the row.
         """
         origins = [self.origins[index]] if self.origins else ()
         return RawTokens.of(values, origins, [self.words[index]] if self.words else ())
@@ -122,7 +121,6 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
-        padding: the index of padding.
 
     Returns:
         Each sentence's indices. Shape: ``(tokens,)``.
@@ -174,7 +172,6 @@ class SourceDictionary(Dictionary):
         """Encode a target of subwords; the source's unknown words have their slots in it.
 
         Args:
-            line: the target's subwords.
             words: the source's words that have slots.
 
         Returns:
@@ -229,7 +226,6 @@ def write_back(
     Args:
         sample: the batch; its ``src_tokens`` and ``target`` are replaced.
         generated: the hypotheses of each sentence; their ``tokens`` are replaced.
-        words: the words of each sentence.
     """
     for hypotheses, own in zip(generated, words, strict=True):
         for hypothesis in hypotheses:

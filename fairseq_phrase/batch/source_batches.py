@@ -38,7 +38,6 @@ class SourceText:
         labels: returns the dictionary of a parse field's labels.
         encoder: returns what cuts and parses lines; it is called at the first line.
         trees: the source of heads; by default the parser's heads are used.
-        left_pad: pad sentences on the left.
 
     Attributes:
         fields: the fields of parses that the models asked for. Batches carry them.
@@ -106,7 +105,6 @@ class SourceText:
         """Return a sentence's token indices with its end, and its words that have slots.
 
         Args:
-            sentence: the sentence.
             limit: the number of subwords to keep; None for all.
         """
         pieces = sentence.pieces[:limit]
@@ -182,7 +180,6 @@ class SourceText:
         """Yield batches of sentences of similar length, so that little is padding.
 
         Args:
-            sentences: the sentences.
             max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
             max_sentences: sentences in a batch, at most.
             limit: as for :meth:`batch`.
@@ -218,7 +215,6 @@ def numbered_parse(
     """Replace the labels of a sentence's parse by numbers, as in a data directory.
 
     Args:
-        sentence: the sentence.
         fields: the fields that the parse must have, names in :data:`fairseq_phrase.store.fields.FIELDS`.
         dictionary_of: a function that returns the data's dictionary of a field's labels.
 
@@ -317,7 +313,6 @@ def truncated(parse: Parse, subwords: int) -> Parse:
     keep their remaining words.
 
     Args:
-        parse: a sentence's parse.
         subwords: number of subwords to keep.
 
     Returns:

@@ -62,7 +62,6 @@ class SourceSentence:
         Args:
             net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and fairseq's other
                 inputs.
-            task: the model's task.
             copied: the sentence's unknown words that have slots, if the data have them.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
@@ -176,7 +175,6 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     """Read one sentence of a data directory.
 
     Args:
-        task: the model's task.
         subset: ``test``, ``valid``, …
         index: the sentence, from 0.
 
@@ -198,7 +196,6 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
     """Yield fairseq's batches of a data set.
 
     Args:
-        task: the model's task.
         subset: ``test``, ``valid``, …
         max_tokens: the largest number of tokens in a batch, as fairseq counts them.
 

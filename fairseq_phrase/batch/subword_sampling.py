@@ -42,9 +42,7 @@ class SubwordSampling:
 
     Args:
         alpha: of the subword models (:data:`SAMPLERS`).
-        directory: the data directory.
         language: the source language, whose manifest names the subword model.
-        dictionaries: of source and target.
         limits: the largest number of tokens of source and target. A sentence that would become longer
             keeps its cut.
 
@@ -105,8 +103,6 @@ class SubwordSampling:
 
         Args:
             sample: fairseq's. Its source and target are replaced.
-            parse: the source's.
-            index: the sentence's index in the data.
 
         Returns:
             The parse of the new source.

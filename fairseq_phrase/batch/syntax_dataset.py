@@ -180,7 +180,6 @@ class CopiedDataset(_WrappedPairs):
     """A translation dataset; ``copied`` of its batches has the words of each sentence.
 
     Args:
-        dataset: the sentence pairs.
         words: for each, its unknown words in the order of their slots.
         directory: the data directory, for the message.
 

@@ -97,7 +97,6 @@ def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
 
     Args:
         tokens: token indices, padded on the right. Shape: ``(…, tokens)``
-        dictionary: their dictionary.
 
     Returns:
         Shape: ``(…, tokens)``, bool
@@ -134,7 +133,6 @@ class TextBlocks:
 
     Args:
         text: the sentences, each with ``</s>``; a blank line is ``</s>`` alone.
-        dictionary: their dictionary.
         tokens_per_sample: the largest number of tokens.
         break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as fairseq has them.
         parses: the sentences' parses; None if none is needed.
@@ -237,7 +235,6 @@ class SegmentPairs:
 
     Args:
         blocks: the segments; none crosses a boundary of documents.
-        text: the sentences.
         bos: index of ``<s>``, the first token of a pair.
         where: names the text in messages.
 

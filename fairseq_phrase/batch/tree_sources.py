@@ -61,7 +61,6 @@ class Trees:
         """Use the trees that a model was trained with, for each option that is not given.
 
         Args:
-            trained: the model's record.
             further: whether it is one more model of an ensemble. Otherwise it replaces the others.
 
         Raises:
@@ -168,7 +167,6 @@ class TreeSource:
     Args:
         name: ``parse``; ``linear``, each word's head is the next; ``random``, a uniformly random tree;
             ``shuffled``, the parse of another sentence of about the same length.
-        seed: for random choices.
         dictionary: the source dictionary.
         pool: with ``shuffled``, the parsed heads of the training sentences.
 
@@ -212,7 +210,6 @@ class TreeSource:
         """Return a sentence's parse with the heads of this source.
 
         Args:
-            parse: its parse.
             tokens: its token indices; special tokens may be among them.
             index: its index in the pool; None if it is not in the pool.
         """

@@ -124,7 +124,6 @@ def add(group: Any, *names: str, **changes: Any) -> None:
 
     Args:
         group: the parser or group.
-        names: the options.
         changes: what argparse gets beside, or instead of, what the commands share.
     """
     for name in names:

@@ -17,7 +17,6 @@ def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
     """Name the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
 
     Args:
-        directory: the data directory.
         pair: the language pair as fairseq writes it, ``de-en``.
         language: the language whose text must be there.
     """

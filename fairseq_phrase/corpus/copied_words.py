@@ -69,7 +69,6 @@ def number_split(
 
     Args:
         source: the source's subwords, which are rewritten.
-        target: the target's.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
         known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
         options: ``copy_words`` is the number of slots.

@@ -35,7 +35,6 @@ class Job(NamedTuple):
     Attributes:
         number: the shard's number, from 0.
         first_line: the number of its first line in the text, from 1.
-        lines: the lines.
     """
 
     number: int
@@ -47,7 +46,6 @@ class Done(NamedTuple):
     """A job's parses.
 
     Attributes:
-        job: the job.
         shard: its parses, as bytes.
         problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
         parses: the same parses as objects, if this process made them.
@@ -89,8 +87,6 @@ def run_jobs(
 
     Args:
         jobs: what to parse; read as needed.
-        parsing: how to parse.
-        engine: the engine.
         pipeline: this process's parser, if it is loaded already.
 
     Raises:
@@ -160,9 +156,7 @@ def _in_pool(
     """Parse in one pool of processes.
 
     Args:
-        jobs: the jobs.
         lost: jobs to do first; if the pool breaks, those that it had not finished.
-        parsing: how to parse.
         workers: number of processes.
 
     Raises:

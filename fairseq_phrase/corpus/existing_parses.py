@@ -29,7 +29,6 @@ class EarlierParses:
     """The parses of a data directory, and which of them stay.
 
     Args:
-        directory: the data directory.
         language: the language that is parsed now.
         made: the splits that are made now, with their language pair, ``train.de-en``.
 
@@ -167,7 +166,6 @@ def load_labels(path: Path, count: int | None = None) -> Dictionary:
     """Load a label dictionary.
 
     Args:
-        path: the dictionary.
         count: load only this number of first labels.
 
     Raises:

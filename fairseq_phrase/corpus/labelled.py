@@ -30,7 +30,6 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
 
     Args:
         text: the text; words are separated by white space.
-        labels: the labels.
         per: one of :data:`fairseq_phrase.choices.LABELLED`.
 
     Raises:
@@ -108,7 +107,6 @@ def warn_of_unknown(split: str, count: int, total: int, names: Iterable[str] = (
     """Warn that a split has labels that training does not have.
 
     Args:
-        split: the split.
         count: number of occurrences.
         total: number of all labels.
         names: the labels, if they are known.

@@ -30,7 +30,6 @@ class SideLine(NamedTuple):
     """A line of one language.
 
     Attributes:
-        pieces: its subwords.
         encoded: its subwords and parse; None if the language is not parsed.
         problem: why it has no parse (it then has flat trees); None if it has one.
         swallowed: the number of its parse's words without a subword, because their subword also belongs
@@ -47,8 +46,6 @@ class Side(ABC):
     """One language of a split.
 
     Args:
-        language: the language.
-        corpus: its text.
         pipeline: its parser; None if it is not parsed.
         prefix: the common path of the files that are made, ``DIR/train.de-en.de``.
 
@@ -179,7 +176,6 @@ class SideWriter:
     """Write what is kept of a side; a context manager.
 
     Args:
-        side: the side.
         parses: writes its parses; None if it is not parsed.
     """
 

@@ -20,7 +20,6 @@ class Options:
 
     Attributes:
         target_lang: the target language; None for text of one language (``--only-source``).
-        directory: the data directory.
         splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
         parsing: how to parse, by language; other languages are not parsed.
         is_cut: whether the text is cut into subwords already, and binarized in ``directory``

@@ -41,7 +41,6 @@ class Corpus:
         name: its name in progress bars and folders, ``train.de``.
         path: its file, for messages and to find files of parses beside it.
         lines: the number of its lines.
-        fingerprint: identifies the text.
         can_skip: whether lines without a parse may be left out.
     """
 
@@ -66,11 +65,8 @@ def parse_corpus(
     function returns.
 
     Args:
-        corpus: the text.
-        lines: its lines.
         pipeline: the parser, or the reader of the files beside the text.
         folder: the shards go into a folder in it.
-        engine: the engine.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
 
@@ -153,7 +149,6 @@ def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
     """Make the error of ``--on-error stop``.
 
     Args:
-        corpus: the text.
         line: the line without a parse, from 1.
         reason: what is wrong with it.
     """

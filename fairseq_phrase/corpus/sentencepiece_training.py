@@ -51,7 +51,6 @@ def train_segmenter(
         vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or the largest number that
             the texts allow.
         sample: the largest number of lines to train on.
-        seed: for the sample.
 
     Raises:
         UserError: the texts do not allow ``vocabulary_size`` pieces.
@@ -84,7 +83,6 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
     Each set of ``count`` lines then has the same probability.
 
     Args:
-        lines: the lines.
         total: their number.
         count: number of lines to draw; all if there are fewer.
         seed: the same seed draws the same lines.

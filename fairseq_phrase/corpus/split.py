@@ -139,7 +139,6 @@ class Split:
         """Return a language's record for the manifest.
 
         Args:
-            language: the language.
             parser_version: its parser's version if it differs from the manifest's, else empty.
         """
         counts = self.counts
@@ -161,8 +160,6 @@ def parse_and_write(
     """Parse all splits and write the lines that are kept.
 
     Args:
-        options: the run's options.
-        splits: the splits.
         labels: the label tables, by field.
         folder: the folder for shards of parses.
     """
@@ -183,10 +180,6 @@ def begin_manifest(
     """Make a manifest with what all splits share.
 
     Args:
-        options: the run's options.
-        language: the parsed language.
-        pipeline: its parser.
-        dictionary: the dictionary of its text.
         bpe_model: the subword model; None if it is not known.
     """
     parsing = options.parsing[language]

@@ -18,11 +18,7 @@ class StagingArea:
 
     It is inside DIR, so files are moved within one file system even if DIR is a mount point.
 
-    Args:
-        destination: the data directory.
-
     Attributes:
-        destination: the data directory.
         parses: folder of finished parses, from which a later run continues.
         files: folder for the files of the data directory, empty at the start.
     """

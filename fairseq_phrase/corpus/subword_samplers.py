@@ -48,7 +48,6 @@ class SentencePieceSampler:
     class draws from it by forward filtering and backward sampling.
 
     Args:
-        model: the model's file.
         alpha: α. The smaller, the more the cuts vary.
         symbols: the subwords that may be drawn.
 
@@ -136,7 +135,6 @@ class SubwordNmtSampler:
     """BPE-dropout (Provilkov et al., ACL 2020), by subword-nmt.
 
     Args:
-        model: the file of codes.
         alpha: the probability of skipping a merge.
         symbols: the subwords that may be drawn. Other ones are cut again.
 

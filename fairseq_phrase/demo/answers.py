@@ -29,7 +29,6 @@ def answer(
     """Translate a sentence and describe its trees and its attention, in types that JSON has.
 
     Args:
-        translator: a loaded model.
         text: a raw line.
         heads: the head of each word, from 0, if they were edited; the root is its own head. The words
             are those of the earlier answer. None for the parser's own tree.

@@ -35,7 +35,6 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
     """Draw a tree; the more attention a node gets, the larger and darker it is.
 
     Args:
-        picture: the tree and its attention.
         path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
 
     Raises:

@@ -24,7 +24,6 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
     """Draw all matrices of a sentence.
 
     Args:
-        picture: the matrices.
         path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
 
     Raises:

@@ -26,9 +26,6 @@ _LINES = {
 def draw(sentence: ParsedText) -> str:
     """Draw a sentence's trees below its text.
 
-    Args:
-        sentence: the sentence.
-
     Returns:
         Several lines, the last without a line end.
     """

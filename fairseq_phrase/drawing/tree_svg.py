@@ -54,7 +54,6 @@ def write_pictures(sentences: Sequence[ParsedText], path: Path) -> None:
     """Draw sentences into one self-contained file.
 
     Args:
-        sentences: the sentences.
         path: the file to write; its suffix, ``.svg`` or ``.html``, is the format.
 
     Raises:

@@ -54,9 +54,6 @@ def is_bundle(path: Path) -> bool:
 def new_folder(out: Path) -> Iterator[Path]:
     """Make a folder that has its name only once it is complete.
 
-    Args:
-        out: the folder.
-
     Yields:
         The folder to fill, which is removed after an error.
 
@@ -87,7 +84,6 @@ def write_bundle(
     """Write a bundle.
 
     Args:
-        checkpoint: a fairseq checkpoint.
         data: its data directory; the first of ``data1:data2`` is copied.
         folder: an empty folder, see :func:`new_folder`.
         source_parser: the parser's name on other machines, if the manifest names a path.

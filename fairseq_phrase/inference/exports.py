@@ -92,7 +92,6 @@ def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str
     """Return what keeps a model from another library's form; None if nothing does.
 
     Args:
-        model: a model.
         supported: by option, the values that the library computes, or :data:`ANY`. Every option that is
             neither here nor common to all libraries must have fairseq's default, so that one that fairseq
             adds is refused.
@@ -144,9 +143,6 @@ def export_ctranslate2(
     own Transformer is exported.
 
     Args:
-        checkpoint: a fairseq checkpoint.
-        data: its data directory.
-        out: the folder to make.
         quantization: the type of the weights, such as ``int8`` or ``float16``; by default as they are.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
@@ -270,11 +266,7 @@ def export_transformers(
     a bundle with code that imports this package.
 
     Args:
-        checkpoint: a fairseq checkpoint.
-        data: its data directory.
-        out: the folder to make.
         source_parser: as for :func:`fairseq_phrase.inference.bundle.write_bundle`.
-        **identity: as there.
 
     Returns:
         The name of the model's class.
@@ -302,7 +294,6 @@ def _describe(folder: Path, dictionary: Any) -> None:
     """Write what transformers needs beside a bundle.
 
     Args:
-        folder: the bundle.
         dictionary: fairseq's target dictionary.
     """
     special = {

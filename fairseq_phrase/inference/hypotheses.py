@@ -12,7 +12,6 @@ class Hypothesis:
     """A translation of one line.
 
     Attributes:
-        text: the text.
         score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
             prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
         tokens: the number of its subwords, with the end of each sentence.

@@ -32,8 +32,6 @@ class LabelledSplit:
     """The labels of a split, by line, separated by spaces.
 
     Attributes:
-        predicted: the models' labels.
-        references: the split's own labels.
         words: for each line its words, as texts without white space; None for labels of sentences.
     """
 
@@ -55,7 +53,6 @@ def load_labeller(
 
     Args:
         paths: a checkpoint; several with ``:`` between them are an ensemble.
-        data: the data directory.
         device: where the models compute; by default a GPU if there is one.
         source_parser: parse raw text with this parser instead of the one that made the data.
         max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
@@ -83,7 +80,6 @@ class Labeller:
 
     Args:
         models: the models of an ensemble, whose probabilities are averaged, or one.
-        task: their task.
         device: where they compute; by default a GPU if there is one.
         max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
     """
@@ -265,7 +261,6 @@ def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict
     """Score a split's labels.
 
     Args:
-        split: the labels.
         known: the words of training that are in the dictionary; None if they are not known, or without
             labels of words.
 

@@ -39,7 +39,6 @@ def source_form(
     Moses' options made them.
 
     Args:
-        manifest: of the source language.
         dictionary: the source dictionary.
         tokenized: whether the lines that come in are tokenized in the same way as the data.
     """
@@ -59,9 +58,7 @@ class TargetForm:
     """Subwords of the target to text, and text to subwords.
 
     Args:
-        directory: the data directory.
         manifest: of the source language; the target is cut by the same subword model.
-        target: the target language.
         tokenized: leave the text tokenized if that of the data is.
     """
 
@@ -114,7 +111,6 @@ class RawLines:
 
     Args:
         form: makes a raw line the text that was preprocessed.
-        source: cuts and parses it.
         limit: the largest number of tokens that the models take.
     """
 
@@ -136,7 +132,6 @@ class RawLines:
         depend only on their numbers, so that a text has the same batches each time.
 
         Args:
-            lines: the lines.
             size: the largest number of lines of a chunk.
             live: the next line may come only after a line is answered: a chunk has the lines that are
                 there.
@@ -229,7 +224,6 @@ def ready(
     next item of the source, which may be input that never comes.
 
     Args:
-        source: the items.
         work: what takes time, such as parsing.
         depth: the number of results that may wait.
 

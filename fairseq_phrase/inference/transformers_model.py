@@ -54,12 +54,7 @@ class EncoderStates(ModelOutput):
 
 
 class Encoder(nn.Module):
-    """fairseq's encoder with transformers' arguments.
-
-    Args:
-        encoder: a fairseq encoder.
-        padding: the index of padding.
-    """
+    """fairseq's encoder with transformers' arguments."""
 
     main_input_name = "input_ids"
 
@@ -90,7 +85,6 @@ class Encoder(nn.Module):
             src_heads: the head of each word.
             src_deprels: the relation of each word.
             src_tags: the part of speech of each word.
-            src_spans: the constituents.
             **others: not used.
         """
         fields = {
@@ -114,10 +108,6 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
     """A translation model for transformers' ``generate``.
 
     The whole prefix is decoded at each step: there is no cache.
-
-    Args:
-        config: the configuration.
-        model: the fairseq model.
     """
 
     config_class = FairseqPhraseConfig

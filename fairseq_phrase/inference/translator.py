@@ -72,7 +72,6 @@ class Translator:
 
     Args:
         models: the models of an ensemble, or one.
-        task: their task.
         device: see :func:`load`.
         source_tokenized: see :func:`load`.
         target_tokenized: see :func:`load`.
@@ -136,7 +135,6 @@ class Translator:
 
         Args:
             lines: raw lines.
-            beam: the beam's size.
             nbest: the number of translations of each line; at most ``beam``.
             lenpen: scores are divided by the length to this power.
             batch_size: the largest number of sentences in a batch.
@@ -161,10 +159,6 @@ class Translator:
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
-
-        Args:
-            sentence: words and trees.
-            beam: the beam's size.
 
         Raises:
             UserError: the trees lack what the model reads, or the sentence is too long.

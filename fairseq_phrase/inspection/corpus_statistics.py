@@ -30,7 +30,6 @@ class Spread:
 
     Attributes:
         count: how many numbers there are.
-        total: their sum.
         largest: the largest number; -1 without numbers.
         line: the line of the first occurrence of the largest number, from 1.
     """
@@ -65,7 +64,6 @@ class SplitStatistics:
     """The statistics of one split.
 
     Attributes:
-        split: the split's name.
         sentences: the number of sentences.
         skipped: lines left out because they could not be parsed.
         flat: lines that could not be parsed and have flat trees.
@@ -188,7 +186,6 @@ def split_statistics(
     """Count a split's sentences, words and trees.
 
     Args:
-        directory: the data directory.
         manifest: the manifest of the parsed language.
         split: the split's name with its language pair.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.

@@ -55,7 +55,6 @@ def verify_split(
     The records come first, because their messages name the line.
 
     Args:
-        directory: the data directory.
         manifest: the manifest of the parsed language.
         split: the split's name with its language pair.
         dictionaries: what :func:`load_dictionaries` returned.

@@ -73,9 +73,6 @@ def printable(text: str) -> str:
 
     A data directory may come from a stranger, and ``\x1b`` starts commands of a terminal.
 
-    Args:
-        text: any text.
-
     Returns:
         The text, with control characters, bidirectional marks, line separators and the like as
         ``\x1b`` or ``\u202e``.
@@ -92,8 +89,6 @@ class ParsedTextReader:
     """Read sentences of one split with their trees.
 
     Args:
-        directory: the data directory.
-        manifest: the manifest of the parsed language.
         split: the split's name with its language pair, ``train.de-en``.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
 

@@ -37,7 +37,6 @@ class RecordChecker:
     """Check the records of one split.
 
     Args:
-        files: the split's files.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries`
             returned.
     """
@@ -145,7 +144,6 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
     """Check how many numbers each sentence has.
 
     Args:
-        row: the field.
         found: its numbers.
         items: how many items each sentence must have; None if any number is valid.
         what: what the items are and which file determines their number, for the message.

@@ -69,12 +69,10 @@ class SplitFiles:
     """The text and the parses of one split, opened without a check of their fingerprints.
 
     Args:
-        directory: the data directory.
         manifest: the manifest of the parsed language.
         split: the split's name with its language pair, ``train.de-en``.
 
     Attributes:
-        split: the split's name.
         readers: the files by ``text`` and field.
         sentences: the number of sentences that all of them have.
 

@@ -23,7 +23,6 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, A
     """Return the content of a manifest as text.
 
     Args:
-        directory: the data directory.
         manifest: the manifest of a parsed language.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
     """
@@ -54,7 +53,6 @@ def statistics_text(
     """Return statistics as text, with a column for each split.
 
     Args:
-        statistics: the statistics of the splits.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
         width: the largest width in characters; splits that do not fit go into a second table below.
     """

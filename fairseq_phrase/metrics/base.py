@@ -66,7 +66,6 @@ class Metrics(ABC):
         """Return a metric's score of many resampled test sets.
 
         Args:
-            name: the metric.
             sums: its statistics, summed over each resample's sentences. Shape: (resamples, statistics).
 
         Returns:

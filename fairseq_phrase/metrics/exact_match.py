@@ -19,7 +19,6 @@ class ExactMatch(Metrics):
     """Share of outputs that equal the reference, in percent; white space is not compared.
 
     Args:
-        references: the right outputs.
         form: their formal language; None without further metrics.
     """
 

@@ -84,7 +84,6 @@ class FunctionMetrics(Metrics):
     """Functions, and the metrics of a measure.
 
     Args:
-        base: the measure's metrics.
         functions: the functions by name; the first is the main metric.
         references: the references, a list for each file.
         sources: the raw sentences.

@@ -165,7 +165,6 @@ def summarize(
 
     Args:
         pairs: p-value and difference, row minus baseline, of each seed.
-        lower_is_better: of the metric.
 
     Returns:
         The comparison; None if no pair was tested or the scores are the same in every pair.

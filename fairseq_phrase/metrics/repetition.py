@@ -21,10 +21,6 @@ NOTE = (
 def repeated_ngrams(words: Sequence[str], size: int) -> tuple[int, int]:
     """Count a sentence's n-grams that occur earlier in it, and all of its n-grams.
 
-    Args:
-        words: the sentence.
-        size: words of an n-gram.
-
     Examples:
         >>> repeated_ngrams("a man and a man".split(), 2)
         (1, 4)
@@ -56,7 +52,6 @@ def repetitions(
     """Count repetitions.
 
     Args:
-        sentences: the text.
         tokenize: puts white space between words.
 
     Returns:

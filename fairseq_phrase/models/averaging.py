@@ -23,7 +23,6 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 
     Args:
         directory: fairseq's ``--save-dir``.
-        count: how many.
 
     Returns:
         Their paths, the oldest first.
@@ -57,7 +56,6 @@ def average_checkpoints(
     Everything else is copied from the last checkpoint.
 
     Args:
-        paths: checkpoints of one model.
         out: the file to write; not one of ``paths``.
         allow: see :func:`fairseq_phrase.store.identity.compare`.
         strict: also refuse other parsers and trees.

@@ -86,7 +86,6 @@ def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> d
     Args:
         width: embedding dimension.
         ffn: feed-forward dimension.
-        heads: attention heads.
         layers: encoder and decoder layers each.
         **options: further defaults.
     """

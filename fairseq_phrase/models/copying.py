@@ -190,9 +190,6 @@ def _check_data(task: TranslationTask) -> None:
 def copying_class(decoder: type) -> Any:
     """Make a decoder's class copy.
 
-    Args:
-        decoder: a class of fairseq's decoders.
-
     Returns:
         Its subclass. :meth:`CopyingDecoder.start_copying` must be called on each object.
     """

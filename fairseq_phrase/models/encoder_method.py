@@ -20,7 +20,6 @@ class EncoderOption(NamedTuple):
 
     Attributes:
         name: with underscores, ``phrase_max_length``.
-        kind: its type.
         field: its default and help.
     """
 

@@ -91,7 +91,6 @@ class HierarchicalEncoder(RecurrentEncoder):
         Args:
             src_tokens: source. Shape: (batch, tokens).
             padding_mask: True at padding. Shape: (batch, tokens).
-            parse: the batch's parse.
 
         Returns:
             The sentence of each token, from 0; -1 at padding. Shape: (batch, tokens), int64.

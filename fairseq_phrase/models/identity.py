@@ -68,7 +68,6 @@ def option_entries(
     ``identity: free`` (it is not recorded).
 
     Args:
-        options: options of a dataclass.
         given: the values of options, by name.
         part: one of :data:`fairseq_phrase.store.identity.PARTS`.
     """
@@ -166,8 +165,6 @@ def begin_neutrally(
     Args:
         trained: the record of the checkpoint.
         here: the record of the new model.
-        encoder: its encoder.
-        path: the checkpoint.
         allow: names of entries that may differ, as in :func:`~fairseq_phrase.store.identity.compare`.
 
     Returns:
@@ -201,7 +198,6 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
 
     Args:
         saved: the checkpoint's parameters, by name.
-        own: the model's.
         path: the checkpoint, for the message.
 
     Raises:

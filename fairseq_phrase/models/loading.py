@@ -30,7 +30,6 @@ class SavedModel:
     """What a checkpoint holds.
 
     Attributes:
-        path: the checkpoint.
         state: fairseq's dictionary with the configuration (``cfg``), the parameters (``model``) and the
             task's state (``task_state``).
     """
@@ -138,7 +137,6 @@ def build_models(
 
     Args:
         saved: the models; the task is that of the first.
-        data: their data directory.
         options: options of fairseq that replace those of the checkpoints; None for no change.
 
     Returns:
@@ -181,7 +179,6 @@ def load_model(
     """Load a checkpoint for inference.
 
     Args:
-        checkpoint: a fairseq checkpoint.
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; by default the one that made the data.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.

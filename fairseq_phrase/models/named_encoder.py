@@ -121,7 +121,6 @@ def build_named_encoder(
 
     Args:
         cfg: the model's options, flat or nested by :func:`~fairseq_phrase.models.config.nested_config`.
-        task: fairseq's task.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings; None makes new ones of ``--encoder-embed-dim``.
 

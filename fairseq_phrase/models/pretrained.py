@@ -66,7 +66,6 @@ def take_options(cfg: Any, path: Path) -> None:
 
     Args:
         cfg: flat options.
-        path: the checkpoint.
 
     Raises:
         UserError: it is missing or damaged.
@@ -90,7 +89,6 @@ def start(model: Any, options: Any, task: Any) -> set[str]:
     """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
 
     Args:
-        model: the model.
         options: those of the task, :class:`PretrainedOptions`.
         task: the task, with which the record of the checkpoint is compared.
 
@@ -145,7 +143,6 @@ def step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
     resumed training may have another factor.
 
     Args:
-        optimizer: fairseq's optimizer.
         came: the parameters of the checkpoint.
         scale: factor of their learning rate.
 
@@ -231,8 +228,6 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
 
     Args:
         trained: the record of a checkpoint. If it lacks dictionaries, those beside it are taken.
-        path: the checkpoint.
-        task: the new task.
 
     Returns:
         The record; the sides, ``source`` and ``target``, whose dictionaries were compared.

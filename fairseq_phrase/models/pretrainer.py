@@ -60,7 +60,6 @@ class PretrainerModel(NamedEncoderModel):
 
     Args:
         encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
-        embed_tokens: its embeddings.
         cfg: fairseq's nested options with those of pre-training.
     """
 

@@ -49,7 +49,6 @@ class RecurrentEncoder(TimeFirstEncoder):
     Args:
         cfg: fairseq's options with those of the method.
         dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     #: There are no attention maps to draw, but those of a decoder.
@@ -73,7 +72,6 @@ class RecurrentEncoder(TimeFirstEncoder):
             embedding: the tokens' scaled embeddings with dropout. Shape: (batch, tokens, width).
             src_tokens: source. Shape: (batch, tokens).
             padding_mask: True at padding. Shape: (batch, tokens).
-            parse: the batch's parse.
 
         Returns:
             The nodes' states after each layer, tokens first (shape (batch, nodes, width)), True at
@@ -126,7 +124,6 @@ class RecurrentEncoder(TimeFirstEncoder):
 
         Args:
             encoded: what :meth:`forward` returned.
-            parse: the batch's parse.
 
         Returns:
             Indices among the nodes of ``encoder_out``. Shape: (batch,), int64.

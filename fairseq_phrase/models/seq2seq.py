@@ -97,8 +97,6 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
 
     Args:
         cfg: fairseq's nested options with those of this model.
-        encoder: the encoder.
-        decoder: the decoder.
     """
 
     def __init__(self, cfg: TransformerConfig, encoder: Any, decoder: Any) -> None:

@@ -31,7 +31,6 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         cfg: fairseq's nested options with
             :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
         dictionary: the target dictionary.
-        embed_tokens: the target embeddings.
     """
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
@@ -79,8 +78,6 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
         Args:
             prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
-            encoder_out: from an encoder.
-            incremental_state: see fairseq.
             features_only: leave the output layer out.
             **kwargs: options of fairseq's Transformer decoder, not used.
 
@@ -159,7 +156,6 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         """Reorder the rows for beam search.
 
         Args:
-            incremental_state: see fairseq.
             new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         kept = self.get_incremental_state(incremental_state, _KEPT)

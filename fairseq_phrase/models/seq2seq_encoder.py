@@ -43,7 +43,6 @@ class Seq2SeqEncoder(TimeFirstEncoder):
         cfg: fairseq's nested options with
             :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
         dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
     """
 
     #: There are no attention maps to draw, but those of the decoder.

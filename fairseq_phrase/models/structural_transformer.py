@@ -49,7 +49,6 @@ def causal_positions(
 
     Args:
         structure: the positions of a batch's tokens.
-        relative: its relative positions.
         window: what a position may see.
         num_layers: number of layers.
     """

@@ -38,9 +38,6 @@ class SyntaxDecoder(TransformerDecoderBase):
 
         Args:
             prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
-            encoder_out: from an encoder.
-            *args: see fairseq.
-            **kwargs: see fairseq.
 
         Returns:
             What fairseq returns. ``attn`` has one column for each source token, because its users expect

@@ -217,8 +217,6 @@ class SyntaxEncoder(TransformerEncoderBase):
     Args:
         cfg: fairseq's options with those of the method.
         dictionary: the source dictionary.
-        embed_tokens: the source embeddings.
-        return_fc: see fairseq.
 
     Attributes:
         other_maps: the names of attention blocks whose maps are not distributions: any numbers, drawn
@@ -257,7 +255,6 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Args:
             src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's parse.
 
         Raises:
             ValueError: the batch does not carry what the method needs.
@@ -358,7 +355,6 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Args:
             encoded: what :meth:`forward` returned.
-            parse: the batch's parse.
 
         Returns:
             Indices among the nodes of ``encoder_out``; None if the encoder reads no tree.

@@ -21,11 +21,9 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
     """Ask the task for the parses that an encoder needs, and for their labels.
 
     Args:
-        method: the encoder.
         cfg: fairseq's nested options; ``count_labels`` is set to a function that returns the number of
             labels of a parse field, special ones included, and ``label_number`` to one that returns the
             number of one label of a field.
-        task: fairseq's task.
 
     Raises:
         UserError: the task or its data lack the parses, or the options contradict one another.
@@ -49,9 +47,6 @@ class SyntaxTransformerModel(TransformerModelBase):
     """fairseq's Transformer with an encoder that reads parses.
 
     :mod:`fairseq_phrase.models.architectures` makes a subclass for every registered encoder.
-
-    Attributes:
-        method: the registered encoder.
     """
 
     method: ClassVar[EncoderMethod]

@@ -133,7 +133,6 @@ class TreeCrossAttention(MultiheadAttention):
                 the keys and values computed from them. Shape: (nodes, sentences, encoder width)
             value: not used, as in fairseq: the same as ``key``.
             key_padding_mask: the trees, which fairseq passes under this name.
-            incremental_state: see fairseq.
             need_weights: also return the weights' mean over the heads.
             static_kv: not used: the source never changes.
             attn_mask: not used.
@@ -208,7 +207,6 @@ class TreeCrossAttention(MultiheadAttention):
         """Reorder the kept keys and values of the source for beam search.
 
         Args:
-            incremental_state: see fairseq.
             new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
         source = self._get_input_buffer(incremental_state)

@@ -16,9 +16,6 @@ def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | st
     """Check a tensor's type and shape.
 
     Args:
-        name: what messages call it.
-        tensor: the tensor.
-        dtype: its type.
         shape: its dimensions: a size, or a name where any size will do; ``batch, length`` by default.
 
     Raises:

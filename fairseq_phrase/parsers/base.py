@@ -101,7 +101,6 @@ class FileParser(ABC):
     """Parses in a file beside the text, ``PREF.LANG.SUFFIX``.
 
     Attributes:
-        suffix: the file's suffix.
         version: the format's name, for the manifest.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` the parses contain.
         any_language: whether it works for both sides of a corpus; each side then has its own file.
@@ -123,7 +122,6 @@ class FileParser(ABC):
 
         Args:
             path: the file with the parses.
-            lines: the text's lines.
 
         Raises:
             UserError: the file cannot be read, or has more or fewer parses than the text has lines.
@@ -145,7 +143,6 @@ def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
     """Give a sentence flat trees as a substitute for a missing parse.
 
     Args:
-        sentence: its words.
         fields: the fields that the trees must have, of :data:`fairseq_phrase.store.fields.FIELDS`.
 
     Returns:

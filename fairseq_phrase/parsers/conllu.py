@@ -80,7 +80,6 @@ class _Token:
     """A surface token: a word, or several of them (German ``zum`` is ``zu dem``).
 
     Attributes:
-        form: its text.
         first: its first word, from 1.
         last: its last word.
         line: its line in the file.

@@ -43,11 +43,7 @@ class ParsingOptions:
 class ParsingPipeline:
     """A parser with the processing of its input and output.
 
-    Args:
-        options: how to parse.
-
     Attributes:
-        parser: the parser.
         fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
 
     Raises:
@@ -104,7 +100,6 @@ class ParsingPipeline:
         The parser gets lines sorted by length, because parsers work on batches, unless it sorts them.
 
         Args:
-            lines: the lines.
             constituents: False leaves out those that are made from dependency trees, which takes time.
 
         Raises:

@@ -220,9 +220,7 @@ def difference(reader: TextReader, number: int, word: str) -> str:
     """Describe the first word of a tree that the text does not have.
 
     Args:
-        reader: the text.
         number: the word's number, from 1.
-        word: the word.
     """
     found = reader.rest.rstrip()[:_SHOWN]
     there = repr(found) if found else "no more words"

@@ -40,12 +40,9 @@ class Probe:
     """The classifier that was best on the validation sentences.
 
     Attributes:
-        accuracy: on the test sentences.
-        valid_accuracy: on the validation sentences.
         hidden: size of its hidden layer.
         l2: weight of its L2 penalty.
         epochs: the pass that it is from.
-        classifier: scikit-learn's.
         correct: whether each test sentence is labelled correctly. Shape: ``(sentences,)``, bool.
     """
 
@@ -72,7 +69,6 @@ def probe(
     Args:
         vectors: of the training, validation and test sentences. Shape: ``(sentences, width)`` each.
         labels: of the same sentences.
-        options: how to train.
 
     Raises:
         UserError: scikit-learn is missing, or all training sentences have one label.

@@ -25,7 +25,6 @@ class GroupDifference:
     """How far a model's last layer is from the baseline's, in the average of a group of tasks.
 
     Attributes:
-        model: the model.
         group: ``surface``, ``syntactic`` or ``semantic``.
         comparison: the difference in percent, with interval and p.
     """

@@ -26,7 +26,6 @@ class ProbedModel:
 
     Attributes:
         name: its name in tables. Several checkpoints of one name are seeds of one model.
-        checkpoint: the file.
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; None for the one that made the data.
         identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
@@ -56,13 +55,9 @@ def probe_checkpoints(
     models that share data and parser.
 
     Args:
-        models: the checkpoints.
-        tasks: the tasks.
         layers: a layer's number, ``"last"`` or ``"all"``.
-        options: of the classifiers.
         max_tokens: tokens in a batch with its padding, at most.
         device: where the models compute.
-        workers: processes that train classifiers.
         finished: a folder that keeps what classifiers found. One of the same vectors, labels and options
             is not trained again by a later call. None: nothing is kept.
 

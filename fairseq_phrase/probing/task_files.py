@@ -122,7 +122,6 @@ def find_tasks(
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
         names: the tasks to read; all if empty.
-        seed: of the choice.
 
     Returns:
         The tasks, in the order of table 3, then others by name.

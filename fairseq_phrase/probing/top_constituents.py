@@ -124,8 +124,6 @@ def write_task(examples: Iterable[Example], path: Path, *, seed: int = 1) -> Cou
 
     Args:
         examples: sentences with their sequences as labels. A sentence that is there twice is taken once.
-        path: the task's file.
-        seed: of the splits.
 
     Returns:
         How often each label is in the file.

@@ -46,9 +46,6 @@ class Segmenter(Protocol):
 class SentencePieceSegmenter:
     """A SentencePiece model that cuts words one at a time, or whole lines.
 
-    Args:
-        model: the model's file.
-
     Raises:
         UserError: the file is missing or is no SentencePiece model.
     """
@@ -85,7 +82,6 @@ class SubwordNmtSegmenter:
     """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
 
     Args:
-        model: the file of codes.
         vocabulary: the allowed subwords; other ones are cut again. All are allowed by default.
 
     Raises:
@@ -173,9 +169,6 @@ class EveryWord:
     """Subwords of words that have labels: every word has a subword.
 
     A subword model may leave nothing of a word, for example of a zero-width space.
-
-    Args:
-        segmenter: cuts words.
     """
 
     def __init__(self, segmenter: Segmenter):

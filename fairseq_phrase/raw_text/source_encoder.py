@@ -45,7 +45,6 @@ class CutLine:
     """A line's subwords.
 
     Attributes:
-        pieces: the subwords.
         text: the text that they spell, for a parser. It has a word if the line has a subword.
         starts: the offset in the text of each subword's first character that is not a space, in
             ascending order.
@@ -75,7 +74,6 @@ class CutLine:
         """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
 
         Args:
-            pieces: the subwords.
             unescape: replace Moses' escapes by their characters; a subword that starts within an escape
                 starts at its character.
         """
@@ -144,9 +142,7 @@ def encode_line(
     """Encode a line that was cut into subwords before it was parsed.
 
     Args:
-        parse: its parse.
         line: its subwords and the text that they spell.
-        pipeline: what parsed it.
 
     Returns:
         The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
@@ -186,7 +182,6 @@ class SourceEncoder:
 
     Args:
         pipeline: the parser with its steps before and after.
-        segmenter: the subword model.
         whole_lines: cut whole lines with SentencePiece and find the words in them, as
             :class:`~fairseq_phrase.store.reader.Manifest` says.
     """
@@ -208,8 +203,6 @@ class SourceEncoder:
         """Build the encoder that made a data directory.
 
         Args:
-            directory: the data directory.
-            language: the source language.
             parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
                 only if that is a name and not a path: a data directory may come from a stranger, and
                 loading a pipeline from a path may run code from that path.

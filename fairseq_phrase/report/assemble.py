@@ -90,7 +90,6 @@ def compare_over_seeds(
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
         baseline: the row that the others are compared with.
-        metrics: the metrics.
         resamples: number of resamples of the bootstrap.
     """
     tested = [
@@ -135,11 +134,9 @@ class ReportOptions:
             ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are right or wrong;
             ``none``.
         trials: number of trials of each test; 0 for 10,000.
-        measure: what is measured.
         partial: leave out runs that are not finished, and say so.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
-        caption: the table's title.
         pairs: minimal pairs that every run has scored; empty for none.
 
     Raises:
@@ -178,9 +175,7 @@ def make_report(
     """Read runs, score them, and test them against the baseline.
 
     Args:
-        folders: the runs' folders.
         texts: the test sets, with their reference translations.
-        options: what the report contains.
 
     Raises:
         UserError: a run is not finished (and the report may not be partial), the runs cannot be compared,

@@ -27,11 +27,8 @@ class MinimalPairs:
     """Sentences with a correct and an incorrect translation, which differ in one phenomenon.
 
     Attributes:
-        phenomenon: its name.
-        source: the file of sentences.
         correct: the file of correct translations.
         incorrect: the file of incorrect ones.
-        count: how many.
     """
 
     phenomenon: str
@@ -104,7 +101,6 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
     Args:
         run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, what
             ``fairseq-generate --score-reference`` printed.
-        pairs: the minimal pairs.
 
     Returns:
         By phenomenon.
@@ -183,7 +179,6 @@ def accuracy_cells(
     """Return the cells of a table of accuracies, the heading first.
 
     Args:
-        titles: of the rows.
         runs: for each row and run, its accuracies by phenomenon.
         pairs: the phenomena, in order.
 

@@ -16,10 +16,6 @@ class Difference:
 
     Attributes:
         index: the sentence's number, from 0, in the concatenated test sets.
-        source: the sentence.
-        reference: its reference translation.
-        baseline: the baseline's translation.
-        other: the other model's translation.
         baseline_score: sentence score of the baseline's translation.
         other_score: sentence score of the other model's translation.
     """
@@ -38,7 +34,6 @@ class RowDifferences:
     """The sentences in which a row and the baseline differ most, for one pair of runs.
 
     Attributes:
-        row: the row.
         seed: the seed of both runs.
         equal: number of sentences with the same score.
         better: number of sentences with a higher score than the baseline's.
@@ -60,7 +55,6 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
     """Find where the rows differ most from the baseline.
 
     Args:
-        report: the report.
         count: how many sentences of each direction.
 
     Returns:

@@ -38,7 +38,6 @@ def page(
     """Write a report as HTML.
 
     Args:
-        report: the report.
         pictures: PNG files by title.
         found: examples of translations that differ.
         runs: the table of single runs, as CSV.
@@ -83,8 +82,6 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
     complete if an error occurs. Other files in FOLDER are not changed.
 
     Args:
-        report: the report.
-        folder: the folder for its files.
         examples: how many translations with the largest gains to show for each row, and how many with the
             largest losses.
 

@@ -192,9 +192,6 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
 def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
     """Check that all translations have the same sources.
 
-    Args:
-        outputs: translations and their files.
-
     Raises:
         UserError: two of them have different sources.
     """
@@ -212,7 +209,6 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
     """Compare two texts loosely.
 
     Args:
-        lines: a text.
         others: another text with the same number of lines; lines that are empty in either are ignored.
 
     Returns:

@@ -24,10 +24,7 @@ def table_notes(
     """Explain the numbers of a table, and the limits of comparing them.
 
     Args:
-        rows: the table's rows.
         baseline: the row that the others are compared with; None without one.
-        metrics: the table's.
-        texts: the test sets.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
         trials: number of trials of each test; 0 for the default.
 

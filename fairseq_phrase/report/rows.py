@@ -89,7 +89,6 @@ class Row:
 
     Attributes:
         name: its name, which is the run folder's name.
-        title: its title in the table.
         paper: the paper's number.
         runs: its runs, by seed.
         left_out: runs that are not finished.
@@ -124,19 +123,13 @@ class Row:
         return len({tuple(run.hypotheses) for run in self.runs}) < len(self.runs)
 
     def sentences(self, run: int, metric: str) -> Statistics:
-        """Return a metric's statistics of each sentence, in the order of :attr:`Run.hypotheses`.
-
-        Args:
-            run: the run's index.
-            metric: its name.
-        """
+        """Return a metric's statistics of each sentence, in the order of :attr:`Run.hypotheses`."""
         return np.concatenate([one_set[metric] for one_set in self.statistics[run]])
 
     def run_scores(self, metric: str, test_set: int | None = None) -> list[float]:
         """Return a metric's score of each run.
 
         Args:
-            metric: its name.
             test_set: index of the test set, from 0; None for the mean over all.
         """
         chosen = slice(None) if test_set is None else slice(test_set, test_set + 1)

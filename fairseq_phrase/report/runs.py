@@ -31,7 +31,6 @@ class RunFolder:
     Attributes:
         row: the row of the table that it belongs to.
         seed: the N of its folder ``seedN``; None if the row has one run.
-        path: the folder.
         output: the file with its translations if it was named; None to search for it in the folder.
     """
 
@@ -48,7 +47,6 @@ class Run:
     Attributes:
         row: the row of the table that it belongs to.
         seed: fairseq's ``--seed``; None if it is unknown.
-        path: its folder.
         training: the content of its training log.
         generations: its translations by test set, in order.
         parsed_speed: sentences per second from raw text, including parsing; None if not measured.
@@ -184,7 +182,6 @@ def read_run(
     """Read a finished run.
 
     Args:
-        folder: its folder.
         texts: the test sets. ``generate-SUBSET.txt`` is the translation of one, or ``generate.txt`` in a
             run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
             translation of the first one's raw text.

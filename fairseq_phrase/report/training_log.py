@@ -45,7 +45,6 @@ class LogLine(NamedTuple):
     Attributes:
         time: when it was written; None if the format has no time.
         logger: the logger's name, such as ``fairseq_cli.train`` or ``train_inner``.
-        text: the message.
     """
 
     time: datetime | None

@@ -102,7 +102,6 @@ class ParseField:
         """Read the field from a sentence.
 
         Args:
-            sentence: the sentence.
             number_labels: a function that numbers labels; not needed for a field without labels.
 
         Returns:

@@ -310,7 +310,6 @@ def parser_entry(version: str, digest: str) -> Entry:
     """Return the entry of a parser.
 
     Args:
-        version: its name and version.
         digest: that of its weights; empty without weights.
     """
     return Entry(f"{version} {digest}", f"{version} {digest[:6]}".strip(), "parser")

@@ -77,7 +77,6 @@ class Manifest:
     """The content of ``syntax.LANG.json``.
 
     Attributes:
-        language: the parsed language.
         parser: the argument of ``--parser`` that made the parses (``spacy:de_core_news_sm``).
         parser_version: the parser's name and version.
         fields: which of :data:`FIELDS` the parses have.
@@ -235,7 +234,6 @@ def data_identity(
     """Return the record of a data directory.
 
     Args:
-        directory: the data directory.
         source: the source language, whose manifest is read if it is there.
         target: the target language; None for text of one language.
 

@@ -24,9 +24,7 @@ class ParseStore:
     """The parses of one split, read from disk.
 
     Args:
-        directory: the data directory.
         split: the split's name with its language pair, ``train.de-en``.
-        language: the parsed language.
         fields: the fields to read, from :data:`FIELDS`.
 
     Raises:

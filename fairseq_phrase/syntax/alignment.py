@@ -10,10 +10,6 @@ from functools import lru_cache
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
     """Find words in the text that they spell, as :class:`TextReader` compares them.
 
-    Args:
-        words: the words.
-        text: the text.
-
     Returns:
         For each word, the offset after its last character.
 
@@ -38,9 +34,6 @@ class TextReader:
     White space, ``▁``, control characters and format characters are ignored, and so are differences in
     case and in compatible Unicode forms (full width, ligatures): lower-cased text and text that a
     subword model has normalized fit the trees of the original.
-
-    Args:
-        text: the text.
 
     Attributes:
         end: the offset after the last word.

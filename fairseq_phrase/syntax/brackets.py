@@ -51,7 +51,6 @@ class BracketsError(ValueError):
 
     Args:
         offset: where, from 0.
-        reason: what is wrong.
     """
 
     def __init__(self, offset: int, reason: str) -> None:

@@ -31,7 +31,6 @@ class ConstituencyTree:
         spans: the words of each constituent, in any order. Of two constituents with the same words, the
             child comes before its parent. Shape: ``(constituents, 2)``, half-open ``[start, end)``, word
             indices from 0.
-        labels: the constituents' labels.
         num_words: number of words in the sentence.
 
     Attributes:
@@ -160,7 +159,6 @@ class ConstituencyTree:
         Args:
             spans: their words, in any order. They must not cross the existing constituents.
                 Shape: ``(added, 2)``, half-open.
-            labels: their labels.
         """
         if not len(labels):
             return self
@@ -231,7 +229,6 @@ class ConstituencyTree:
         ``docs/models/tree_attention.md``, "Trees".
 
         Args:
-            tree: the dependency tree.
             tags: the words' parts of speech; a constituent's label is the tag of its head.
             relations: the words' relations, by which the sentences of a line are found
                 (:func:`fairseq_phrase.syntax.sentence_boundaries.sentence_trees`); their trees hang under

@@ -17,7 +17,6 @@ class EncodedSentence:
     """A source line as the input of a model.
 
     Attributes:
-        pieces: its subwords.
         words: the word of each subword. Shape: ``(subwords,)``, word indices from 0.
         heads: the head of each word; the root is its own head; None without a parse.
             Shape: ``(words,)``, word indices from 0.
@@ -25,7 +24,6 @@ class EncodedSentence:
         tags: the part of speech of each word.
         spans: the words of each constituent, children before parents; None without constituents.
             Shape: ``(constituents, 2)``, half-open, word indices from 0.
-        span_labels: the constituents' labels.
         features: other labels of each word, by field name.
     """
 
@@ -53,7 +51,6 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
     space) is removed from the trees, so that every word has a subword.
 
     Args:
-        sentence: the sentence.
         cut: the subwords of each word.
     """
     if not all(cut):

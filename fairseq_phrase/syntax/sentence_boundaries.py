@@ -52,7 +52,6 @@ def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[Depen
     """Cut the dependency tree of a line into those of its sentences.
 
     Args:
-        tree: the line's tree.
         relations: the relation of each word, as many as words.
 
     Returns:

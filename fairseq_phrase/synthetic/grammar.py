@@ -77,7 +77,6 @@ class Grammar:
     """A random source of meanings.
 
     Args:
-        lexicon: the words to use.
         seed: same seed, same meanings.
         depth: how many levels of clauses a main clause may contain.
     """

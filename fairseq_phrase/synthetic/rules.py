@@ -155,7 +155,6 @@ def whole_sentence(
     """Make the tree of a whole sentence: one clause, or two and the conjunction between them.
 
     Args:
-        utterance: what it says.
         clause: makes the tree of a clause.
         language: :data:`GERMAN` or :data:`ENGLISH`, which is the index of its word in a pair.
         cc: the tag of a conjunction.

@@ -44,7 +44,6 @@ def toy_pairs(
 
     Args:
         kind: ``copy``, ``subsample`` or ``order``.
-        count: how many.
         seed: same seed, same pairs.
         shortest: letters of the shortest source.
         longest: letters of the longest source, at most 24.

@@ -37,9 +37,7 @@ class Leaf:
     """One word of a sentence.
 
     Attributes:
-        word: its form.
         xpos: its tag in the language's own tag set, the preterminal of the brackets.
-        lemma: its dictionary form.
         upos: its universal part of speech; found from ``xpos`` when left empty.
         space_after: whether a space follows it in running text.
         clings_to: a word to which it attaches without a space (can + not).
@@ -63,7 +61,6 @@ class Child(NamedTuple):
 
     Attributes:
         relation: its dependency relation, or ``head``.
-        node: the word or phrase.
         of: the word it depends on, if that is not the head of the phrase that contains it.
     """
 
@@ -123,13 +120,11 @@ class Sentence:
     """One side of a sentence pair, with both of its trees. All lists have one entry per word.
 
     Attributes:
-        words: the word forms.
         space_after: whether a space follows the word in ``text`` (False for the last word).
         heads: 0-based index of each word's head; the root is its own head.
         deprels: Universal Dependencies relation of each word to its head, ``root`` at the root.
         tags: universal parts of speech.
         xpos: tags of the language's own tag set (STTS, Penn Treebank).
-        lemmas: dictionary forms.
         brackets: the constituency tree, ``(ROOT (S …))``, its leaves exactly ``words``.
     """
 

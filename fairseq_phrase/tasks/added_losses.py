@@ -186,7 +186,6 @@ class ParseLossCriterion(_AddedLoss):
     """A criterion with the parse loss added; :func:`with_parse_loss` makes it.
 
     Args:
-        inner: the criterion.
         weight: λ.
         layer: as for :func:`pointing_layer`.
         width: of the head that points.
@@ -272,12 +271,7 @@ class NextSentenceConfig(MaskedLmConfig):
 
 @register_criterion("next_sentence", dataclass=NextSentenceConfig)
 class NextSentenceLoss(MaskedLmLoss):
-    """BERT's loss: the mean over masked tokens, and the mean over pairs of segments.
-
-    Args:
-        cfg: the weight.
-        task: fairseq's task.
-    """
+    """BERT's loss: the mean over masked tokens, and the mean over pairs of segments."""
 
     def __init__(self, cfg: NextSentenceConfig, task: Any):
         super().__init__(cfg, task)

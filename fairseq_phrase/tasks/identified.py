@@ -116,7 +116,6 @@ class IdentifiedTask(FairseqTask):
 
         Args:
             trained: the record of the checkpoint.
-            path: its file.
             door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
 
         Raises:

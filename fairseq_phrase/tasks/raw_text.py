@@ -270,7 +270,6 @@ class RawTextTask(TranslationTask):
         """Check that lines are already cut into subwords if no subword model cuts them.
 
         Args:
-            lines: the lines.
             tokens: the indices of each. Shape: ``(tokens,)``.
             encode: the function with which fairseq cut the lines.
 
@@ -326,9 +325,7 @@ def _check_same(line: str, cut: torch.Tensor, own: torch.Tensor) -> None:
     """Check that a line was cut into the subwords of its parse.
 
     Args:
-        line: the line.
         cut: its token indices. Shape: ``(tokens,)``.
-        own: those of its parse.
 
     Raises:
         UserError: they differ.

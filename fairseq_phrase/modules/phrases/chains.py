@@ -204,7 +204,6 @@ def _chain_tokens(
             Shape: (batch, W + 1)
         chain_words: the words of all chains. Shape: (batch, chain words, W)
         member_counts: how many tokens each of them contributes. Shape: (batch, chain words, W)
-        num_members: their sum.
 
     Returns:
         For every membership, its flat indices into ``chain_words`` and into ``words``.

@@ -20,7 +20,6 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
 
     Args:
         states: token states. Shape: (batch, tokens, width)
-        phrases: the nodes.
         init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
             that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`. They are 0 at slots
             without a phrase.

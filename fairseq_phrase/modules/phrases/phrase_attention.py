@@ -133,7 +133,6 @@ def all_attention(
         query: Shape: (batch, heads, nodes, head width)
         key: Shape: (batch, heads, nodes, head width)
         value: Shape: (batch, heads, nodes, head width)
-        phrases: the nodes.
         dropout_p: probability with which an attention weight is dropped.
     """
     mask = additive(phrases.key_mask, query.dtype)

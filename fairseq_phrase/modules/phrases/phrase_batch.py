@@ -46,7 +46,6 @@ class AdjacentPairs(Protocol):
         """List the tokens of each phrase; a slot without a phrase may have any tokens.
 
         Args:
-            padding_mask: of the nodes.
             num_tokens: number of token positions; the other nodes are slots for phrases.
 
         Returns:
@@ -62,11 +61,7 @@ class AdjacentPairs(Protocol):
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """Adjacent pairs as an explicit list.
-
-    Attributes:
-        listed: all of them.
-    """
+    """Adjacent pairs as an explicit list."""
 
     listed: PhraseEdges
 
@@ -106,7 +101,6 @@ class NgramLevel(NamedTuple):
     Node ``offset + i`` is the phrase that begins at token ``i``; tokens themselves are size 1.
 
     Attributes:
-        size: tokens in each.
         offset: the first node.
         length: number of nodes.
     """

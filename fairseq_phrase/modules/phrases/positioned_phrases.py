@@ -28,7 +28,6 @@ class PositionedPhrases(PhraseBatch):
     """The nodes of a batch with their depths and relative positions.
 
     Args:
-        phrases: the nodes.
         depths: depth of each token in its tree; 0 for all tokens without a tree, and then a phrase
             has the position of its first token. Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.

@@ -156,10 +156,8 @@ def gated_attention(
 
     Args:
         query: Shape: (batch, heads, queries, head width)
-        keys: tokens and further nodes.
         gate: g. Shape: (heads,)
         dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights.
 
     Returns:
         As :func:`biased_attention`. The weights of tokens sum to 1, those of further nodes to tanh(g).
@@ -201,7 +199,6 @@ def node_attention(
         num_tokens: how many of the nodes are tokens.
         gate: g. Shape: (heads,)
         dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights.
 
     Returns:
         As :func:`biased_attention`.

@@ -30,9 +30,6 @@ def parent_middles(tree: TreePositions) -> Tensor:
 
     The root is its own parent, and so is a token of no word (the end of sentence, padding).
 
-    Args:
-        tree: the tokens' trees.
-
     Returns:
         p_t as a position in the padded row. Shape: (batch, tokens), float32
     """
@@ -99,7 +96,6 @@ def parent_scaled_attention(
         ignored: True at queries whose scores stay as they are. Shape: (batch, scaled heads, tokens)
         gate: g; None for 1. Shape: (scaled heads,)
         dropout_p: probability with which a weight is dropped.
-        need_weights: also return the weights.
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
@@ -193,7 +189,6 @@ class ParentScaledAttention(HeadsAttention):
             states: token states. Shape: (tokens, batch, width)
             scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
             masked: True at keys that get no weight. Shape: (batch, tokens)
-            need_weights: also return the weights.
 
         Returns:
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of

@@ -47,7 +47,6 @@ def tree_relations(
     the relation "same word" to itself, and all its pairs with other tokens have the relation "no word".
 
     Args:
-        tree: the tokens' trees.
         labels: number of the relation of each word to its head. If given, pairs of parent and child are
             numbered by the dependent's label, after the numbers of :data:`TREE_RELATIONS`: L numbers
             for the parents, then L for the children. Shape: (batch, words), int64

@@ -53,7 +53,6 @@ def relative_attention(
         values: the tables a^V; without them the positions are only an additive bias, and
             ``scaled_dot_product_attention`` computes the rest. Shape: (R, head width)
         dropout_p: probability with which a weight is dropped, for values and tables alike.
-        need_weights: also return the weights.
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), finite at padding; and the
@@ -132,7 +131,6 @@ class RelativeAttention(HeadsAttention):
         Args:
             states: token states. Shape: (tokens, batch, width)
             positions: the pairs' table rows, made with this module's ``clips``.
-            need_weights: also return the weights.
 
         Returns:
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of

@@ -123,7 +123,6 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
 
     Args:
         per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
-        positions: the pairs' rows.
         masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
 
     Returns:
@@ -148,7 +147,6 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     Args:
         pairs: a value for each pair. Half precision is summed in single precision.
             Shape: (batch, heads, queries, keys)
-        positions: the pairs' rows.
 
     Returns:
         Shape: (batch, heads, queries, R)
@@ -250,8 +248,6 @@ def relative_scores(
         key: without it, only the terms of the table are computed.
             Shape: (batch, heads, tokens, head width), contiguous
         table: rows a. Shape: (R, head width)
-        positions: the pairs' rows.
-        scale: a factor.
 
     Returns:
         Shape: (batch, heads, queries, keys)
@@ -268,6 +264,5 @@ def relative_values(
         weights: α. Shape: (batch, heads, queries, keys), contiguous
         value: Shape: (batch, heads, tokens, head width), contiguous
         table: rows a. Shape: (R, head width)
-        positions: the pairs' rows.
     """
     return applied(_Values, weights, value, table.to(value.dtype), positions)

@@ -34,12 +34,10 @@ class TreePositions:
     Attributes:
         depths: number of edges from each token's word up to the root; 0 at padding.
             Shape: (batch, tokens), int64
-        words: as given.
         heads: as given, but with one root; padding is its own head. Shape: (batch, words), int64
         word: the word of each token, 0 at tokens of no word. Shape: (batch, tokens), int64
         is_word: whether each token belongs to a word. Shape: (batch, tokens)
         word_depths: number of edges from each word up to the root. Shape: (batch, words), int64
-        padding_mask: as given.
 
     Raises:
         ValueError: if a tensor has a wrong type or shape; or if the heads are not trees over the

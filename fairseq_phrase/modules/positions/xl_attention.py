@@ -103,7 +103,6 @@ class XLAttention(HeadsAttention):
             queries: Shape: (queries, batch, width)
             keys: Shape: (keys, batch, width)
             structure: what queries know of keys.
-            need_weights: also return the weights.
 
         Returns:
             The attended states, of shape (queries, batch, width), of which those that see no key are

@@ -188,7 +188,6 @@ class TreeLSTM(nn.Module):
         Args:
             gates: their inputs' part of the gates. Shape: (nodes, 4 * hidden width)
             children: their children's h and c. Shape: (children, 2 * hidden width)
-            step: which child is whose.
 
         Returns:
             Their h and c. Shape: (nodes, 2 * hidden width)

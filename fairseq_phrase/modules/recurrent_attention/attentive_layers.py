@@ -27,7 +27,6 @@ class DecoderState:
     """What the next step needs of the steps before.
 
     Attributes:
-        cells: the layers' state.
         fed: o_{i-1} with input feeding, else None. Shape: (batch, output width)
         step: number of steps so far.
     """
@@ -72,7 +71,6 @@ class AttentiveLayers(nn.Module):
         before: attend before the cell.
         input_feeding: feed o_{i-1}.
         dropout: between the layers, and on o_i.
-        source_width: of h_j.
     """
 
     def __init__(
@@ -103,7 +101,6 @@ class AttentiveLayers(nn.Module):
 
         Args:
             inputs: x. Shape: (batch, steps, input width)
-            source: the source sentences.
             state: before the first of these steps.
             keys: of the attention's score, if they are known already.
 

@@ -196,7 +196,6 @@ class AllPositions(nn.Module):
 
         Args:
             queries: h̄_t. Shape: (batch, queries, width)
-            source: the sentences.
             first: t of the first query.
 
         Returns:
@@ -320,7 +319,6 @@ class SourceAttention(nn.Module):
 
         Args:
             queries: h̄_i. Shape: (batch, queries, query width)
-            source: the source sentences.
             keys: ``score.keys(source.states)``, computed once for a sentence.
             first: the target position of the first query, from 0.
 

@@ -162,7 +162,6 @@ class PathCoefficients:
     """The map as a sparse matrix, with an entry for every triple and each of its three indices.
 
     Args:
-        tree: the trees.
         indices: how embeddings are numbered.
         dtype: of the weights.
     """
@@ -218,7 +217,6 @@ class DepthCoefficients:
     """The map computed from the depths of nodes, in dense pieces of bounded size.
 
     Args:
-        tree: the trees.
         indices: how embeddings are numbered.
         dtype: of the weights.
     """

@@ -120,7 +120,6 @@ class HierarchicalAccumulation(nn.Module):
             values: the nodes' values, leaves first. Shape: (batch, nodes, heads, head width)
             leaf_states: X, the leaves' states from which the values were projected.
                 Shape: (batch, leaves, leaf width)
-            tree: the trees.
 
         Returns:
             The same values at the leaves, accumulated ones at the nonterminals, 0 at padded
@@ -144,7 +143,6 @@ class HierarchicalAccumulation(nn.Module):
             values: as for :meth:`forward`.
             weights: w, the output of ``leaf_weight`` for the leaves' states.
                 Shape: (batch, leaves, heads)
-            tree: the trees.
 
         Returns:
             As :meth:`forward`.
@@ -221,7 +219,6 @@ class TreeSelfAttention(HeadsAttention):
 
         Args:
             states: node states, leaves first. Shape: (batch, nodes, width)
-            tree: the trees.
             need_weights: also return the weights, which is slower.
 
         Returns:

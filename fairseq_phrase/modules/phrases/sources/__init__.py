@@ -62,9 +62,6 @@ def find_phrases(
     """Find the phrases of a batch.
 
     Args:
-        source: the source of phrases.
-        tokens: the batch's tokens.
-        parse: the batch's parse.
         options: the ``--phrase-*`` options.
 
     Raises:
