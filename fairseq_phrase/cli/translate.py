@@ -67,6 +67,20 @@ def _parser() -> argparse.ArgumentParser:
         help="sort at most N lines by length. The first lines, and those of a pipe or a terminal, do not "
         "wait for so many",
     )  # fmt: skip
+    parser.add_argument(
+        "--constraints", type=Path, metavar="FILE",
+        help="what the translation of each line must have, in any order: a line for each line, with tabs "
+        "between several texts, empty for nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prefix", type=Path, metavar="FILE",
+        help="how the translation of each line must begin: a line for each line, empty for nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--glossary", type=Path, metavar="FILE",
+        help="lines of a source term, a tab and its translation. The translation of a line with the term "
+        "must have it",
+    )  # fmt: skip
     add(
         parser,
         "--device",
@@ -123,6 +137,9 @@ def main(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
         buffer_size=args.buffer_size,
         live=live,
+        constraints=args.constraints,
+        prefix=args.prefix,
+        glossary=args.glossary,
     )
     with closing(hypotheses):
         for found in tqdm(

@@ -23,10 +23,13 @@ class Hypothesis:
 
 
 def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
-    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on."""
+    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on.
+
+    A search with constraints may find fewer than there are beams; the last one is then repeated.
+    """
     if not pieces:
         return [Hypothesis("")] * nbest
-    if len(pieces) == 1:
+    if len(pieces) == 1 and len(pieces[0]) >= nbest:
         return pieces[0][:nbest]
     hypotheses = []
     for rank in range(nbest):

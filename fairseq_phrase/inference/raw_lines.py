@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.forced import Line
 from fairseq_phrase.raw_text.segmenters import Segmenter
 from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
@@ -98,12 +99,14 @@ class Chunk:
     """Lines that are ready for the model.
 
     Attributes:
-        pieces: every piece of a line.
-        lines: for each line, the indices of its pieces; none for an empty line.
+        first: the number of the first line, from 1.
+        lines: the lines.
+        pieces: the pieces of each line; none for an empty line.
     """
 
-    pieces: list[EncodedSentence]
-    lines: list[list[int]]
+    first: int
+    lines: list[Line]
+    pieces: list[list[EncodedSentence]]
 
 
 class RawLines:
@@ -125,7 +128,7 @@ class RawLines:
         """
         return self._source.encode([self._form(line) for line in lines])
 
-    def chunks(self, lines: Iterable[str], size: int, *, live: bool = False) -> Iterator[Chunk]:
+    def chunks(self, lines: Iterable[Line], size: int, *, live: bool = False) -> Iterator[Chunk]:
         """Encode lines as they come, while the caller works on earlier ones.
 
         The caller gets the first line as soon as it is parsed. Unless ``live``, the lines of each chunk
@@ -136,20 +139,18 @@ class RawLines:
             live: the next line may come only after a line is answered: a chunk has the lines that are
                 there.
         """
-        chunks = ready(lines, str, size) if live else _growing(lines, size)
+        chunks = ready(lines, Line._make, size) if live else _growing(lines, size)
         return ahead(_numbered(chunks), self._chunk)
 
-    def _chunk(self, numbered: tuple[int, list[str]]) -> Chunk:
-        first, chunk = numbered
-        texts = [line for line in chunk if line.strip()]
+    def _chunk(self, numbered: tuple[int, list[Line]]) -> Chunk:
+        first, lines = numbered
+        texts = [line.text for line in lines if line.text.strip()]
         encoded = iter(self.encode(texts) if texts else [])
-        pieces: list[EncodedSentence] = []
-        indices: list[list[int]] = []
-        for number, line in enumerate(chunk, start=first):
-            cut = self._pieces(line, next(encoded), number) if line.strip() else []
-            indices.append(list(range(len(pieces), len(pieces) + len(cut))))
-            pieces += cut
-        return Chunk(pieces, indices)
+        pieces = [
+            self._pieces(line.text, next(encoded), number) if line.text.strip() else []
+            for number, line in enumerate(lines, start=first)
+        ]
+        return Chunk(first, lines, pieces)
 
     def _pieces(self, line: str, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
         """Cut a line that is too long. A line without subwords has no pieces."""
@@ -191,7 +192,7 @@ def halves(text: str) -> list[str]:
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
-def _growing(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+def _growing(lines: Iterable[Raw], size: int) -> Iterator[list[Raw]]:
     """Yield one line, then each time three times as many as before in total, at most ``size``."""
     iterator, read = iter(lines), 0
     while chunk := list(islice(iterator, min(max(1, 3 * read), size))):
@@ -199,7 +200,7 @@ def _growing(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         read += len(chunk)
 
 
-def _numbered(chunks: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+def _numbered(chunks: Iterable[list[Raw]]) -> Iterator[tuple[int, list[Raw]]]:
     """Yield lines with the number of the first, from 1."""
     number = 1
     for chunk in chunks:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Generator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.forced import Beside, ConstrainedSearch, Demands, Glossary, Piece
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, source_form
@@ -111,12 +117,15 @@ class Translator:
 
         Args:
             lines: raw lines, or one.
-            **options: those of :meth:`hypotheses`.
+            **options: those of :meth:`hypotheses`; constraints and prefix of one line may be a text.
 
         Returns:
             The best translation of each line, in order; the empty text for an empty line.
         """
         if isinstance(lines, str):
+            for name in {"constraints", "prefix"} & options.keys():
+                if isinstance(options[name], str):
+                    options[name] = [options[name]]
             return self.translate([lines], **options)[0]
         return [found[0].text for found in self.hypotheses(lines, **options)]
 
@@ -130,6 +139,9 @@ class Translator:
         batch_size: int = 32,
         buffer_size: int = 512,
         live: bool = False,
+        constraints: Beside | None = None,
+        prefix: Beside | None = None,
+        glossary: str | Path | Mapping[str, str] | None = None,
     ) -> Generator[list[Hypothesis], None, None]:
         """Translate lines as they come; the next ones are parsed while the model translates.
 
@@ -142,20 +154,38 @@ class Translator:
                 smaller, so that the first lines are translated while the next ones are parsed.
             live: translate the lines that are there, as the next one may come only after an answer.
                 Batches then depend on the time.
+            constraints: a text for each line, or a file: what its translation must have, in any
+                order, with tabs between several.
+            prefix: a text for each line, or a file: how its translation must begin.
+            glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
+                a line that has the term, as words, has the target.
 
         Yields:
             The best translations of each line, the best first.
 
         Raises:
-            UserError: there are more translations than beams, or a line cannot be cut or parsed.
+            UserError: there are more translations than beams, or a line cannot be cut or parsed, or
+                what a translation must have is longer than a translation, is unknown to the target
+                dictionary or is for another number of lines.
         """
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
-        generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=lenpen))
-        for chunk in self._lines.chunks(lines, buffer_size, live=live):
-            found = self._generated(generator, chunk.pieces, batch_size)
-            for pieces in chunk.lines:
-                yield joined([found[piece] for piece in pieces], nbest)
+        search = _Search(self.task, self.models, beam=beam, lenpen=lenpen)
+        terms = None
+        if glossary is not None:
+            encoder = self.task.source_text.encoder
+            terms = Glossary(glossary, encoder.cut, encoder.segmenter.join, self._demanded)
+        demands = Demands(self._demanded, constraints, prefix, terms)
+        for chunk in self._lines.chunks(demands.lines(lines), buffer_size, live=live):
+            pieces = [
+                demands.pieces(line, number, sentences, self._slots, search.longest)
+                for number, (line, sentences) in enumerate(
+                    zip(chunk.lines, chunk.pieces, strict=True), start=chunk.first
+                )
+            ]
+            found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
+            for own in pieces:
+                yield joined([next(found) for _ in own], nbest)
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
@@ -166,8 +196,8 @@ class Translator:
         encoded = self.task.source_text.encode_parsed(sentence)
         if (count := len(encoded.pieces) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
-        generator = self.task.build_generator(self.models, Namespace(beam=beam, lenpen=1.0))
-        return self._generated(generator, [encoded], 1)[0][0].text
+        search = _Search(self.task, self.models, beam=beam, lenpen=1.0)
+        return self._generated(search, [Piece(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
@@ -285,16 +315,62 @@ class Translator:
 
     @torch.inference_mode()
     def _generated(
-        self, generator: Any, pieces: Sequence[EncodedSentence], size: int
+        self, search: _Search, pieces: Sequence[Piece], size: int
     ) -> list[list[Hypothesis]]:
-        """Translate pieces; returns the hypotheses of each, the best first."""
+        """Translate pieces; returns the hypotheses of each, the best first.
+
+        In one batch all pieces have constraints or none, and all have a prefix or none: fairseq's search
+        for the others would differ.
+        """
         found: dict[int, list[Hypothesis]] = {}
-        for batch, sample in self.task.source_text.batches(pieces, _MAX_TOKENS, size):
-            generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
-            generated = generator.generate(self.models, self._on_device(sample))
-            for index, hypotheses, words in zip(batch, generated, sample["copied"], strict=True):
-                found[index] = [self._hypothesis(one, words) for one in hypotheses]
+        kinds: dict[tuple[bool, int], list[int]] = defaultdict(list)
+        for index, piece in enumerate(pieces):
+            length = len(piece.prefix)
+            kinds[bool(piece.constraints), length if piece.constraints else min(length, 1)].append(
+                index
+            )
+        source = self.task.source_text
+        for (constrained, prefix), own in kinds.items():
+            generator = search.generator(constrained)
+            sentences = [pieces[index].sentence for index in own]
+            for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
+                chosen = [pieces[own[index]] for index in batch]
+                generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
+                given: dict[str, torch.Tensor] = {}
+                if prefix:
+                    padding = self.task.target_dictionary.pad()
+                    prefixes = [piece.prefix for piece in chosen]
+                    given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
+                if constrained:
+                    generator.search.prefix = prefix
+                    given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
+                generated = generator.generate(
+                    self.models, self._on_device(sample), **self._on_device(given)
+                )
+                rows = zip(batch, generated, sample["copied"], strict=True)
+                for index, hypotheses, words in rows:
+                    found[own[index]] = [self._hypothesis(one, words) for one in hypotheses]
         return [found[index] for index in range(len(pieces))]
+
+    def _slots(self, sentence: EncodedSentence) -> Sequence[str]:
+        """Return the words of a source that have slots in the dictionary."""
+        return self.task.source_text.numbered(sentence)[1]  # type: ignore[no-any-return]
+
+    def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
+        """Return the indices of a text that a translation must have, without an end.
+
+        Raises:
+            UserError: the target dictionary lacks a part of it.
+        """
+        dictionary = self.task.target_dictionary
+        pieces = self._target.subwords(text)
+        tokens: torch.Tensor = dictionary.encode_target(pieces, slots)[:-1]
+        for piece, token in zip(pieces.split(), tokens.tolist(), strict=True):
+            if token == dictionary.unk():
+                raise UserError(
+                    f"{where}: the target dictionary lacks '{piece}' of '{text.strip()}'"
+                )
+        return tokens
 
     def _hypothesis(self, generated: dict[str, Any], words: Sequence[str]) -> Hypothesis:
         tokens = generated["tokens"].int().cpu()
@@ -304,6 +380,32 @@ class Translator:
         dictionary = self.task.target_dictionary
         pieces = dictionary.string(tokens, extra_symbols_to_ignore={dictionary.pad()})
         return self._target.text(dictionary.written(pieces, words) if words else pieces)
+
+
+class _Search:
+    """fairseq's generators of an ensemble.
+
+    Args:
+        task: the task.
+        models: the models.
+        **options: fairseq's options of generation.
+    """
+
+    def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
+        self._task, self._models, self._options = task, models, options
+        self.generator = cache(self._generator)
+
+    def _generator(self, constrained: bool) -> Any:
+        """Build the generator of sentences with, or without, constraints."""
+        generator = self._task.build_generator(self._models, Namespace(**self._options))
+        if constrained:
+            generator.search = ConstrainedSearch(self._task.target_dictionary)
+        return generator
+
+    def longest(self, sentence: EncodedSentence) -> int:
+        """Return the largest number of subwords of a sentence's translation."""
+        most: int = self.generator(False).max_len - 1
+        return min(longest_target(len(sentence.pieces) + 1), most)
 
 
 def longest_target(source: int) -> int:

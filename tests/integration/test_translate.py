@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq_cli import generate
+from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
@@ -118,6 +118,84 @@ def test_hypotheses_are_those_of_fairseq_generate(
         own_score, own = line.split("\t")
         assert own == hypothesis.strip()
         assert float(own_score) == pytest.approx(float(score), abs=2e-4)
+
+
+def test_constraints_are_those_of_fairseq_interactive(
+    data_directory, checkpoints, translate, text, command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(translator, "longest_target", lambda source: 30)
+    lines = list(read_lines(text))
+    asked = {2: "The woman", 3: "runs\tman", 11: "the house"}
+    beside, both = tmp_path / "constraints.txt", tmp_path / "both.txt"
+    beside.write_text("".join(f"{asked.get(number, '')}\n" for number in range(20)))
+    both.write_text("".join(f"{lines[number]}\t{asked[number]}\n" for number in asked))
+    path = checkpoints["transformer"]
+    printed = command(
+        interactive, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", path, "--beam", "4", "--cpu", "--constraints", "unordered",
+        "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "none", "--input", both,
+        "--max-len-b", "30",
+    )  # fmt: skip
+    expected = re.findall(r"^D-\d+\t(.*)\t(.*)$", printed, re.MULTILINE)
+    options = ["--path", path, text, "--beam", "4", "--scores", "--device", "cpu"]
+    plainly, found = translate(*options), translate(*options, "--constraints", beside)
+    for row, (score, hypothesis) in zip(asked, expected, strict=True):
+        own_score, own = found[row].split("\t")
+        assert own == hypothesis
+        assert float(own_score) == pytest.approx(float(score), abs=2e-4)
+        for part in asked[row].split("\t"):
+            assert part in own
+    assert {row for row in range(20) if found[row] != plainly[row]} == set(asked)
+    # Few hypotheses have the constraints in time. The number of lines stays.
+    assert len(translate(*options, "--nbest", "4", "--constraints", beside)) == 80
+
+
+def test_prefixes_are_those_of_fairseq_generate(
+    data_directory, checkpoints, translate, text, command, synthetic_corpus, tmp_path, segmenter
+):
+    source = list(read_lines(synthetic_corpus / "test.de"))
+    targets = list(read_lines(synthetic_corpus / "test.en"))
+    path = checkpoints["phrases"]
+    printed = command(
+        generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", path, "--beam", "3", "--batch-size", "50", "--cpu", "--prefix-size", "1",
+        "--remove-bpe", "sentencepiece", "--max-len-b", "10",
+    )  # fmt: skip
+    generated = dict(re.findall(r"^H-(\d+)\t.*\t(.*)$", printed, re.MULTILINE))
+    lines = list(read_lines(text))
+    first = [targets[source.index(line)].split()[0] for line in lines]
+    # A word of one subword is a prefix of one.
+    words = [
+        word if len(segmenter.line_pieces(word)) == 1 and number % 2 else ""
+        for number, word in enumerate(first)
+    ]
+    beside = tmp_path / "prefix.txt"
+    beside.write_text("".join(f"{word}\n" for word in words))
+    options = ["--path", path, text, "--beam", "3", "--device", "cpu"]
+    plainly, found = translate(*options), translate(*options, "--prefix", beside)
+    assert sum(map(bool, words)) > 3
+    for line, word, without, own in zip(lines, words, plainly, found, strict=True):
+        assert own == (generated[str(source.index(line))].strip() if word else without)
+        assert own.startswith(word)
+
+
+def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
+    checkpoints, translate, text, tmp_path
+):
+    lines = list(read_lines(text))
+    word = next(word for line in lines for word in line.split() if len(word) > 3)
+    glossary = tmp_path / "terms.tsv"
+    glossary.write_text(f"{word}\twoman house\n{word[:-1]}\tdog\n")
+    options = ["--path", checkpoints["tree"], text, "--device", "cpu"]
+    plainly, found = translate(*options), translate(*options, "--glossary", glossary)
+    for line, without, own in zip(lines, plainly, found, strict=True):
+        assert own == without if word not in line.split() else "woman house" in own
+    assert found != plainly
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    assert model.translate(lines, glossary={word: "woman house"}) == found
+    forced = model.translate(lines[0], prefix="The woman", constraints="dog")
+    assert forced.startswith("The woman")
+    assert "dog" in forced
 
 
 def test_lines_keep_their_places(checkpoints, translate, text, monkeypatch):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_phrase.inference.forced import Line
 from fairseq_phrase.inference.raw_lines import RawLines, ahead, ready
 
 
@@ -115,7 +116,7 @@ class SlowParser:
 
 def test_the_first_line_is_translated_before_the_second_is_parsed():
     parser = SlowParser()
-    chunks = RawLines(str, parser, 10).chunks(map(str, range(100)), 50)
+    chunks = RawLines(str, parser, 10).chunks((Line(str(number)) for number in range(100)), 50)
     assert len(next(chunks).lines) == 1
     parser.may_go_on.set()
     assert [len(chunk.lines) for chunk in chunks] == [3, 12, 48, 36]
@@ -128,7 +129,7 @@ def test_a_line_of_a_conversation_is_there_before_the_next_one_is_sent():
     def conversation():
         for line in "abcdefg":
             assert answered.acquire(timeout=10), "the line before was not answered"
-            yield line
+            yield Line(line)
 
     parser = SlowParser()
     parser.may_go_on.set()

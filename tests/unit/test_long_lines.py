@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.inference.forced import Line
 from fairseq_phrase.inference.raw_lines import RawLines, halves
 
 
@@ -20,8 +21,8 @@ class Letters:
 
 def pieces(line, limit):
     """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
-    (chunk,) = RawLines(str, Letters(), limit).chunks([line], 1)
-    return ["".join(piece.pieces) for piece in chunk.pieces]
+    (chunk,) = RawLines(str, Letters(), limit).chunks([Line(line)], 1)
+    return ["".join(piece.pieces) for piece in chunk.pieces[0]]
 
 
 def test_a_line_that_fits_is_not_cut():

@@ -1,0 +1,263 @@
+"""What translations are forced to have: constraints and a prefix for each line, and a glossary."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.text import read_lines
+
+#: Texts beside the lines, one for each: a file, or the texts.
+Beside = str | Path | Iterable[str]
+#: Returns the target's indices of a text. It gets the source's words that have slots, and where the text
+#: stands, and raises an error if the dictionary lacks words of it. Shape: ``(tokens,)``.
+TokensOf = Callable[[str, Sequence[str], str], Tensor]
+
+
+class Line(NamedTuple):
+    """A raw line, and what its translation must have.
+
+    Attributes:
+        text: the line.
+        constraints: texts in it, in any order, with tabs between them.
+        prefix: the text that it begins with.
+    """
+
+    text: str
+    constraints: str = ""
+    prefix: str = ""
+
+
+class Piece(NamedTuple):
+    """A part of a line that is translated at once, and the indices that its translation must have.
+
+    Attributes:
+        sentence: the subwords and the parse.
+        constraints: Shape: ``(tokens,)`` each.
+        prefix: Shape: ``(tokens,)``; no tokens without a prefix.
+    """
+
+    sentence: EncodedSentence
+    constraints: Sequence[Tensor] = ()
+    prefix: Tensor = torch.empty(0, dtype=torch.long)
+
+
+class Demands:
+    """What translations of some lines must have.
+
+    Args:
+        tokens_of: returns the target's indices of a text.
+        constraints: see :class:`Line`; None for none.
+        prefix: see :class:`Line`; None for none.
+        glossary: the terms.
+    """
+
+    def __init__(
+        self,
+        tokens_of: TokensOf,
+        constraints: Beside | None = None,
+        prefix: Beside | None = None,
+        glossary: Glossary | None = None,
+    ) -> None:
+        self._tokens_of, self._glossary = tokens_of, glossary
+        self._beside = {"constraints": constraints, "prefix": prefix}
+
+    def lines(self, texts: Iterable[str]) -> Iterator[Line]:
+        """Join raw lines and what is beside them.
+
+        Raises:
+            UserError: there is more or less beside them.
+        """
+        beside = {
+            name: read_lines(Path(given)) if isinstance(given, str | Path) else iter(given)
+            for name, given in self._beside.items()
+            if given is not None
+        }
+        number, end = 0, object()
+        for number, text in enumerate(texts, start=1):
+            found = {name: next(values, end) for name, values in beside.items()}
+            for name, value in found.items():
+                if value is end:
+                    raise UserError(
+                        f"{self._at(name, None)} has {number - 1} lines, and the source has more: "
+                        "expected a line for each line of the source, empty for nothing"
+                    )
+            yield Line(text, **found)  # type: ignore[arg-type]
+        for name, values in beside.items():
+            if next(values, end) is not end:
+                raise UserError(
+                    f"{self._at(name, number + 1)}: the source has {number} lines: expected a line for "
+                    "each of them"
+                )
+
+    def pieces(
+        self,
+        line: Line,
+        number: int,
+        sentences: Sequence[EncodedSentence],
+        slots_of: Callable[[EncodedSentence], Sequence[str]],
+        longest: Callable[[EncodedSentence], int],
+    ) -> list[Piece]:
+        """Return the pieces of a line with the indices that they must have.
+
+        Args:
+            line: the line.
+            number: its number, from 1.
+            sentences: its pieces.
+            slots_of: returns the words of a piece that have slots.
+            longest: returns the largest number of subwords of a piece's translation.
+
+        Raises:
+            UserError: something is longer than a translation, has words that the target's dictionary
+                lacks, or is for a line of several pieces.
+        """
+        constraints = [part for part in line.constraints.split("\t") if part.strip()]
+        if constraints and len(sentences) > 1:
+            raise UserError(
+                f"{self._at('constraints', number)}: the source line is longer than the model reads, and "
+                "its pieces are translated one by one: cut it into lines, each with its constraints"
+            )
+        pieces = []
+        for index, sentence in enumerate(sentences):
+            own = [(text, self._at("constraints", number)) for text in constraints]
+            if self._glossary is not None:
+                own += self._glossary.of(sentence)
+            prefix = line.prefix if index == 0 else ""
+            if not own and not prefix.strip():
+                pieces.append(Piece(sentence))
+                continue
+            slots, where = slots_of(sentence), self._at("prefix", number)
+            piece = Piece(
+                sentence,
+                [self._tokens_of(text, slots, place) for text, place in own],
+                self._tokens_of(prefix, slots, where),
+            )
+            most = longest(sentence)
+            if (count := len(piece.prefix)) > most:
+                raise UserError(
+                    f"{where}: the prefix has {count} subwords, and the translation may have {most}"
+                )
+            if (count := count + sum(map(len, piece.constraints))) > most:
+                raise UserError(
+                    f"{own[0][1]}: the constraints of line {number} and its prefix have {count} "
+                    f"subwords, and the translation may have {most}"
+                )
+            pieces.append(piece)
+        return pieces
+
+    def _at(self, name: str, number: int | None) -> str:
+        given = self._beside[name]
+        return at(given if isinstance(given, str | Path) else name, number)
+
+
+class Glossary:
+    """Terms, and the translations that they must have.
+
+    A term is found where a sentence has its words. Of terms that begin with the same word, the longest is
+    found.
+
+    Args:
+        terms: a file of lines ``source<tab>target``, or the targets by their sources.
+        cut: cuts texts into words and subwords.
+        join: joins a word's subwords.
+        tokens_of: see :class:`Demands`.
+    """
+
+    def __init__(
+        self,
+        terms: str | Path | Mapping[str, str],
+        cut: Callable[[Sequence[str]], Sequence[EncodedSentence]],
+        join: Callable[[str], str],
+        tokens_of: TokensOf,
+    ) -> None:
+        self._join = join
+        pairs = list(terms.items() if isinstance(terms, Mapping) else _read(Path(terms)))
+        name = "glossary" if isinstance(terms, Mapping) else terms
+        self._terms: dict[str, list[tuple[list[str], str, str]]] = defaultdict(list)
+        encoded = cut([source for source, _ in pairs])
+        for number, ((_, target), sentence) in enumerate(zip(pairs, encoded, strict=True), 1):
+            where, words = at(name, number), self._words(sentence)
+            if not words or not target.strip():
+                raise UserError(f"{where}: expected a term, a tab and its translation")
+            tokens_of(target, (), where)
+            self._terms[words[0]].append((words, target, where))
+        for found in self._terms.values():
+            found.sort(key=lambda term: -len(term[0]))
+
+    def of(self, sentence: EncodedSentence) -> list[tuple[str, str]]:
+        """Return the translation of each term in a sentence, and where the glossary has it."""
+        words, found, start = self._words(sentence), [], 0
+        while start < len(words):
+            for term, target, where in self._terms.get(words[start], ()):
+                if words[start : start + len(term)] == term:
+                    found.append((target, where))
+                    start += len(term) - 1
+                    break
+            start += 1
+        return found
+
+    def _words(self, sentence: EncodedSentence) -> list[str]:
+        pieces: list[list[str]] = [[] for _ in range(sentence.num_words)]
+        for piece, word in zip(sentence.pieces, sentence.words.tolist(), strict=True):
+            pieces[word].append(piece)
+        return [self._join(" ".join(one)) for one in pieces]
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    sources: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            raise UserError(f"{at(path, number)}: expected a term, a tab and its translation")
+        if sources.setdefault(source, target) != target:
+            raise UserError(
+                f"{at(path, number)}: '{source}' is translated by '{sources[source]}' in another line"
+            )
+        yield source, target
+
+
+class ConstrainedSearch(LexicallyConstrainedBeamSearch):
+    """fairseq's search with constraints in any order, after a forced prefix.
+
+    With a prefix, fairseq would put the constraints' next tokens, whose probability is then 0, into the
+    beam. Here the search starts after the prefix, which may fulfil constraints.
+
+    Attributes:
+        prefix: the number of tokens of the prefix of every sentence of the batch.
+    """
+
+    def __init__(self, dictionary: Any) -> None:
+        super().__init__(dictionary, "unordered")
+        self.constraint_states: list[list[Any]] = []
+        self._plain = BeamSearch(dictionary)
+        self.prefix = 0
+        # Hypotheses that lack a constraint at the largest length are not finished.
+        self.stop_on_max_len = True
+
+    def step(
+        self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, indices: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Choose the candidates of a step, see fairseq."""
+        if step < self.prefix:
+            found: tuple[Tensor, Tensor, Tensor] = self._plain.step(step, lprobs, scores)
+            self.constraint_states = [
+                [states[0].advance(token)] * found[1].size(1)
+                for states, token in zip(self.constraint_states, found[1][:, 0], strict=True)
+            ]
+            return found
+        if step and step == self.prefix:
+            lprobs = lprobs + scores[:, :, step - 1 : step]
+            for row, states in zip(lprobs, self.constraint_states, strict=True):
+                if not states[0].finished:
+                    row[:, self.eos] = -math.inf
+            step = 0
+        return super().step(step, lprobs, scores, tokens, indices)  # type: ignore[no-any-return]
