@@ -227,7 +227,15 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
 
 def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
     """Cut a sentence's words into subwords (:func:`encode_words`)."""
-    return encode_words(sentence, [segmenter.word_pieces(word) for word in sentence.marked_words()])
+    return encode_words(sentence, [segmenter.word_pieces(word) for word in marked_words(sentence)])
+
+
+def marked_words(sentence: ParsedSentence) -> list[str]:
+    """Return the words with ``▁`` in front of those that white space precedes."""
+    return [
+        "▁" + word if space else word
+        for word, space in zip(sentence.words, sentence.space_before, strict=True)
+    ]
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -28,6 +28,7 @@ from fairseq_phrase.raw_text.segmenters import (
     Segmenter,
     encode_sentence,
     load_segmenter,
+    marked_words,
 )
 from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
@@ -277,7 +278,7 @@ class SourceEncoder:
         """Cut the words of a parsed sentence into subwords; its trees are kept."""
         if not self.whole_lines:
             return encode_sentence(sentence, self.segmenter)
-        text = "".join(sentence.marked_words()).replace("▁", " ").strip()
+        text = "".join(marked_words(sentence)).replace("▁", " ").strip()
         return self._fitted(sentence, *self._cut_whole([text]))
 
     def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:

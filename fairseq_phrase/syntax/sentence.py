@@ -34,13 +34,6 @@ class ParsedSentence:
     constituents: ConstituencyTree | None = None
     features: dict[str, list[str]] = field(default_factory=dict)
 
-    def marked_words(self) -> list[str]:
-        """Return the words with ``▁`` in front of those that white space precedes."""
-        return [
-            "▁" + word if space else word
-            for word, space in zip(self.words, self.space_before, strict=True)
-        ]
-
     @classmethod
     def joined(cls, parts: Sequence[ParsedSentence]) -> ParsedSentence:
         """Join the sentences of a line, which have trees of the same kinds, in order."""

@@ -13,6 +13,7 @@ from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.corpus.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.raw_text.segmenters import marked_words
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
@@ -101,7 +102,7 @@ def test_each_subword_is_numbered_with_the_word_it_is_of(data_directory, synthet
         spelled = [""] * len(sentence.words)
         for token, word in zip(dataset[index][:-1], store[index]["words"], strict=True):
             spelled[word] += dictionary[token]
-        assert spelled == sentence.marked_words()
+        assert spelled == marked_words(sentence)
 
 
 def test_the_manifest_counts_what_was_written(data_directory):

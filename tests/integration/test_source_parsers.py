@@ -12,6 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.raw_text.segmenters import marked_words
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.manifest import Manifest
 from tests.support.hostile import lines
@@ -31,7 +32,7 @@ def pipeline(parser):
 @settings(max_examples=150, deadline=None)
 def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
     (encoded,) = encoder.parse([line])
-    expected = "".join(map(normalize, encoder.pipeline.tokenize(line).marked_words()))
+    expected = "".join(map(normalize, marked_words(encoder.pipeline.tokenize(line))))
     assert "".join(encoded.pieces).replace("▁", "") == "".join(expected.replace("▁", "").split())
     assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
     check_words(encoded.words)

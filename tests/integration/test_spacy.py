@@ -12,6 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
+from fairseq_phrase.raw_text.segmenters import marked_words
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
 
@@ -30,7 +31,7 @@ def small_parser(trained_pipeline):
 
 def spelled(sentence):
     """A sentence's words with the spaces that were between them."""
-    return "".join(sentence.marked_words()).replace("▁", " ").split()
+    return "".join(marked_words(sentence)).replace("▁", " ").split()
 
 
 @pytest.mark.parametrize("name", ["parser", "small_parser"])

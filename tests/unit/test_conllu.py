@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.raw_text.segmenters import marked_words
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import lines, trees
@@ -352,7 +353,7 @@ def test_whole_treebanks_are_read_and_have_constituents(synthetic_corpus, words)
         for sentence, text in zip(ConlluFiles(words).read(path, iter(texts)), texts, strict=True):
             assert not isinstance(sentence, Unparsed), sentence.reason
             if words == "surface":
-                spelled = "".join(sentence.marked_words()).replace("▁", "")
+                spelled = "".join(marked_words(sentence)).replace("▁", "")
                 assert spelled == "".join(text.split()).replace("▁", "")
             tree = ConstituencyTree.from_dependencies(sentence.tree, sentence.tags)
             heads = set(sentence.tree.heads.tolist()) if len(sentence.words) > 1 else ()
@@ -375,7 +376,7 @@ def test_treebanks_are_read_as_the_conllu_library_reads_them(synthetic_corpus):
             assert sentence.tags == [token["upos"] for token in words]
             assert heads_of(sentence) == [token["head"] for token in words]
             if all(isinstance(token["id"], int) for token in tokens):
-                spelled = "".join(sentence.marked_words()).replace("▁", " ").split()
+                spelled = "".join(marked_words(sentence)).replace("▁", " ").split()
                 assert spelled == tokens.metadata["text"].split()
 
 
@@ -383,5 +384,5 @@ def test_the_synthetic_corpus_reads_back_whole(synthetic_corpus):
     for language in ("de", "en"):
         text = synthetic_corpus / f"test.{language}"
         sentences = list(ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)))
-        spelled = ["".join(s.marked_words()).replace("▁", " ").strip() for s in sentences]
+        spelled = ["".join(marked_words(s)).replace("▁", " ").strip() for s in sentences]
         assert spelled == list(read_lines(text))

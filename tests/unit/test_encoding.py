@@ -11,7 +11,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import encode_sentence
+from fairseq_phrase.raw_text.segmenters import encode_sentence, marked_words
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -49,7 +49,7 @@ def parsed_sentences(draw):
 @settings(max_examples=200, deadline=None)
 def test_the_pieces_of_each_word_spell_it_in_its_normal_form(segmenter, normalize, sentence):
     encoded = encode_sentence(sentence, segmenter)
-    normal = ["".join(normalize(word).split()) for word in sentence.marked_words()]
+    normal = ["".join(normalize(word).split()) for word in marked_words(sentence)]
     assert pieces_by_word(encoded) == [word for word in normal if word.strip("▁")]
     check_words(encoded.words)
 
@@ -58,7 +58,7 @@ def test_the_pieces_of_each_word_spell_it_in_its_normal_form(segmenter, normaliz
 @settings(max_examples=200, deadline=None)
 def test_a_word_of_which_nothing_is_left_leaves_the_tree(segmenter, sentence):
     encoded = encode_sentence(sentence, segmenter)
-    keep = [bool(segmenter.word_pieces(word)) for word in sentence.marked_words()]
+    keep = [bool(segmenter.word_pieces(word)) for word in marked_words(sentence)]
     expected = sentence.tree.restricted_to(np.array(keep, dtype=bool))
     assert encoded.heads.tolist() == expected.heads.tolist()
     labels = [label for label, kept in zip(sentence.deprels, keep, strict=True) if kept]
