@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.relation_bias import (
     RelationBias,
+    kinds_of_pairs,
     sentence_buckets,
     tree_relations,
 )
@@ -78,7 +79,7 @@ def _add_to_mask(
     buckets = None
     if bias.sequence_bias is not None:
         buckets = module.relations.buckets(states)
-    added = bias.bias(tree, buckets).to(states.dtype)
+    added = bias.bias(kinds_of_pairs(tree, buckets)).to(states.dtype)
     mask = bound.arguments.get(name)
     if mask is not None and mask.dtype == torch.bool:
         added = added.masked_fill(~mask, torch.finfo(added.dtype).min)

@@ -53,7 +53,7 @@ class LabelEncoder(SyntaxEncoder):
     def structure(self, src_tokens, parse):
         words = parse["words"]
         labels = parse["deprels"].gather(1, words.clamp(min=0)).masked_fill(words < 0, 0)
-        return LabelledTokens(self.padding_or_none(src_tokens), labels)
+        return LabelledTokens(self.padding(src_tokens), labels)
 
     def first_states(self, src_tokens, structure, token_embeddings=None):
         states, embedding = super().first_states(src_tokens, structure, token_embeddings)

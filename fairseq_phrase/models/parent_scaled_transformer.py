@@ -86,11 +86,11 @@ class ParentDistances(SourceStructure):
 
     Attributes:
         scales: Shape: (batch, tokens, tokens).
-        masked: True at keys that get no weight; None if every key gets some. Shape: (batch, tokens).
+        masked: True at keys that get no weight. Shape: (batch, tokens).
     """
 
     scales: Tensor
-    masked: Tensor | None
+    masked: Tensor
 
 
 class ScaledAttention(ParentScaledAttention):
@@ -160,7 +160,7 @@ class ParentEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> ParentDistances:
         """Find the distances of all tokens from each token's parent."""
-        tree = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
+        padding_mask = self.padding(src_tokens)
+        tree = TreePositions(parse["words"], parse["heads"], padding_mask)
         scales = parent_scales(parent_middles(tree), self.cfg.parent_std, self.cfg.parent_scaling)
-        padding_mask = self.padding_or_none(src_tokens)
         return ParentDistances(padding_mask, scales, masked_keys(padding_mask))

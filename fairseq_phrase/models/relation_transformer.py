@@ -17,6 +17,7 @@ from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import (
     BIASES,
     RelationAttention,
+    kinds_of_pairs,
     sentence_buckets,
     tree_relations,
 )
@@ -61,14 +62,12 @@ class PairRelations(SourceStructure):
     """The relations of a batch's pairs of tokens.
 
     Attributes:
-        tree: relations in the tree; None if not needed. Shape: (batch, tokens, tokens).
-        buckets: distances in the sentence; None if not needed. Shape: (1, tokens, tokens).
-        masked: True at keys that get no weight; None if every key gets some. Shape: (batch, tokens).
+        pairs: their kinds, from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens).
+        masked: True at keys that get no weight. Shape: (batch, tokens).
     """
 
-    tree: Tensor | None
-    buckets: Tensor | None
-    masked: Tensor | None
+    pairs: Tensor
+    masked: Tensor
 
 
 class BiasedAttention(RelationAttention):
@@ -78,8 +77,7 @@ class BiasedAttention(RelationAttention):
         self, states: Tensor, structure: PairRelations, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once; for the arguments see the layer."""
-        relations = structure.tree, structure.buckets, structure.masked
-        return super().forward(states, *relations, need_weights)
+        return super().forward(states, structure.pairs, structure.masked, need_weights)
 
 
 class RelationEncoderLayer(SyntaxEncoderLayer):
@@ -137,11 +135,12 @@ class RelationEncoder(SyntaxEncoder):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
         """Number the relations of all pairs of tokens."""
         tree = buckets = None
+        padding_mask = self.padding(src_tokens)
         if reads_trees(self.cfg):
-            positions = TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))
+            positions = TreePositions(parse["words"], parse["heads"], padding_mask)
             labels = parse["deprels"] if self.cfg.relation_labels else None
             tree = tree_relations(positions, labels, self._num_labels)
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
-        padding_mask = self.padding_or_none(src_tokens)
-        return PairRelations(padding_mask, tree, buckets, masked_keys(padding_mask))
+        pairs = kinds_of_pairs(tree, buckets)
+        return PairRelations(padding_mask, pairs, masked_keys(padding_mask))

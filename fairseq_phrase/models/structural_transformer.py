@@ -149,7 +149,7 @@ class StructuralEncoder(PositionedEncoder):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for."""
         tree = self.find_tree(src_tokens, parse)
-        padding_mask, relative = self.padding_or_none(src_tokens), None
+        padding_mask, relative = self.padding(src_tokens), None
         clips = relative_clips(self.cfg)
         if clips:
             between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)

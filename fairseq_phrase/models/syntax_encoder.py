@@ -36,10 +36,10 @@ class SourceStructure:
     """The minimal structure; a method's own structure may be any object.
 
     Attributes:
-        padding_mask: True at padding; None without padding. Shape: (batch, tokens).
+        padding_mask: True at padding. Shape: (batch, tokens).
     """
 
-    padding_mask: Tensor | None
+    padding_mask: Tensor
 
 
 class TokenAttention(MultiheadAttention):
@@ -259,7 +259,7 @@ class SyntaxEncoder(TransformerEncoderBase):
         Raises:
             ValueError: the batch does not carry what the method needs.
         """
-        return SourceStructure(self.padding_or_none(src_tokens))
+        return SourceStructure(self.padding(src_tokens))
 
     def first_states(
         self, src_tokens: Tensor, structure: Any, token_embeddings: Tensor | None = None
@@ -377,14 +377,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Return True at padding. Shape: (batch, tokens)."""
         return padding_of(src_tokens, self.padding_idx)
 
-    def padding_or_none(self, src_tokens: Tensor) -> Tensor | None:
-        """Return True at padding, or None without padding, because attention is then faster.
-
-        Shape: (batch, tokens).
-        """
-        padding_mask = self.padding(src_tokens)
-        return padding_mask if bool(padding_mask.any()) else None
-
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
         if self.is_plain(cfg):
@@ -486,13 +478,12 @@ class SyntaxEncoder(TransformerEncoderBase):
         states, embedding = self.forward_embedding(src_tokens, token_embeddings)
         padding_mask = self.padding(src_tokens)
         states = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).transpose(0, 1)
-        padding_or_none = self.padding_or_none(src_tokens)
         masks: dict[int | None, Tensor] = {}
         for layer, reach in zip(self.layers, causal.reaches(len(self.layers)), strict=False):
             if reach not in masks:
                 visible = causal.visible_tokens(src_tokens.size(1), reach, src_tokens.device)
                 masks[reach] = (~visible).to(states.dtype)
-            states = layer(states, encoder_padding_mask=padding_or_none, attn_mask=masks[reach])
+            states = layer(states, encoder_padding_mask=padding_mask, attn_mask=masks[reach])
             states = states[0] if isinstance(states, tuple) else states
         if self.layer_norm is not None:
             states = self.layer_norm(states)
@@ -530,7 +521,7 @@ class SyntaxEncoder(TransformerEncoderBase):
 
     def _plain_attention_maps(self, src_tokens: Tensor) -> tuple[Any, list[dict[str, Tensor]]]:
         """Compute the weights of fairseq's own layers from their input states."""
-        padding_mask = self.padding_or_none(src_tokens)
+        padding_mask = self.padding(src_tokens)
         encoded = super().forward(src_tokens, return_all_hiddens=True)
         maps = []
         for layer, states in zip(self.layers, encoded["encoder_states"], strict=False):

@@ -65,8 +65,7 @@ class XLEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairStructure:
         """Find the distances of all tokens; padding is not visible."""
-        padding = self.padding_or_none(src_tokens)
-        visible = None if padding is None else ~padding[:, None].expand(-1, padding.size(1), -1)
+        visible = ~self.padding(src_tokens)[:, None].expand(-1, src_tokens.size(1), -1)
         order = torch.arange(src_tokens.size(1), device=src_tokens.device)
         return self._pairs(order[None], order, visible)
 

@@ -71,7 +71,7 @@ class CausalWindow:
         order = torch.arange(num_tokens, device=device)
         return self.visible(order, order, reach)
 
-    def masked_pairs(self, visible: Tensor, padding_mask: Tensor | None) -> Tensor:
+    def masked_pairs(self, visible: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pairs that get no weight: what is not visible, and padding.
 
         A padded query attends to itself, so that no softmax is empty.
@@ -83,7 +83,5 @@ class CausalWindow:
         Returns:
             Shape: (batch or 1, queries, keys)
         """
-        if padding_mask is None:
-            return ~visible
         itself = torch.eye(padding_mask.size(1), dtype=torch.bool, device=visible.device)
         return ~(visible & ~padding_mask[:, None] | itself)

@@ -89,20 +89,32 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return cast(Tensor | None, made[dtype])
 
 
-def masked_keys(padding_mask: Tensor | None) -> Tensor | None:
-    """Return the keys that get no weight; None if every key gets some.
+def masked_keys(padding_mask: Tensor) -> Tensor:
+    """Return the keys that get no weight.
 
     A sentence that is all padding attends to itself, so that no NaN reaches the gradients.
 
     Args:
-        padding_mask: True at padding; None without padding. Shape: (batch, tokens)
+        padding_mask: True at padding. Shape: (batch, tokens)
     """
-    return None if padding_mask is None else padding_mask & ~padding_mask.all(1, keepdim=True)
+    return padding_mask & ~padding_mask.all(1, keepdim=True)
 
 
 def upcast(values: Tensor) -> Tensor:
     """Convert half to single precision, in which sums are computed; keep double precision."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def exact_product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply boolean matrices as numbers, in single precision also under autocast. Shape: as ``@``'s.
+
+    Counts below 2**24 are exact.
+    """
+    device = left.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return (left.float() @ right.float()).long()
+    return (left.float() @ right.float()).long()
 
 
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:

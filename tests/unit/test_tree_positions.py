@@ -120,3 +120,12 @@ def test_tensors_of_other_types_and_shapes_are_refused_by_name():
         TreePositions(words, heads, padding.long())
     with pytest.raises(ValueError, match="unknown relation"):
         TreePositions(words, heads, padding).relative("root")
+
+
+def test_distances_are_exact_under_autocast():
+    # A chain: bfloat16 has no odd numbers above 256.
+    words = torch.arange(600)[None]
+    tree = TreePositions(words, (words - 1).clamp(min=0), torch.zeros(1, 600, dtype=torch.bool))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = tree.word_distances()
+    assert torch.equal(found, (words[:, :, None] - words[:, None]).abs())

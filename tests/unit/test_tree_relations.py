@@ -16,6 +16,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
     NUM_BUCKETS,
     TREE_RELATIONS,
     RelationAttention,
+    kinds_of_pairs,
     sentence_buckets,
     tree_relations,
 )
@@ -133,7 +134,7 @@ def test_buckets_are_those_of_t5():
 def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum():
     table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
     index = torch.randint(0, 5, (2, 4, 4))
-    found = pair_bias((table, index))
+    found = pair_bias(table, index)
     for head in range(3):
         assert torch.equal(found[:, head], table[head][index])
     direction = torch.randn_like(found)
@@ -198,10 +199,11 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled):
     direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
     parameters = [states, *attention.parameters()]
     gradients = torch.autograd.grad((wanted * direction).sum(), parameters)
+    pairs = kinds_of_pairs(
+        None if kind == "sequence" else relations, None if kind == "tree" else sentence_buckets(n)
+    )
     for need_weights in (False, True):
-        found, weights = attention(
-            states, relations, sentence_buckets(n), masked_keys(padding), need_weights
-        )
+        found, weights = attention(states, pairs, masked_keys(padding), need_weights)
         assert_same(found * direction, wanted * direction)
         own = torch.autograd.grad((found * direction).sum(), parameters)
         for gradient, expected_gradient in zip(own, gradients, strict=True):

@@ -82,7 +82,7 @@ def subset_attention(
     # Shape: (batch, 1 or heads, nodes, nodes)
     mask = additive(phrases.adjacency, query.dtype)[:, None]
     if bias is not None:
-        mask = mask + pair_bias((bias, phrases.part_positions(_clip(bias))))
+        mask = mask + pair_bias(bias, phrases.part_positions(_clip(bias)))
     return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
 
@@ -157,7 +157,7 @@ def attention_weights(
     """
     scores = _scores(query, key)
     if bias is not None:
-        scores = scores + pair_bias((bias, phrases.part_positions(_clip(bias))))
+        scores = scores + pair_bias(bias, phrases.part_positions(_clip(bias)))
     if mask == "subset":
         scores = scores.masked_fill(~phrases.adjacency[:, None], -math.inf)
     elif mask == "hadamard":

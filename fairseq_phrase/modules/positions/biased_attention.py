@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,22 +17,16 @@ class _PairBias(torch.autograd.Function):
     """Look up numbers for every pair; the gradients are summed without a vector for each pair."""
 
     @staticmethod
-    def forward(ctx: Any, masked: Tensor | None, *tables_and_indices: Tensor) -> Tensor:
-        tables, indices = tables_and_indices[::2], tables_and_indices[1::2]
-        ctx.save_for_backward(*indices)
-        ctx.widths = [table.size(1) for table in tables]
-        batch = max(map(len, indices))
-        # (kinds of pairs) -> (batch, heads, queries * keys)
-        first, *others = (
-            table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
-            for table, index in zip(tables, indices, strict=True)
-        )
-        for other in others:
-            first += other
-        bias = first.unflatten(2, indices[0].shape[1:])
-        return cast(
-            Tensor, bias if masked is None else bias.masked_fill(masked[:, None, None], -math.inf)
-        )
+    def forward(ctx: Any, table: Tensor, index: Tensor, masked: Tensor | None) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.kinds = table.size(1)
+        batch = len(index) if masked is None else len(masked)
+        # (heads, kinds of pairs) -> (batch, heads, queries * keys)
+        flat = table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
+        bias: Tensor = flat.unflatten(2, index.shape[1:])
+        if masked is not None:
+            bias.masked_fill_(masked[:, None, None], -math.inf)
+        return bias
 
     @staticmethod
     @once_differentiable
@@ -40,12 +34,10 @@ class _PairBias(torch.autograd.Function):
         # The gradient at masked keys is 0, because the softmax gave them no weight.
         exact = upcast(gradient).flatten(2)
         batch, heads, _ = exact.shape
-        sums = exact.new_zeros(batch, heads, sum(ctx.widths)).split(ctx.widths, 2)
-        of_inputs: list[Tensor | None] = [None]
-        for of_table, index in zip(sums, ctx.saved_tensors, strict=True):
-            of_table.scatter_add_(2, _for_heads(index, batch, heads), exact)
-            of_inputs += [of_table.sum(0).to(gradient.dtype), None]
-        return tuple(of_inputs)
+        (index,) = ctx.saved_tensors
+        sums = exact.new_zeros(batch, heads, ctx.kinds)
+        sums.scatter_add_(2, _for_heads(index, batch, heads), exact)
+        return sums.sum(0).to(gradient.dtype), None, None
 
 
 def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
@@ -53,20 +45,19 @@ def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
     return index.flatten(1)[:, None].expand(batch, heads, -1)
 
 
-def pair_bias(*lookups: tuple[Tensor, Tensor], masked: Tensor | None = None) -> Tensor:
-    """Look up the number of each pair's kind, in every head, in one or more tables, and add them.
+def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Tensor:
+    """Look up the number of each pair's kind, in every head.
 
     Args:
-        *lookups: a table and an index. The table has a number for each head and kind of pair, the index
-            the kind of each pair.
-            Shape of a table: (heads, kinds). Shape of an index: (batch or 1, queries, keys), int64
+        table: a number for each head and kind of pair. Shape: (heads, kinds)
+        index: the kind of each pair. Shape: (batch or 1, queries, keys), int64
         masked: True at keys whose pairs get -inf. The bias is then for a softmax, which gives them no
             gradient. Shape: (batch, keys)
 
     Returns:
-        Shape: (batch, heads, queries, keys)
+        Shape: (batch or 1, heads, queries, keys)
     """
-    return applied(_PairBias, masked, *(tensor for lookup in lookups for tensor in lookup))
+    return applied(_PairBias, table, index, masked)
 
 
 def biased_attention(
@@ -96,7 +87,11 @@ def biased_attention(
     if not need_weights and (bias is None or bias.is_cuda or not bias.requires_grad):
         return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
     scores = upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
-    weights = (scores if bias is None else scores + bias).softmax(-1)
+    if bias is not None:
+        scores = scores.add_(bias)
+    del bias  # it and the scores are as large as the weights
+    weights = scores.softmax(-1)
+    del scores
     attended = dropout(weights, dropout_p).to(value.dtype) @ value
     return attended, weights if need_weights else None
 

@@ -107,6 +107,24 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
     return torch.where(sizes < exact, sizes, far).add(offsets > 0, alpha=half)[None]
 
 
+def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
+    """Number all pairs of a relation and a bucket, so that each layer looks up one number a pair.
+
+    Args:
+        tree: from :func:`tree_relations`; None without trees. Shape: (batch, tokens, tokens), int64
+        buckets: from :func:`sentence_buckets`; None without distances.
+            Shape: (1, tokens, tokens), int64
+
+    Returns:
+        Shape: (batch or 1, tokens, tokens), int64
+    """
+    if tree is None or buckets is None:
+        kinds = buckets if tree is None else tree
+        assert kinds is not None
+        return kinds
+    return tree * NUM_BUCKETS + buckets
+
+
 #: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
@@ -152,30 +170,24 @@ class RelationBias(nn.Module):
         """Show the options in ``print(module)``."""
         return f"num_heads={self.num_heads}, kind={self.kind}, num_labels={self.num_labels}"
 
-    def bias(
-        self, tree: Tensor | None, buckets: Tensor | None, masked: Tensor | None = None
-    ) -> Tensor:
+    def bias(self, pairs: Tensor, masked: Tensor | None = None) -> Tensor:
         """Look up the biases of all pairs. Shape: (batch or 1, heads, tokens, tokens).
 
         Args:
-            tree: relations in the tree. Shape: (batch, tokens, tokens), int64
-            buckets: distances in the sentence. Shape: (1, tokens, tokens), int64
+            pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
             masked: True at keys that get no weight, and -inf as their bias. Shape: (batch, tokens)
         """
-        lookups = []
-        if self.tree_bias is not None:
-            assert tree is not None
-            table: Tensor = self.tree_bias
+        table: Tensor | None = self.sequence_bias
+        tree: Tensor | None = self.tree_bias
+        if tree is not None:
             if self.label_bias is not None:
                 # A labelled parent has two biases: that of parents and that of its label; children too.
                 of_labels = self.label_bias.unflatten(1, (2, -1))
-                labelled = table[:, _PARENT : _CHILD + 1, None] + of_labels
-                table = torch.cat([table, labelled.flatten(1)], dim=1)
-            lookups.append((table, tree))
-        if self.sequence_bias is not None:
-            assert buckets is not None
-            lookups.append((self.sequence_bias, buckets))
-        return pair_bias(*lookups, masked=masked)
+                labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
+                tree = torch.cat([tree, labelled.flatten(1)], dim=1)
+            table = tree if table is None else (tree[:, :, None] + table[:, None]).flatten(1)
+        assert table is not None
+        return pair_bias(table, pairs, masked)
 
 
 class RelationAttention(RelationBias, HeadsAttention):
@@ -210,8 +222,7 @@ class RelationAttention(RelationBias, HeadsAttention):
     def forward(
         self,
         states: Tensor,
-        tree: Tensor | None = None,
-        buckets: Tensor | None = None,
+        pairs: Tensor,
         masked: Tensor | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -219,10 +230,7 @@ class RelationAttention(RelationBias, HeadsAttention):
 
         Args:
             states: token states. Shape: (tokens, batch, width)
-            tree: from :func:`~fairseq_phrase.modules.positions.relation_bias.tree_relations`.
-                Shape: (batch, tokens, tokens), int64
-            buckets: from :func:`~fairseq_phrase.modules.positions.relation_bias.sentence_buckets`.
-                Shape: (1, tokens, tokens), int64
+            pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
             masked: True at keys that get no weight. Shape: (batch, tokens)
             need_weights: also return the weights, which is slower.
 
@@ -230,8 +238,7 @@ class RelationAttention(RelationBias, HeadsAttention):
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of
             shape (batch, heads, tokens, tokens), or None.
         """
-        bias = self.bias(tree, buckets, masked)
         attended, weights = biased_attention(
-            *self.split(states), bias, self.dropout_p, need_weights
+            *self.split(states), self.bias(pairs, masked), self.dropout_p, need_weights
         )
         return self.join(attended), weights

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from fairseq_phrase.modules.tensors import check_mask, check_tensor
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product
 from fairseq_phrase.syntax.dependency import check_relation
 
 
@@ -151,13 +151,13 @@ class TreePositions:
             Shape: (batch, words, words), int64
         """
         batch, num_words = self.heads.shape
-        # Whether word j is word i or above it, by doubling. Autocast leaves float64 as it is.
-        above = torch.eye(num_words, dtype=torch.float64, device=self.heads.device)
+        # Whether word j is word i or above it, by doubling.
+        above = torch.eye(num_words, dtype=torch.bool, device=self.heads.device)
         above, ancestor = above.expand(batch, -1, -1), self.heads
         for doubling in range((num_words - 1).bit_length()):
             ancestor = ancestor.gather(1, ancestor) if doubling else ancestor
-            above = above.maximum(above.gather(1, ancestor[:, :, None].expand_as(above)))
-        common = (above @ above.mT).long()
+            above = above | above.gather(1, ancestor[:, :, None].expand_as(above))
+        common = exact_product(above, above.mT)
         # Each of the two paths to the root has one word more than edges.
         words = self.word_depths + 1
         return (words[:, :, None] + words[:, None]).sub_(common, alpha=2)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
-from fairseq_phrase.modules.tensors import check_mask
+from fairseq_phrase.modules.tensors import check_mask, exact_product
 
 
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
@@ -39,11 +39,11 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
         raise ValueError("a phrase contains padding")
     members = _distinct(members)
     tokens = torch.diag_embed(~padding_mask)
-    # Shape: (batch, nodes, tokens); counts up to the length are exact in float32.
-    contains = torch.cat([tokens, members], 1).float()
+    # Shape: (batch, nodes, tokens)
+    contains = torch.cat([tokens, members], 1)
     sizes = contains.sum(2)
     # i is part of j iff they share all of i's tokens. Shape: (batch, nodes, nodes)
-    shared = contains @ contains.transpose(1, 2)
+    shared = exact_product(contains, contains.mT)
     adjacency = (shared == sizes[:, :, None]) | (shared == sizes[:, None, :])
     is_node = sizes > 0
     adjacency &= is_node[:, :, None] & is_node[:, None, :]
@@ -56,9 +56,8 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
 
 def _distinct(members: Tensor) -> Tensor:
     """Keep each set once, in front of empty rows. Shape: (batch, fewer phrases, tokens)."""
-    counts = members.float()
-    sizes = counts.sum(2)
-    shared = counts @ counts.transpose(1, 2)
+    sizes = members.sum(2)
+    shared = exact_product(members, members.mT)
     same = (shared == sizes[:, :, None]) & (shared == sizes[:, None, :])
     is_copy = same.tril(diagonal=-1).any(2)
     keep = (sizes > 0) & ~is_copy
