@@ -86,7 +86,7 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
         },
         packages=packages,
     )  # fmt: skip
-    assert "PhraseTransformer of dependency chains" in usage[-2]
+    assert "PhraseTransformer of dependency chains" in usage[-1]
     for made in (
         "report/report.html",
         "attention.pdf",
