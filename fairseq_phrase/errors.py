@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,23 @@ def option(name: str, value: str = "") -> str:
     if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
         return f"--{name} {value}".rstrip()
     return name.replace("-", "_") + (f'="{value}"' if value else "")
+
+
+@contextmanager
+def needs(what: str, packages: str) -> Iterator[None]:
+    """Import what is not part of every installation, in a block.
+
+    Args:
+        what: what cannot be done without it.
+        packages: the argument of ``pip install``.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        yield
+    except ImportError:
+        raise UserError(f"{what}: pip install {packages}") from None
 
 
 def load_entry(entry: EntryPoint, message: str) -> Any:

@@ -19,7 +19,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
 from fairseq_phrase.corpus.parse_shards import to_bytes
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
@@ -229,10 +229,8 @@ def _do(job: Job) -> Done:
 
 def _on_ray(jobs: Iterator[Job], parsing: ParsingOptions, engine: EngineOptions) -> Iterator[Done]:
     """Parse in Ray actors, each of which holds a parser."""
-    try:
+    with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray
-    except ImportError:
-        raise UserError("Ray is not installed: pip install 'fairseq-phrase[ray]'") from None
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)

@@ -11,16 +11,14 @@ from importlib.resources import files
 from typing import Any
 
 from fairseq_phrase.demo.answers import answer, example_of
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.translator import Translator
 
-try:
+with needs("the page needs FastAPI", "'fairseq-phrase[demo]'"):
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import Response
     from pydantic import BaseModel, ConfigDict, ValidationError
     from starlette.middleware.trustedhost import TrustedHostMiddleware
-except ImportError:
-    raise UserError("the page needs FastAPI: pip install 'fairseq-phrase[demo]'") from None
 
 _FILES = {"": "page.html", "page.js": "page.js", "page.css": "page.css"}
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 
 
 def new_figure(path: Path, size: tuple[float, float]) -> Any:
@@ -18,11 +18,9 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     Raises:
         UserError: matplotlib is missing or does not know the format.
     """
-    try:
+    with needs("plots need matplotlib", "'fairseq-phrase[plot]'"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("plots need matplotlib: pip install 'fairseq-phrase[plot]'") from None
     figure = Figure(figsize=size, layout="constrained")
     formats = FigureCanvasAgg(figure).get_supported_filetypes()
     if path.suffix.lstrip(".") not in formats:

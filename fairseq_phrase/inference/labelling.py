@@ -15,7 +15,7 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
 from fairseq_phrase.compat import use_idle_cores
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.model_files import device_named
 from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, mark_spans
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
@@ -282,12 +282,8 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     Raises:
         UserError: scikit-learn is not installed.
     """
-    try:
+    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
         from sklearn.metrics import precision_recall_fscore_support
-    except ImportError:
-        raise UserError(
-            "scores of single labels need scikit-learn: pip install 'fairseq-phrase[label]'"
-        ) from None
     right, found = (
         [label for line in lines for label in line.split()]
         for lines in (split.references, split.predicted)

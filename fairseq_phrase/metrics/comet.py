@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import needs
 
 
 class Comet:
@@ -21,10 +21,8 @@ class Comet:
     title = "COMET"
 
     def __init__(self, model: str = "Unbabel/wmt22-comet-da") -> None:
-        try:
+        with needs("COMET is not installed", "'fairseq-phrase[comet]'"):
             from comet import download_model, load_from_checkpoint
-        except ImportError:
-            raise UserError("COMET is not installed: pip install 'fairseq-phrase[comet]'") from None
         path = model if Path(model).is_file() else download_model(model)
         self._model = load_from_checkpoint(path)
         self.signature = f"{model}|unbabel-comet:{version('unbabel-comet')}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.metrics.base import Statistics
 from fairseq_phrase.text import read_lines
 
@@ -39,13 +39,9 @@ class Errant:
     title = "F0.5"
 
     def __init__(self, argument: str) -> None:
-        try:
+        with needs("ERRANT is not installed", "'fairseq-phrase[errant]'"):
             import errant
             from errant.commands import compare_m2
-        except ImportError:
-            raise UserError(
-                "ERRANT is not installed: pip install 'fairseq-phrase[errant]'"
-            ) from None
         import spacy
 
         files, _, pipeline = argument.partition("@")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.metrics.base import Metrics, Statistics
 
 UNKNOWN_WORDS = "unknown words"
@@ -124,12 +124,8 @@ class SpanMetrics(LabelMetrics):
         sources: Sequence[str] | None = None,
         known: Collection[str] | None = None,
     ):
-        try:
+        with needs("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
             from seqeval.metrics.sequence_labeling import get_entities
-        except ImportError:
-            raise UserError(
-                "F1 of spans needs seqeval: pip install 'fairseq-phrase[label]'"
-            ) from None
         super().__init__(references, sources, known)
         self._entities = get_entities
         self._spans = [self._true_spans(labels) for labels in self.references]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import needs
 from fairseq_phrase.metrics.forms import Form
 
 
@@ -24,12 +24,8 @@ class Queries(Form):
     equality: ClassVar[str | None] = "equal queries"
 
     def __init__(self) -> None:
-        try:
+        with needs("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
             import sqlglot
-        except ImportError:
-            raise UserError(
-                "--form sql needs sqlglot: pip install 'fairseq-phrase[forms]'"
-            ) from None
         self._sqlglot = sqlglot
         self._known: dict[str, str | None] = {}
 

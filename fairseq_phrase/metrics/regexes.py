@@ -11,7 +11,7 @@ from functools import reduce
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import needs
 from fairseq_phrase.metrics.forms import Form
 from fairseq_phrase.metrics.regex_syntax import BOUNDARY, NotARegexError, Tree, parse
 
@@ -37,13 +37,9 @@ class Regexes(Form):
     limited = True
 
     def __init__(self, limit: float = LIMIT):
-        try:
+        with needs("--form regex needs greenery and pebble", "'fairseq-phrase[forms]'"):
             import greenery  # noqa: F401
             import pebble
-        except ImportError:
-            raise UserError(
-                "--form regex needs greenery and pebble: pip install 'fairseq-phrase[forms]'"
-            ) from None
         self._pool = pebble.ProcessPool
         self._limit = limit
         self._known: dict[tuple[str, str], bool | None] = {}

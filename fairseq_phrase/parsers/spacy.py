@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
@@ -40,10 +40,8 @@ class SpacyParser(LineParser):
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
-        try:
+        with needs("spaCy is not installed", "spacy"):
             import spacy
-        except ImportError:
-            raise UserError("spaCy is not installed: pip install spacy") from None
         folder = Path(model)
         if not folder.is_dir():
             if not spacy.util.is_package(model):

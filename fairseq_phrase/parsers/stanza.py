@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.base import LineParser, Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -158,11 +158,9 @@ class StanzaParser(LineParser):
     words_spell_line = False  # the words of zum are zu and dem; _cut checks their tokens
 
     def __init__(self, model: str) -> None:
-        try:
+        with needs("Stanza is not installed", "stanza"):
             import stanza
             from stanza.resources.common import DEFAULT_MODEL_DIR
-        except ImportError:
-            raise UserError("Stanza is not installed: pip install stanza") from None
         language, _, folder = model.partition("@")
         self._models = StanzaModels.find(language, Path(folder or DEFAULT_MODEL_DIR))
         packages = self._models.packages

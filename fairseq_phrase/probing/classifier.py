@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 
 _BATCH = 64  # SentEval's
 
@@ -73,10 +73,8 @@ def probe(
     Raises:
         UserError: scikit-learn is missing, or all training sentences have one label.
     """
-    try:
+    with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from sklearn.preprocessing import StandardScaler
-    except ImportError:
-        raise UserError("probing needs scikit-learn: pip install 'fairseq-phrase[probe]'") from None
     known = {label: number for number, label in enumerate(sorted(set(labels[0])))}
     if len(known) < 2:
         raise UserError(f"all {len(labels[0])} training sentences have the label '{labels[0][0]}'")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.models.loading import load_model
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results
@@ -105,10 +105,8 @@ def _probe_task(
     finished: Path | None,
 ) -> list[tuple[int, Probe]]:
     """Probe all layers with one task."""
-    try:
+    with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from joblib import Memory, Parallel, delayed
-    except ImportError:
-        raise UserError("probing needs scikit-learn: pip install 'fairseq-phrase[probe]'") from None
     splits = (probing.train, probing.valid, probing.test)
     # joblib keeps the arguments' text beside what it caches, and shortens that of arrays only.
     labels = [np.array([example.label for example in split]) for split in splits]

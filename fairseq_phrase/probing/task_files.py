@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, at, needs
 from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
@@ -89,12 +89,8 @@ class ProbingTask:
         Raises:
             UserError: sacremoses is missing.
         """
-        try:
+        with needs("--detokenize needs sacremoses", "'fairseq-phrase[moses]'"):
             from sacremoses import MosesDetokenizer
-        except ImportError:
-            raise UserError(
-                "--detokenize needs sacremoses: pip install 'fairseq-phrase[moses]'"
-            ) from None
         join = MosesDetokenizer(language).detokenize
         splits = (self.train, self.valid, self.test)
         return ProbingTask(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import sentencepiece
 
 from fairseq_phrase.choices import WHOLE_WORDS
-from fairseq_phrase.errors import UserError, load_entry
+from fairseq_phrase.errors import UserError, load_entry, needs
 from fairseq_phrase.store.dictionaries import SPECIAL
 from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -89,10 +89,8 @@ class SubwordNmtSegmenter:
     """
 
     def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
-        try:
+        with needs("subword-nmt is not installed", "subword-nmt"):
             from subword_nmt.apply_bpe import BPE
-        except ImportError:
-            raise UserError("subword-nmt is not installed: pip install subword-nmt") from None
         self.model = model
         require_file(model, "file of BPE codes")
         try:

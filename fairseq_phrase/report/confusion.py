@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.drawing.figures import new_figure, save
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import needs
 from fairseq_phrase.metrics.labels import LabelMetrics
 from fairseq_phrase.report.rows import Report, Row
 
@@ -106,10 +106,6 @@ def _shares(true: list[str], predicted: list[str], labels: list[str]) -> np.ndar
 
 
 def _scikit_learn() -> Any:
-    try:
+    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
         from sklearn import metrics
-    except ImportError:
-        raise UserError(
-            "scores of single labels need scikit-learn: pip install 'fairseq-phrase[label]'"
-        ) from None
     return metrics
