@@ -1,7 +1,5 @@
 """Errors that are shown to the user."""
 
-from __future__ import annotations
-
 import errno
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tables in Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tabulate import tabulate

@@ -1,7 +1,5 @@
 """Reading and writing text files line by line, for any characters."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What each word of a translation attends to in the source: alignments, of any decoder with attention."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands: only argument parsing."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import logging

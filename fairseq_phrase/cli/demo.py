@@ -1,7 +1,5 @@
 """``fairseq-phrase-demo``: a web page that shows what trained models see."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``fairseq-phrase-label``: label words or sentences of raw text."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

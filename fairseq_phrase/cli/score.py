@@ -1,7 +1,5 @@
 """``fairseq-phrase-score``: a table of sacrebleu scores of ``fairseq-generate``'s output."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``fairseq-phrase-translate``: translate raw text."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import stat

@@ -1,7 +1,5 @@
 """fairseq's dictionaries and binarized text, made by fairseq itself."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures that are drawn into files, without a screen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

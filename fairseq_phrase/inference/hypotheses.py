@@ -1,7 +1,5 @@
 """Translations of lines: texts and scores."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

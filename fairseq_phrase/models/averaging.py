@@ -1,7 +1,5 @@
 """Average the parameters of several checkpoints of one training."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

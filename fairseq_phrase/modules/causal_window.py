@@ -1,7 +1,5 @@
 """What a position may see if a model predicts the next token, or the previous one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

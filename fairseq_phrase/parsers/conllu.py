@@ -1,7 +1,5 @@
 """Dependency trees from CoNLL-U files beside the text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

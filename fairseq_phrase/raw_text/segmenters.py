@@ -1,7 +1,5 @@
 """Words and lines to subwords."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Sentences that two models translate differently."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A report as Markdown, CSV and LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Sequence

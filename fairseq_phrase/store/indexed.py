@@ -5,8 +5,6 @@ opens them in constant time and memory, and does not need torch. The format is t
 files written here.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from array import array

@@ -1,7 +1,5 @@
 """Writing the parses of a split beside its text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ form computes the same along the list of adjacent pairs: its time and memory gro
 :func:`choose_path` decides between the two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
