@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_phrase.inference.hypotheses import Hypothesis
 
 
 class _Parser(CommandParser):
@@ -79,6 +82,23 @@ def _parser() -> argparse.ArgumentParser:
         help="lines of a source term, a tab and its translation. The translation of a line with the term "
         "must have it",
     )  # fmt: skip
+    parser.add_argument(
+        "--score", type=Path, metavar="FILE",
+        help="translate nothing: write the score of each line's translation in this file, one a line",
+    )  # fmt: skip
+    parser.add_argument(
+        "--alignments", action="store_true",
+        help="write a tab and pairs 0-0 after each translation, or score of --score: words of the line "
+        "to which the decoder attends most, from 0, and words of the translation",
+    )  # fmt: skip
+    parser.add_argument(
+        "--replace-unk", action="store_true",
+        help="replace each unknown word of a translation by the word of the line that is aligned to it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unk-dictionary", type=Path, metavar="FILE",
+        help="with --replace-unk: lines of a word and its translation, which is written instead",
+    )  # fmt: skip
     add(
         parser,
         "--device",
@@ -102,6 +122,10 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.score and (args.nbest > 1 or args.constraints or args.prefix or args.glossary):
+        raise UserError("--score scores given translations: leave the options of a search out")
+    if args.unk_dictionary and not args.replace_unk:
+        raise UserError("--unk-dictionary goes with --replace-unk")
     path, data, files = _sorted(args.inputs, args.path)
     out = standard_stream("stdout")
     from tqdm import tqdm
@@ -138,18 +162,29 @@ def main(args: argparse.Namespace) -> None:
         constraints=args.constraints,
         prefix=args.prefix,
         glossary=args.glossary,
+        target=args.score,
+        alignments=args.alignments,
+        replace_unk=args.unk_dictionary or args.replace_unk,
     )
     with closing(hypotheses):
         for found in tqdm(
             hypotheses, desc="translating", total=total, unit="line", disable=not is_shown
         ):
             for hypothesis in found:
-                score = "" if hypothesis.score is None else f"{hypothesis.score:.4f}"
-                text = f"{score}\t{hypothesis.text}" if args.scores else hypothesis.text
-                out.write(f"{text}\n".encode())
+                out.write(_written(hypothesis, args))
             if live:
                 out.flush()
     out.flush()
+
+
+def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
+    """Return the line of a hypothesis."""
+    columns = [] if args.score else [hypothesis.text]
+    if args.scores or args.score:
+        columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
+    if args.alignments:
+        columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
+    return ("\t".join(columns) + "\n").encode()
 
 
 def _is_file(stream: BinaryIO) -> bool:

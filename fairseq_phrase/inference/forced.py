@@ -30,11 +30,13 @@ class Line(NamedTuple):
         text: the line.
         constraints: texts in it, in any order, with tabs between them.
         prefix: the text that it begins with.
+        target: the translation, if it is given.
     """
 
     text: str
     constraints: str = ""
     prefix: str = ""
+    target: str = ""
 
 
 class Piece(NamedTuple):
@@ -44,32 +46,32 @@ class Piece(NamedTuple):
         sentence: the subwords and the parse.
         constraints: Shape: ``(tokens,)`` each.
         prefix: Shape: ``(tokens,)``; no tokens without a prefix.
+        target: the translation with its end, if it is given. Shape: ``(tokens,)``
     """
 
     sentence: EncodedSentence
     constraints: Sequence[Tensor] = ()
     prefix: Tensor = torch.empty(0, dtype=torch.long)
+    target: Tensor | None = None
 
 
-class Demands:
-    """What translations of some lines must have.
+class Given:
+    """What is beside source lines, a text for each.
 
     Args:
-        tokens_of: returns the target's indices of a text.
         constraints: see :class:`Line`; None for none.
         prefix: see :class:`Line`; None for none.
-        glossary: the terms.
+        target: see :class:`Line`; None for none.
     """
 
     def __init__(
         self,
-        tokens_of: TokensOf,
         constraints: Beside | None = None,
         prefix: Beside | None = None,
-        glossary: Glossary | None = None,
+        target: Beside | None = None,
     ) -> None:
-        self._tokens_of, self._glossary = tokens_of, glossary
-        self._beside = {"constraints": constraints, "prefix": prefix}
+        self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
+        self.has_target = target is not None
 
     def lines(self, texts: Iterable[str]) -> Iterator[Line]:
         """Join raw lines and what is beside them.
@@ -88,16 +90,42 @@ class Demands:
             for name, value in found.items():
                 if value is end:
                     raise UserError(
-                        f"{self._at(name, None)} has {number - 1} lines, and the source has more: "
+                        f"{self.at(name, None)} has {number - 1} lines, and the source has more: "
                         "expected a line for each line of the source, empty for nothing"
                     )
             yield Line(text, **found)  # type: ignore[arg-type]
         for name, values in beside.items():
             if next(values, end) is not end:
                 raise UserError(
-                    f"{self._at(name, number + 1)}: the source has {number} lines: expected a line for "
+                    f"{self.at(name, number + 1)}: the source has {number} lines: expected a line for "
                     "each of them"
                 )
+
+    def at(self, name: str, number: int | None) -> str:
+        """Return where the text beside a line is; None for all of them."""
+        given = self._beside[name]
+        return at(given if isinstance(given, str | Path) else name, number)
+
+
+class Demands:
+    """What translations of some lines must have.
+
+    Args:
+        given: what is beside the lines.
+        tokens_of: returns the target's indices of a text.
+        targets_of: returns the indices of a given translation, with its end.
+        glossary: the terms.
+    """
+
+    def __init__(
+        self,
+        given: Given,
+        tokens_of: TokensOf,
+        targets_of: TokensOf,
+        glossary: Glossary | None = None,
+    ) -> None:
+        self._given, self._tokens_of, self._targets_of = given, tokens_of, targets_of
+        self._glossary = glossary
 
     def pieces(
         self,
@@ -121,21 +149,28 @@ class Demands:
                 lacks, or is for a line of several pieces.
         """
         constraints = [part for part in line.constraints.split("\t") if part.strip()]
-        if constraints and len(sentences) > 1:
+        name = "target" if self._given.has_target else "constraints"
+        if (constraints or self._given.has_target) and len(sentences) > 1:
             raise UserError(
-                f"{self._at('constraints', number)}: the source line is longer than the model reads, and "
-                "its pieces are translated one by one: cut it into lines, each with its constraints"
+                f"{self._given.at(name, number)}: the source line is longer than the model reads, and "
+                f"its pieces are translated one by one: cut it into lines, each with its {name}"
             )
+        if self._given.has_target:
+            where = self._given.at("target", number)
+            return [
+                Piece(one, target=self._targets_of(line.target, slots_of(one), where))
+                for one in sentences
+            ]
         pieces = []
         for index, sentence in enumerate(sentences):
-            own = [(text, self._at("constraints", number)) for text in constraints]
+            own = [(text, self._given.at("constraints", number)) for text in constraints]
             if self._glossary is not None:
                 own += self._glossary.of(sentence)
             prefix = line.prefix if index == 0 else ""
             if not own and not prefix.strip():
                 pieces.append(Piece(sentence))
                 continue
-            slots, where = slots_of(sentence), self._at("prefix", number)
+            slots, where = slots_of(sentence), self._given.at("prefix", number)
             piece = Piece(
                 sentence,
                 [self._tokens_of(text, slots, place) for text, place in own],
@@ -153,10 +188,6 @@ class Demands:
                 )
             pieces.append(piece)
         return pieces
-
-    def _at(self, name: str, number: int | None) -> str:
-        given = self._beside[name]
-        return at(given if isinstance(given, str | Path) else name, number)
 
 
 class Glossary:
@@ -223,6 +254,22 @@ def _read(path: Path) -> Iterator[tuple[str, str]]:
                 f"{at(path, number)}: '{source}' is translated by '{sources[source]}' in another line"
             )
         yield source, target
+
+
+def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str]:
+    """Return translations of words, of a file with a word and its translation in each line.
+
+    Raises:
+        UserError: a line has other than two words.
+    """
+    if isinstance(given, Mapping):
+        return given
+    found = {}
+    for number, line in enumerate(read_lines(Path(given)), start=1):
+        if len(words := line.split()) != 2:
+            raise UserError(f"{at(given, number)}: expected a word and its translation")
+        found[words[0]] = words[1]
+    return found
 
 
 class ConstrainedSearch(LexicallyConstrainedBeamSearch):

@@ -1,6 +1,7 @@
 """Translations of lines: texts and scores."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,16 @@ class Hypothesis:
         score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
             prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
         tokens: the number of its subwords, with the end of each sentence.
+        alignment: words of the line and of the translation, from 0, that are aligned, in ascending order;
+            empty unless it was asked for. Words are what spaces separate, or in tokenized data tokens.
+        words: the numbers of words of the line and of the translation, with an alignment.
     """
 
     text: str
     score: float | None = None
     tokens: int = 0
+    alignment: Sequence[tuple[int, int]] = ()
+    words: tuple[int, int] = (0, 0)
 
 
 def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
@@ -34,8 +40,29 @@ def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
         parts = [found[min(rank, len(found) - 1)] for found in pieces]
         tokens = sum(part.tokens for part in parts)
         score = sum((part.score or 0.0) * part.tokens for part in parts) / tokens
-        hypotheses.append(Hypothesis(" ".join(part.text for part in parts), score, tokens))
+        alignment, words = [], (0, 0)
+        for part in parts:
+            alignment += [
+                (words[0] + source, words[1] + target) for source, target in part.alignment
+            ]
+            words = words[0] + part.words[0], words[1] + part.words[1]
+        text = " ".join(part.text for part in parts)
+        hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
     return hypotheses
+
+
+def words_of(pieces: Sequence[str], join: Callable[[str], str]) -> list[int]:
+    """Return each subword's word, from 0, and the number of words: those that spaces separate.
+
+    Args:
+        join: joins subwords, with a space between them, to text.
+    """
+    counts = [len(join(" ".join(pieces[:end])).split()) for end in range(1, len(pieces) + 1)]
+    # A subword that is only a space belongs to the next word.
+    words = [
+        count - 1 if join(piece) else count for piece, count in zip(pieces, counts, strict=True)
+    ]
+    return [*(max(word, 0) for word in words), counts[-1] if counts else 0]
 
 
 def base_2(score: Any) -> float:

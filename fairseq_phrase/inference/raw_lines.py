@@ -68,10 +68,11 @@ class TargetForm:
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):
             moses = _sacremoses(f"{target} text of the data is tokenized")
             self._moses = moses.MosesTokenizer(target), moses.MosesDetokenizer(target)
+        self.join = self._segmenter.join
 
     def text(self, subwords: str) -> str:
         """Join subwords with spaces between them to text."""
-        joined = self._segmenter.join(subwords)
+        joined = self.join(subwords)
         return joined if self._moses is None else self._moses[1].detokenize(joined.split())
 
     def subwords(self, text: str) -> str:
@@ -126,19 +127,9 @@ class RawLines:
         """
         return self._source.encode([self._form(line) for line in lines])
 
-    def chunks(self, lines: Iterable[Line], size: int, *, live: bool = False) -> Iterator[Chunk]:
-        """Encode lines as they come, while the caller works on earlier ones.
-
-        The caller gets the first line as soon as it is parsed. Unless ``live``, the lines of each chunk
-        depend only on their numbers, so that a text has the same batches each time.
-
-        Args:
-            size: the largest number of lines of a chunk.
-            live: the next line may come only after a line is answered: a chunk has the lines that are
-                there.
-        """
-        chunks = ready(lines, Line._make, size) if live else _growing(lines, size)
-        return ahead(_numbered(chunks), self._chunk)
+    def chunks(self, numbered: Iterable[tuple[int, list[Line]]]) -> Iterator[Chunk]:
+        """Encode the chunks of :func:`numbered` while the caller works on earlier ones."""
+        return ahead(numbered, self._chunk)
 
     def _chunk(self, numbered: tuple[int, list[Line]]) -> Chunk:
         first, lines = numbered
@@ -190,20 +181,29 @@ def halves(text: str) -> list[str]:
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
+def numbered(
+    lines: Iterable[Raw], size: int, *, live: bool = False
+) -> Iterator[tuple[int, list[Raw]]]:
+    """Yield chunks of lines with the number of the first, from 1.
+
+    Unless ``live``, the lines of each chunk depend only on their numbers, so that a text has the same
+    batches each time: one line, then each time three times as many as before in total.
+
+    Args:
+        size: the largest number of lines of a chunk.
+        live: the next line may come only after a line is answered: a chunk has the lines that are there.
+    """
+    number = 1
+    for chunk in ready(lines, lambda line: line, size) if live else _growing(lines, size):
+        yield number, chunk
+        number += len(chunk)
+
+
 def _growing(lines: Iterable[Raw], size: int) -> Iterator[list[Raw]]:
-    """Yield one line, then each time three times as many as before in total, at most ``size``."""
     iterator, read = iter(lines), 0
     while chunk := list(islice(iterator, min(max(1, 3 * read), size))):
         yield chunk
         read += len(chunk)
-
-
-def _numbered(chunks: Iterable[list[Raw]]) -> Iterator[tuple[int, list[Raw]]]:
-    """Yield lines with the number of the first, from 1."""
-    number = 1
-    for chunk in chunks:
-        yield number, chunk
-        number += len(chunk)
 
 
 def ahead(source: Iterable[Raw], work: Callable[[Raw], Item]) -> Iterator[Item]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from functools import cache
+from contextlib import closing
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -19,10 +20,19 @@ from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_at
 from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.forced import Beside, ConstrainedSearch, Demands, Glossary, Piece
-from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
+from fairseq_phrase.inference.forced import (
+    Beside,
+    ConstrainedSearch,
+    Demands,
+    Given,
+    Glossary,
+    Line,
+    Piece,
+    word_translations,
+)
+from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined, words_of
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
-from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, source_form
+from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -133,23 +143,17 @@ class Translator:
         self,
         lines: Iterable[str],
         *,
-        beam: int = 5,
-        nbest: int = 1,
-        lenpen: float = 1.0,
-        batch_size: int = 32,
         buffer_size: int = 512,
         live: bool = False,
         constraints: Beside | None = None,
         prefix: Beside | None = None,
-        glossary: str | Path | Mapping[str, str] | None = None,
+        target: Beside | None = None,
+        **options: Any,
     ) -> Generator[list[Hypothesis], None, None]:
         """Translate lines as they come; the next ones are parsed while the model translates.
 
         Args:
             lines: raw lines.
-            nbest: the number of translations of each line; at most ``beam``.
-            lenpen: scores are divided by the length to this power.
-            batch_size: the largest number of sentences in a batch.
             buffer_size: the largest number of lines that are sorted by length. The first chunks are
                 smaller, so that the first lines are translated while the next ones are parsed.
             live: translate the lines that are there, as the next one may come only after an answer.
@@ -157,26 +161,69 @@ class Translator:
             constraints: a text for each line, or a file: what its translation must have, in any
                 order, with tabs between several.
             prefix: a text for each line, or a file: how its translation must begin.
-            glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
-                a line that has the term, as words, has the target.
+            target: a text for each line, or a file: its translation, which is scored, without a search.
+            **options: those of :meth:`in_chunks`.
 
         Yields:
             The best translations of each line, the best first.
 
         Raises:
+            UserError: see :meth:`in_chunks`, or there are more or fewer texts than lines.
+        """
+        given = Given(constraints, prefix, target)
+        chunks = numbered(given.lines(lines), buffer_size, live=live)
+        with closing(self.in_chunks(chunks, given, **options)) as found:
+            for chunk in found:
+                yield from chunk
+
+    def in_chunks(
+        self,
+        chunks: Iterable[tuple[int, list[Line]]],
+        given: Given,
+        *,
+        beam: int = 5,
+        nbest: int = 1,
+        lenpen: float = 1.0,
+        batch_size: int = 32,
+        glossary: str | Path | Mapping[str, str] | None = None,
+        alignments: bool = False,
+        replace_unk: bool | str | Path | Mapping[str, str] = False,
+    ) -> Generator[list[list[Hypothesis]], None, None]:
+        """Translate chunks of lines, each in batches by itself.
+
+        Args:
+            chunks: lines with the number of the first, of :func:`numbered`.
+            given: what is beside the lines.
+            nbest: the number of translations of each line; at most ``beam``.
+            lenpen: scores are divided by the length to this power.
+            batch_size: the largest number of sentences in a batch.
+            glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
+                a line that has the term, as words, has the target.
+            alignments: align each translation's words with those of the line to which the decoder
+                attends most.
+            replace_unk: write the word that the decoder attends to most for an unknown word, or its
+                translation: translations of words, or a file of lines of a word and its translation.
+
+        Yields:
+            For each line of a chunk, its translations.
+
+        Raises:
             UserError: there are more translations than beams, or a line cannot be cut or parsed, or
                 what a translation must have is longer than a translation, is unknown to the target
-                dictionary or is for another number of lines.
+                dictionary; or the decoder has no attention for alignments.
         """
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
         search = _Search(self.task, self.models, beam=beam, lenpen=lenpen)
+        if replace_unk is not False:
+            search.unknown = {} if replace_unk is True else word_translations(replace_unk)
+        search.alignments = alignments
         terms = None
         if glossary is not None:
             encoder = self.task.source_text.encoder
             terms = Glossary(glossary, encoder.cut, encoder.segmenter.join, self._demanded)
-        demands = Demands(self._demanded, constraints, prefix, terms)
-        for chunk in self._lines.chunks(demands.lines(lines), buffer_size, live=live):
+        demands = Demands(given, self._demanded, self._target_of, terms)
+        for chunk in self._lines.chunks(chunks):
             pieces = [
                 demands.pieces(line, number, sentences, self._slots, search.longest)
                 for number, (line, sentences) in enumerate(
@@ -184,8 +231,7 @@ class Translator:
                 )
             ]
             found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
-            for own in pieces:
-                yield joined([next(found) for _ in own], nbest)
+            yield [joined([next(found) for _ in own], nbest) for own in pieces]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
@@ -291,24 +337,10 @@ class Translator:
         Raises:
             UserError: the source is empty, or one of the two is too long.
         """
-        encoded = self._lines.encode([source])
-        tokens, words = self.task.source_text.numbered(encoded[0])
-        subwords = self._target.subwords(target)
-        indices = self.task.target_dictionary.encode_target(subwords, words)
-        if len(tokens) < 2:
+        ((best,),) = self.hypotheses([source], target=[target])
+        if best.score is None:
             raise UserError("score: the source is empty")
-        for what, side in (("source", tokens), ("target", indices)):
-            if len(side) > self._limit:
-                raise UserError(
-                    f"score: the {what} has {len(side)} subwords, and the model takes {self._limit}"
-                )
-        sample = self._on_device(self.task.source_text.batch(encoded))
-        sample["target"] = indices[None].to(self.device)
-        shifted = torch.cat([indices[-1:], indices[:-1]])[None]
-        sample["net_input"]["prev_output_tokens"] = shifted.to(self.device)
-        scorer = self.task.build_generator(self.models, Namespace(score_reference=True))
-        ((best,),) = scorer.generate(self.models, sample)
-        return base_2(best["score"])
+        return best.score
 
     def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
         return dict(utils.apply_to_sample(lambda value: value.to(self.device), sample))
@@ -317,44 +349,73 @@ class Translator:
     def _generated(
         self, search: _Search, pieces: Sequence[Piece], size: int
     ) -> list[list[Hypothesis]]:
-        """Translate pieces; returns the hypotheses of each, the best first.
+        """Translate pieces, or score their targets; returns the hypotheses of each, the best first.
 
         In one batch all pieces have constraints or none, and all have a prefix or none: fairseq's search
         for the others would differ.
         """
         found: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[bool, int], list[int]] = defaultdict(list)
+        kinds: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, piece in enumerate(pieces):
             length = len(piece.prefix)
-            kinds[bool(piece.constraints), length if piece.constraints else min(length, 1)].append(
-                index
-            )
+            kind = "constrained" if piece.constraints else "plain"
+            if piece.target is not None:
+                kind = "given"
+            kinds[kind, length if piece.constraints else min(length, 1)].append(index)
         source = self.task.source_text
-        for (constrained, prefix), own in kinds.items():
-            generator = search.generator(constrained)
+        for (kind, prefix), own in kinds.items():
+            generator = search.generator(kind)
             sentences = [pieces[index].sentence for index in own]
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 chosen = [pieces[own[index]] for index in batch]
                 generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
                 given: dict[str, torch.Tensor] = {}
+                if kind == "given":
+                    self._add_targets(sample, [piece.target for piece in chosen])
                 if prefix:
                     padding = self.task.target_dictionary.pad()
                     prefixes = [piece.prefix for piece in chosen]
                     given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
-                if constrained:
+                if kind == "constrained":
                     generator.search.prefix = prefix
                     given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
-                generated = generator.generate(
-                    self.models, self._on_device(sample), **self._on_device(given)
-                )
-                rows = zip(batch, generated, sample["copied"], strict=True)
-                for index, hypotheses, words in rows:
-                    found[own[index]] = [self._hypothesis(one, words) for one in hypotheses]
+                sample = self._on_device(sample)
+                generated = generator.generate(self.models, sample, **self._on_device(given))
+                is_token = sample["net_input"]["src_tokens"].ne(self.task.source_dictionary.pad())
+                rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
+                for index, piece, hypotheses, words, columns in rows:
+                    if kind == "given" and hypotheses[0]["attention"] is not None:
+                        hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
+                    found[own[index]] = [
+                        self._hypothesis(one, piece.sentence, words, search, columns)
+                        for one in hypotheses
+                    ]
         return [found[index] for index in range(len(pieces))]
+
+    def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
+        dictionary = self.task.target_dictionary
+        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.eos())
+        sample["target"] = collate()
+        sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
 
     def _slots(self, sentence: EncodedSentence) -> Sequence[str]:
         """Return the words of a source that have slots in the dictionary."""
         return self.task.source_text.numbered(sentence)[1]  # type: ignore[no-any-return]
+
+    def _target_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
+        """Return the indices of a given translation.
+
+        Raises:
+            UserError: the translation is too long.
+        """
+        tokens: torch.Tensor = self.task.target_dictionary.encode_target(
+            self._target.subwords(text), slots
+        )
+        if len(tokens) > self._limit:
+            raise UserError(
+                f"{where}: the target has {len(tokens)} subwords, and the model takes {self._limit}"
+            )
+        return tokens
 
     def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
         """Return the indices of a text that a translation must have, without an end.
@@ -372,14 +433,65 @@ class Translator:
                 )
         return tokens
 
-    def _hypothesis(self, generated: dict[str, Any], words: Sequence[str]) -> Hypothesis:
+    def _hypothesis(
+        self,
+        generated: dict[str, Any],
+        sentence: EncodedSentence,
+        words: Sequence[str],
+        search: _Search,
+        is_token: torch.Tensor,
+    ) -> Hypothesis:
+        """Make the hypothesis that was generated of a sentence.
+
+        Args:
+            words: the sentence's words that have slots.
+            is_token: which of the batch's columns are tokens of the sentence. Shape: ``(columns,)``
+        """
         tokens = generated["tokens"].int().cpu()
-        return Hypothesis(self._text(tokens, words), base_2(generated["score"]), len(tokens))
+        pieces = self._pieces(tokens, words)
+        score = base_2(generated["score"])
+        if search.unknown is None and not search.alignments:
+            return Hypothesis(self._target.text(pieces), score, len(tokens))
+        attention = generated["attention"]  # (source, target)
+        if attention is None or not attention.numel():
+            raise UserError(
+                "alignments and replaced unknown words need a decoder with attention, and "
+                f"{type(self.models[0].decoder).__name__} returns no weights"
+            )
+        # Without the ends.
+        weights = attention[: len(is_token)][is_token][:-1, : len(tokens) - 1]
+        attended, parts = weights.argmax(0).tolist(), pieces.split(" ") if pieces else []
+        if search.unknown is not None:
+            for index, source in enumerate(attended):
+                if tokens[index] == self.task.target_dictionary.unk():
+                    known = self._known(sentence, source, search.unknown)
+                    has_space = index and parts[index - 1] == "▁"
+                    parts[index] = known.removeprefix("▁") if has_space else known
+        text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
+        if search.alignments:
+            join = self._target.join
+            *sources, source_count = words_of(sentence.pieces, join)
+            *targets, target_count = words_of(parts, join)
+            aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
+            counts = source_count, target_count
+        return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
+
+    def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:
+        """Return what is written for an unknown word: a piece's word, or its translation."""
+        words = sentence.words.tolist()
+        own = [
+            one for one, word in zip(sentence.pieces, words, strict=True) if word == words[piece]
+        ]
+        text = self._target.join(" ".join(own))
+        return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
 
     def _text(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
+        return self._target.text(self._pieces(tokens, words))
+
+    def _pieces(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
         dictionary = self.task.target_dictionary
-        pieces = dictionary.string(tokens, extra_symbols_to_ignore={dictionary.pad()})
-        return self._target.text(dictionary.written(pieces, words) if words else pieces)
+        pieces: str = dictionary.string(tokens, extra_symbols_to_ignore={dictionary.pad()})
+        return dictionary.written(pieces, words) if words else pieces
 
 
 class _Search:
@@ -389,22 +501,30 @@ class _Search:
         task: the task.
         models: the models.
         **options: fairseq's options of generation.
+
+    Attributes:
+        alignments: whether words are aligned.
+        unknown: translations of words that replace unknown ones; None to replace none.
     """
+
+    unknown: Mapping[str, str] | None
 
     def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
         self._task, self._models, self._options = task, models, options
         self.generator = cache(self._generator)
+        self.alignments, self.unknown = False, None
 
-    def _generator(self, constrained: bool) -> Any:
-        """Build the generator of sentences with, or without, constraints."""
-        generator = self._task.build_generator(self._models, Namespace(**self._options))
-        if constrained:
+    def _generator(self, kind: str) -> Any:
+        """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
+        options = Namespace(score_reference=kind == "given", **self._options)
+        generator = self._task.build_generator(self._models, options)
+        if kind == "constrained":
             generator.search = ConstrainedSearch(self._task.target_dictionary)
         return generator
 
     def longest(self, sentence: EncodedSentence) -> int:
         """Return the largest number of subwords of a sentence's translation."""
-        most: int = self.generator(False).max_len - 1
+        most: int = self.generator("plain").max_len - 1
         return min(longest_target(len(sentence.pieces) + 1), most)
 
 

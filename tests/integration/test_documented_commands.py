@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees
 from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
 from tests.support.labelled_corpora import write_corpus
 from tests.support.repository import REPOSITORY
+from tests.support.run_folders import write_generation
 
 #: Pages of which the commands have tests of their own.
 ELSEWHERE = {
@@ -254,3 +257,16 @@ def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
         packages=packages,
     )  # fmt: skip
     assert (tmp_path / "checkpoints" / "wmt14" / "checkpoint_last.pt").exists()
+
+
+def test_the_command_for_a_plain_file_writes_the_translations_in_the_test_sets_order(tmp_path):
+    page = (REPOSITORY / "docs/usage.md").read_text(encoding="utf-8")
+    ((before, command),) = re.findall(r"^(sed .*) (runs\S+ \|.*) >", page, re.MULTILINE)
+    hypotheses = [f"translation\t{number}" * (number != 3) for number in range(12)]
+    path = write_generation(tmp_path / "generate.txt", hypotheses, hypotheses, hypotheses)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    second = ["D-0\t-9.0\tthe second best"]
+    path.write_text("\n".join([*lines[::-1], *second]) + "\n", encoding="utf-8")
+    piped = f"{before} {path} {command.partition(' ')[2]}"
+    found = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == hypotheses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import re
@@ -14,8 +15,10 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from fairseq import utils
 from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
@@ -179,6 +182,99 @@ def test_prefixes_are_those_of_fairseq_generate(
         assert own.startswith(word)
 
 
+@pytest.mark.parametrize("name", ["transformer", "phrases:tree"])
+def test_scores_of_given_translations_are_those_of_fairseq_generate(
+    name, data_directory, checkpoints, translate, text, command, synthetic_corpus, tmp_path
+):
+    path = ":".join(str(checkpoints[one]) for one in name.split(":"))
+    printed = command(
+        generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", path, "--batch-size", "50", "--cpu", "--score-reference",
+    )  # fmt: skip
+    expected = dict(re.findall(r"^H-(\d+)\t(.*)\t.*$", printed, re.MULTILINE))
+    source = list(read_lines(synthetic_corpus / "test.de"))
+    targets = list(read_lines(synthetic_corpus / "test.en"))
+    asked = [source.index(line) for line in read_lines(text)]
+    given = tmp_path / "given.en"
+    given.write_text("".join(f"{targets[index]}\n" for index in asked))
+    options = ["--path", path, text, "--device", "cpu", "--score", given, "--batch-size", "7"]
+    found = translate(*options)
+    assert [float(score) for score in found] == pytest.approx(
+        [float(expected[str(index)]) for index in asked], abs=2e-4
+    )
+    assert [line.split("\t")[0] for line in translate(*options, "--alignments")] == found
+
+
+@pytest.mark.parametrize("name", ["transformer", "phrases", "tree"])
+def test_alignments_are_those_of_fairseq_generate_between_words(
+    name, data_directory, checkpoints, translate, text, command, synthetic_corpus
+):
+    printed = command(
+        generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--path", checkpoints[name], "--beam", "3", "--batch-size", "50", "--cpu",
+        "--print-alignment", "hard", "--max-len-b", "10",
+    )  # fmt: skip
+    source = list(read_lines(synthetic_corpus / "test.de"))
+    options = ["--path", checkpoints[name], text, "--beam", "3", "--device", "cpu"]
+    found = translate(*options, "--alignments")
+    assert [line.split("\t")[0] for line in found] == translate(*options)
+    for line, own in zip(read_lines(text), found, strict=True):
+        index = source.index(line)
+        (pieces,), (other,), (pairs,) = (
+            re.findall(rf"^{kind}-{index}\t(?:.*\t)?(.*)$", printed, re.MULTILINE) for kind in "SHA"
+        )
+        words, others = (
+            list(itertools.accumulate(piece.startswith("▁") for piece in side.split()))
+            for side in (pieces, other)
+        )
+        expected = {
+            (words[int(one)] - words[0], others[int(two)] - others[0])
+            for one, two in (pair.split("-") for pair in pairs.split())
+        }
+        aligned = own.split("\t")[1].split()
+        assert aligned == [f"{one}-{two}" for one, two in sorted(expected)]
+
+
+@pytest.mark.parametrize("terms", [{}, {"Hund": "dog", "Der": "The"}])
+def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text):
+    model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="gold")
+    lines, target = list(read_lines(text))[:5], "The ☃ runs ☃☃"
+    given = [target] * len(lines)
+    scorer = model.task.build_generator(
+        model.models, SimpleNamespace(score_reference=True, print_alignment="hard")
+    )
+    found = model.hypotheses(lines, target=given, replace_unk=terms or True)
+    for line, (own,) in zip(lines, found, strict=True):
+        (sentence,) = model._lines.encode([line])
+        sample = model.task.source_text.batch([sentence])
+        model._add_targets(sample, [model._target_of(target, (), "")])
+        ((plainly,),) = scorer.generate(model.models, sample)
+        words = [
+            model._target.join(" ".join(np.array(sentence.pieces)[sentence.words == word]))
+            for word in sentence.words
+        ]
+        replaced = utils.replace_unk(
+            model.task.target_dictionary.string(plainly["tokens"]),
+            " ".join(words), [source for source, _ in plainly["alignment"]], terms, "<unk>",
+        )  # fmt: skip
+        assert own.text == model._target.join(replaced)
+        assert "unk" not in own.text
+
+
+def test_words_without_attention_cannot_be_aligned(checkpoints, text):
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    decoder = model.models[0].decoder
+    forward = decoder.forward
+
+    def without(*arguments, **options):
+        states, extra = forward(*arguments, **options)
+        return states, {**extra, "attn": [None]}
+
+    decoder.forward = without
+    with pytest.raises(UserError, match="need a decoder with attention"):
+        list(model.hypotheses(list(read_lines(text))[:1], alignments=True))
+
+
 def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
     checkpoints, translate, text, tmp_path
 ):
@@ -253,6 +349,11 @@ def test_data_that_moved_are_named_in_the_message(
         (["--path", "{folder}"], "is a folder, but not a bundle"),
         (["--path", "{checkpoint}", "nowhere.txt"], "nowhere.txt is not there"),
         (["--path", "{checkpoint}", "--nbest", "9"], "expected 1 to the number of beams, 5"),
+        (
+            ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
+            "leave the options of a search",
+        ),
+        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "goes with --replace-unk"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["{folder}", "--path", "{checkpoint}"], "is not a data directory"),
     ],

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_phrase.inference.forced import Line
-from fairseq_phrase.inference.raw_lines import RawLines, ahead, ready
+from fairseq_phrase.inference.raw_lines import RawLines, ahead, numbered, ready
 
 
 def test_items_come_in_order():
@@ -116,7 +116,9 @@ class SlowParser:
 
 def test_the_first_line_is_translated_before_the_second_is_parsed():
     parser = SlowParser()
-    chunks = RawLines(str, parser, 10).chunks((Line(str(number)) for number in range(100)), 50)
+    chunks = RawLines(str, parser, 10).chunks(
+        numbered((Line(str(number)) for number in range(100)), 50)
+    )
     assert len(next(chunks).lines) == 1
     parser.may_go_on.set()
     assert [len(chunk.lines) for chunk in chunks] == [3, 12, 48, 36]
@@ -133,7 +135,7 @@ def test_a_line_of_a_conversation_is_there_before_the_next_one_is_sent():
 
     parser = SlowParser()
     parser.may_go_on.set()
-    for chunk in RawLines(str, parser, 10).chunks(conversation(), 512, live=True):
+    for chunk in RawLines(str, parser, 10).chunks(numbered(conversation(), 512, live=True)):
         assert len(chunk.lines) == 1
         answered.release()
     assert parser.parsed == [[line] for line in "abcdefg"]

@@ -12,7 +12,14 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.forced import ConstrainedSearch, Demands, Glossary
+from fairseq_phrase.inference.forced import (
+    ConstrainedSearch,
+    Demands,
+    Given,
+    Glossary,
+    word_translations,
+)
+from fairseq_phrase.inference.hypotheses import Hypothesis, joined, words_of
 from tests.support.parsed_batches import make_dictionary
 
 LONGEST = 6
@@ -42,11 +49,12 @@ def glossary(terms):
     return Glossary(terms, cut, lambda pieces: pieces.replace("@@ ", ""), tokens_of)
 
 
-def pieces(texts, **demands):
+def pieces(texts, glossary=None, **given):
     """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
-    made = Demands(tokens_of, **demands)
+    beside = Given(**given)
+    made = Demands(beside, tokens_of, tokens_of, glossary)
     found = []
-    for number, line in enumerate(made.lines(texts), start=1):
+    for number, line in enumerate(beside.lines(texts), start=1):
         own = made.pieces(line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST)
         found += [
             (["".join(map(chr, one)) for one in piece.constraints], "".join(map(chr, piece.prefix)))
@@ -89,6 +97,9 @@ def test_terms_are_words_and_the_longest_is_taken():
             {"constraints": "\na\n"},
             "{file}, line 2: the source line is longer than the model reads",
         ),
+        ({"target": "a\n"}, "{file} has 1 lines, and the source has more"),
+        ({"target": "a\na\n"}, "{file}, line 2: the source line is longer than the model reads"),
+        ({"target": "ax\n\n"}, "{file}, line 1: x is unknown"),
         ({"glossary": "l\ta\nm\n"}, "{file}, line 2: expected a term, a tab and its translation"),
         ({"glossary": "l\t\n"}, "{file}, line 1: expected a term, a tab and its translation"),
         ({"glossary": "l\ta\nl\tb\n"}, "{file}, line 2: 'l' is translated by 'a' in another line"),
@@ -102,6 +113,31 @@ def test_mistakes_name_their_file_and_line(beside, message, tmp_path):
     file.write_text(text)
     with pytest.raises(UserError, match=message.format(file=file)):
         pieces(["l", "m|n"], **{name: glossary(file) if name == "glossary" else file})
+
+
+def test_words_are_translated_by_a_file(tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("a b\nc\td\n")
+    assert word_translations(file) == {"a": "b", "c": "d"}
+    file.write_text("a b\nc\n")
+    with pytest.raises(UserError, match=f"{file}, line 2: expected a word and its translation"):
+        word_translations(file)
+
+
+def test_words_of_subwords_are_what_spaces_separate():
+    def spaces(pieces):
+        return pieces.replace(" ", "").replace("▁", " ").strip()
+
+    assert words_of(["▁a", "b", "▁c", "d", "▁", "é"], spaces) == [0, 0, 1, 1, 2, 2, 3]
+    assert words_of(["a", "▁b"], spaces) == [0, 1, 2]
+    assert words_of(["a@@", "b", "c"], lambda text: f"{text} ".replace("@@ ", "")) == [0, 0, 1, 2]
+    assert words_of([], spaces) == [0]
+
+
+def test_pieces_of_a_line_are_aligned_one_after_the_other():
+    pieces = [Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)), Hypothesis("c", -1, 2, [(1, 0)])]
+    (whole,) = joined([[piece] for piece in pieces], 1)
+    assert whole.alignment == [(0, 0), (2, 1), (4, 2)]
 
 
 class Bigrams(torch.nn.Module):

@@ -21,7 +21,7 @@ class Letters:
 
 def pieces(line, limit):
     """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
-    (chunk,) = RawLines(str, Letters(), limit).chunks([Line(line)], 1)
+    (chunk,) = RawLines(str, Letters(), limit).chunks([(1, [Line(line)])])
     return ["".join(piece.pieces) for piece in chunk.pieces[0]]
 
 
