@@ -180,7 +180,7 @@ def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
     labels = Dictionary()
     for label in LABELS:
         labels.add_symbol(label)
-    for name in ("spans", "deprels", "tags"):
+    for name in ("spans", "deprels", "tags", "enhanced"):
         labels.save(f"{directory}/{FIELDS[name].label_file}")
 
 
@@ -220,8 +220,11 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
         deprels = generator.integers(4, 4 + len(LABELS), len(heads))
         spans = np.column_stack([tree.spans, labels])
         tags = generator.integers(4, 4 + len(LABELS), len(heads))
-        labels_of_words = {"deprels": deprels, "tags": tags}
-        return {"words": words, "heads": heads, "spans": spans, **labels_of_words}
+        # The tree's edges, and for each word one more head.
+        others = generator.integers(0, len(heads), len(heads))
+        edges = [np.column_stack([each, index, deprels]) for each in (heads, others)]
+        further = {"deprels": deprels, "tags": tags, "enhanced": np.concatenate(edges)}
+        return {"words": words, "heads": heads, "spans": spans, **further}
 
     sources = side(source, task.source_dictionary)
     targets = side(target, task.target_dictionary)

@@ -29,7 +29,8 @@ def joined(
     The roots of later sentences depend on the first root and keep the root's relation. Constituency
     trees are joined under one constituent. A line that has such a root already loses it, so that all
     sentences are children of one node
-    (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds them again).
+    (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds them again). Separators have no edges in
+    graphs.
 
     Args:
         parses: the sentences' parses, with the same fields; each has a word.
@@ -53,15 +54,18 @@ def joined(
     made = {}
     for name in parses[0]:
         values = [parse[name] for parse in parses]
-        if name == "spans":
-            values = [
-                _without_root(each, count - 1, root_label)
-                for each, count in zip(values, counts, strict=True)
-            ]
+        if name == "spans" or FIELDS[name].per == "edge":
+            if name == "spans":
+                values = [
+                    _without_root(each, count - 1, root_label)
+                    for each, count in zip(values, counts, strict=True)
+                ]
             # The last column is the label.
             shifts = [np.array([start, start, 0]) for start in starts]
             values = [each + shift for each, shift in zip(values, shifts, strict=True)]
-            made[name] = np.concatenate([*values, [[0, ends[-1] - 1, root_label]]])
+            if name == "spans":
+                values.append(np.array([[0, ends[-1] - 1, root_label]]))
+            made[name] = np.concatenate(values)
             continue
         if name in ("words", "heads"):
             values = [each + start for each, start in zip(values, starts, strict=True)]

@@ -195,7 +195,9 @@ class TreeSource:
         read = set(fields)
         if self.name == "parse":
             return read
-        telling = [name for name in _OF_THE_TREE if name in read]
+        telling = [
+            n for n in FIELDS if n in read and (n in _OF_THE_TREE or FIELDS[n].per == "edge")
+        ]
         if telling:
             what = FIELDS[telling[0]].meaning
             raise UserError(

@@ -36,9 +36,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--parser": {
         "default": "none",
         "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's "
-        "models, in a folder), conllu[:surface] or ptb (files PREF.LANG.conllu, PREF.LANG.ptb), none "
-        "(words at white space, for models that need no tree), or another package's parser "
-        "(docs/parsers.md)",
+        "models, in a folder), conllu[:surface][,enhanced] or ptb (files PREF.LANG.conllu, "
+        "PREF.LANG.ptb), none (words at white space, for models that need no tree), or another "
+        "package's parser (docs/parsers.md)",
     },
     "--constituents": {
         "choices": CONSTITUENTS,

@@ -115,6 +115,8 @@ def _report(counts: SplitCounts, language: str) -> str:
         said.append(f"{swallowed} words left out, whose subwords are another word's too")
     if flat := counts.flat[language]:
         said.append(f"{flat} flat trees for lines without a parse")
+    if lost := counts.lost_edges[language]:
+        said.append(f"{lost} edges lost with words that have no subword")
     return "; ".join(said)
 
 

@@ -240,6 +240,8 @@ def report(options: Options, counts: SplitCounts) -> str:
             said.append(
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )
+        if lost := counts.lost_edges[language]:
+            said.append(f"{lost} edges of {language} lost with words that have no subword")
     if options.labels is not None:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""

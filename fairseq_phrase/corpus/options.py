@@ -108,6 +108,7 @@ class SplitCounts:
         subwords: subwords that were written, by language.
         swallowed: words that are missing from the trees because they have no subword (a subword across
             words belongs to the first of them), by language. Only in text that is cut already.
+        lost_edges: edges of graphs that were removed with their words, by language.
     """
 
     kept: int = 0
@@ -119,6 +120,7 @@ class SplitCounts:
     words: Counter[str] = field(default_factory=Counter)
     subwords: Counter[str] = field(default_factory=Counter)
     swallowed: Counter[str] = field(default_factory=Counter)
+    lost_edges: Counter[str] = field(default_factory=Counter)
 
 
 def splits_of(

@@ -18,7 +18,7 @@ import numpy as np
 from fairseq_phrase.parsers.base import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
 
 logger = logging.getLogger(__name__)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -42,7 +42,10 @@ def _record(parse: ParsedSentence | Unparsed) -> list[Any]:
     constituents = parse.constituents
     spans = None if constituents is None else constituents.spans.tolist()
     labels = [] if constituents is None else constituents.labels
-    return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features]
+    return [
+        *(parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features),
+        *(parse.edges, parse.lost_edges),
+    ]
 
 
 def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
@@ -51,7 +54,7 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         words = _parse(sentence)
         assert isinstance(words, ParsedSentence)
         return Unparsed(reason, words)
-    words, spaces, heads, deprels, tags, spans, labels, features = record
+    words, spaces, heads, deprels, tags, spans, labels, features, edges, lost = record
     return ParsedSentence(
         words,
         [space == " " for space in spaces],
@@ -60,6 +63,8 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         tags,
         None if spans is None else ConstituencyTree(spans, labels, len(words)),
         features,
+        {name: [Edge(*edge) for edge in graph] for name, graph in edges.items()},
+        lost,
     )
 
 

@@ -116,6 +116,7 @@ class Split:
         counts.subwords[language] += len(line.pieces)
         counts.swallowed[language] += line.swallowed
         if line.encoded is not None:
+            counts.lost_edges[language] += line.encoded.lost_edges
             counts.words[language] += line.encoded.num_words
         if line.problem is not None:
             counts.flat[language] += 1

@@ -75,6 +75,8 @@ class RecordChecker:
             whole = _whole_items(arrays[name], row.columns)
             if name in _STRUCTURES:
                 yield _STRUCTURES[name](whole, counts)
+            if row.per == "edge":
+                yield _edges(name, whole, counts)
             if row.label_file is not None:
                 yield self._labels(row, whole)
 
@@ -260,6 +262,23 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
             f"expected constituents within or beside one another, found words "
             f"{starts[before[index]]} to {ends[before[index]] - 1} and {starts[index]} to "
             f"{ends[index] - 1}, which cross (words count from 0)"
+        ),
+    )
+
+
+def _edges(name: str, edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that the ends of edges are words."""
+    ends = edges.values.reshape(-1, 3)[:, :2]
+    triples = Ragged(ends[:, 0], edges.offsets // 3)
+    sentences, positions = triples.sentences, triples.positions
+    yield from _first_value(
+        ((ends < 0) | (ends >= counts[sentences][:, None])).any(1),
+        name,
+        sentences,
+        lambda index: (
+            f"expected edge {positions[index]} to join words out of 0 to "
+            f"{counts[sentences[index]] - 1}, found {ends[index, 0]} and {ends[index, 1]} (both count "
+            "from 0)"
         ),
     )
 

@@ -14,13 +14,17 @@ from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder,
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import (
     BIASES,
+    EdgePairs,
     RelationAttention,
+    edge_pairs,
+    graph_relations,
     kinds_of_pairs,
     sentence_buckets,
     tree_relations,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
+from fairseq_phrase.store.fields import FIELDS
 
 
 @dataclass
@@ -34,6 +38,11 @@ class RelationOptions:
     )
     relation_labels: bool = option(
         False, "add a bias for the dependency label of pairs of parent and child"
+    )
+    relation_source: str = option(
+        "heads",
+        "the parse field of the relations: heads, the dependency tree, or a field of a graph's edges, "
+        "such as enhanced",
     )
 
 
@@ -51,8 +60,25 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
         raise UserError(
             "--encoder-xformers-att-config does not support relation biases: leave it out"
         )
-    fields = ["words", "heads"] if reads_trees(cfg) else []
-    return [*fields, "deprels"] if cfg.relation_labels else fields
+    graphs = [name for name, row in FIELDS.items() if row.per == "edge"]
+    if cfg.relation_source not in ("heads", *graphs):
+        raise UserError(
+            f"--relation-source: '{cfg.relation_source}' has no edges: expected heads or "
+            f"{' or '.join(graphs)}"
+        )
+    if cfg.relation_source != "heads" and not reads_trees(cfg):
+        raise UserError(
+            f"--relation-source needs --relation-bias tree or both, not {cfg.relation_bias}"
+        )
+    if not reads_trees(cfg):
+        return []
+    labels = [_label_field(cfg)] if cfg.relation_labels else []
+    return list(dict.fromkeys(["words", cfg.relation_source, *labels]))
+
+
+def _label_field(cfg: Any) -> str:
+    """Return the field of the labels of relations: a graph's edges have their own."""
+    return "deprels" if cfg.relation_source == "heads" else str(cfg.relation_source)
 
 
 @dataclass(frozen=True)
@@ -62,10 +88,12 @@ class PairRelations(SourceStructure):
     Attributes:
         pairs: their kinds, from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens).
         masked: True at keys that get no weight. Shape: (batch, tokens).
+        edges: the labels of a graph's edges; None if not needed.
     """
 
     pairs: Tensor
     masked: Tensor
+    edges: EdgePairs | None = None
 
 
 class BiasedAttention(RelationAttention):
@@ -75,7 +103,9 @@ class BiasedAttention(RelationAttention):
         self, states: Tensor, structure: PairRelations, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once; for the arguments see the layer."""
-        return super().forward(states, structure.pairs, structure.masked, need_weights)
+        return super().forward(
+            states, structure.pairs, structure.masked, need_weights, structure.edges
+        )
 
 
 class RelationEncoderLayer(SyntaxEncoderLayer):
@@ -88,7 +118,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
                 embed_dim=embed_dim,
                 num_heads=cfg.encoder.attention_heads,
                 kind=cfg.relation_bias,
-                num_labels=cfg.count_labels("deprels") if cfg.relation_labels else 0,
+                num_labels=cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0,
                 dropout=cfg.attention_dropout,
             )
         )
@@ -103,6 +133,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
         "relation bias, sequence": {"relation_bias": "sequence"},
         "relation bias, both": {"relation_bias": "both"},
         "relation bias, both, labels": {"relation_bias": "both", "relation_labels": True},
+        "relation bias, graph, labels": {"relation_source": "enhanced", "relation_labels": True},
     },
 )
 class RelationEncoder(SyntaxEncoder):
@@ -118,7 +149,7 @@ class RelationEncoder(SyntaxEncoder):
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
-        self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
+        self._num_labels = cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
@@ -132,13 +163,18 @@ class RelationEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
         """Number the relations of all pairs of tokens."""
-        tree = buckets = None
+        tree = buckets = edges = None
         padding_mask = self.padding(src_tokens)
-        if reads_trees(self.cfg):
+        if self.cfg.relation_source != "heads":
+            graph = parse[self.cfg.relation_source]
+            tree = graph_relations(parse["words"], graph)
+            if self.cfg.relation_labels:
+                edges = edge_pairs(parse["words"], graph, self._num_labels)
+        elif reads_trees(self.cfg):
             positions = TreePositions(parse["words"], parse["heads"], padding_mask)
             labels = parse["deprels"] if self.cfg.relation_labels else None
             tree = tree_relations(positions, labels, self._num_labels)
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
         pairs = kinds_of_pairs(tree, buckets)
-        return PairRelations(padding_mask, pairs, masked_keys(padding_mask))
+        return PairRelations(padding_mask, pairs, masked_keys(padding_mask), edges)

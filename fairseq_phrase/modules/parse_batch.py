@@ -18,8 +18,8 @@ class ParseBatch:
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
-            Shape: (batch, tokens), (batch, words) or (batch, constituents, columns), as
-            the field counts.
+            Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
+            as the field counts.
 
     Raises:
         ValueError: a field is unknown, or a tensor has another type or shape than its field or than the
@@ -46,8 +46,10 @@ class ParseBatch:
                 raise ValueError(
                     f"{PREFIX}{name}: expected shape {shape}, got {tuple(tensor.shape)}"
                 )
-            # All fields have the same batch size. Fields that count the same things have one length.
-            for axis, size in zip(axes[:2], tensor.shape, strict=False):
+            # All fields have the same batch size. Fields that count the same things have one length;
+            # each graph has its own number of edges.
+            counted = axes[:1] if row.per == "edge" else axes[:2]
+            for axis, size in zip(counted, tensor.shape, strict=False):
                 other, expected = sizes.setdefault(axis, (name, size))
                 if size != expected:
                     raise ValueError(

@@ -134,7 +134,9 @@ def cut_at_white_space(line: str) -> ParsedSentence:
 
 def without_trees(sentence: ParsedSentence) -> ParsedSentence:
     """Return the sentence without its trees."""
-    return replace(sentence, tree=None, deprels=[], tags=[], constituents=None, features={})
+    return replace(
+        sentence, tree=None, deprels=[], tags=[], constituents=None, features={}, edges={}
+    )
 
 
 def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
@@ -144,7 +146,8 @@ def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
         fields: the fields that the trees must have, of :data:`fairseq_phrase.store.fields.FIELDS`.
 
     Returns:
-        The words with flat trees: all words depend on the first, and one constituent covers them.
+        The words with flat trees: all words depend on the first, and one constituent covers them. Graphs
+        have no edges.
     """
     count = len(sentence.words)
     return replace(
@@ -154,4 +157,5 @@ def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
         tags=[NO_TAG] * count if "tags" in fields else [],
         constituents=ConstituencyTree.flat(count) if "spans" in fields else None,
         features={name: [NO_TAG] * count for name in fields if FIELDS[name].is_feature},
+        edges={name: [] for name in fields if FIELDS[name].per == "edge"},
     )

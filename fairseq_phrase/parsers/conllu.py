@@ -1,17 +1,18 @@
-"""Dependency trees from CoNLL-U files beside the text."""
+"""Dependency trees, and enhanced dependencies, from CoNLL-U files beside the text."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
 _COLUMNS = 10
@@ -30,22 +31,36 @@ class ConlluFiles(TreeFiles):
     of them in the tree (the first, if several are highest). It has that word's head, relation and tag,
     and the dependents of all its words.
 
+    The ninth column has the edges of a graph, the field ``enhanced``. *Decision*: a path through empty
+    nodes (``5.1``) becomes one edge with the labels of the path, ``conj>nsubj``, as in UD's own tools.
+    Edges between the words of one surface token are lost.
+
     A line has one sentence or several. A line without text has none.
 
     Args:
-        words: ``words`` (syntactic words) or ``surface``.
+        options: ``words`` (syntactic words, the default) or ``surface``; ``enhanced`` to read the ninth
+            column, too; a comma between them.
 
     Raises:
-        UserError: ``words`` is something else.
+        UserError: an option is something else, or the library that reads the ninth column is missing.
     """
 
     suffix = "conllu"
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
-    def __init__(self, words: str = "words") -> None:
-        if words not in ("words", "surface"):
-            raise UserError(f"--parser conllu:{words}: expected conllu:words or conllu:surface")
-        self._surface = words == "surface"
+    def __init__(self, options: str = "words") -> None:
+        chosen = set(options.split(","))
+        if not chosen <= {"words", "surface", "enhanced"} or {"words", "surface"} <= chosen:
+            raise UserError(
+                f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced"
+            )
+        self._surface = "surface" in chosen
+        self._read_heads: Any = None
+        if "enhanced" in chosen:
+            with needs(f"--parser conllu:{options} needs conllu", "'fairseq-phrase[conllu]'"):
+                from conllu.parser import parse_paired_list_value
+            self._read_heads = parse_paired_list_value
+            self.fields = (*self.fields, "enhanced")
         self.version = "CoNLL-U, surface tokens" if self._surface else "CoNLL-U"
         self.words_spell_line = self._surface
         if not self._surface:
@@ -56,7 +71,7 @@ class ConlluFiles(TreeFiles):
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the sentences of a file."""
         for rows in _blocks(path):
-            yield _Sentence(rows, self._surface)
+            yield _Sentence(rows, self._surface, self._read_heads)
 
 
 def _blocks(path: Path) -> Iterator[list[_Row]]:
@@ -92,9 +107,11 @@ class _Token:
 class _Sentence:
     """The content of a sentence's rows."""
 
-    def __init__(self, rows: list[_Row], surface: bool) -> None:
+    def __init__(self, rows: list[_Row], surface: bool, read_heads: Any) -> None:
         self.line = rows[0][0]
-        self._surface = surface
+        self._surface, self._read_heads = surface, read_heads
+        # The line and the ninth column of each word and empty node.
+        self._graph: dict[str, tuple[int, str]] = {}
         self._flaw: MisfitError | None = None
         self._tokens: list[_Token] = []
         self._lines: list[int] = []
@@ -123,7 +140,8 @@ class _Sentence:
             )
 
     def _add(self, line: int, columns: list[str]) -> None:
-        identifier, form, _, upos, _, _, head, deprel, _, _ = columns
+        identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
+        self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
             return  # an empty node, which only the enhanced graph has
         word = len(self._forms) + 1
@@ -175,7 +193,8 @@ class _Sentence:
             words += [form] if len(several) == 1 else several
             # The words of one surface token have no space between them, but they are separate words.
             space_before += [space, *[True] * (len(several) - 1)]
-        return ParsedSentence(words, space_before, tree, self._deprels, self._tags)
+        edges = {} if self._read_heads is None else {"enhanced": self._edges()}
+        return ParsedSentence(words, space_before, tree, self._deprels, self._tags, edges=edges)
 
     def _over_tokens(
         self, tree: DependencyTree, forms: list[str], spaces: list[bool]
@@ -194,7 +213,62 @@ class _Sentence:
             DependencyTree(token_of[tree.heads[highest]] if highest else []),
             [self._deprels[word] for word in highest],
             [self._tags[word] for word in highest],
+            **self._edges_over_tokens(token_of.tolist()),
         )
+
+    def _edges_over_tokens(self, token_of: Sequence[int]) -> dict[str, Any]:
+        """Return the fields of a sentence that have edges, between the tokens of their words."""
+        if self._read_heads is None:
+            return {}
+        edges = self._edges()
+        kept = {
+            Edge(token_of[head], token_of[dependent], label)
+            for head, dependent, label in edges
+            if head == dependent or token_of[head] != token_of[dependent]
+        }
+        inside = sum(h != d and token_of[h] == token_of[d] for h, d, _ in edges)
+        return {"edges": {"enhanced": sorted(kept)}, "lost_edges": inside}
+
+    def _edges(self) -> list[Edge]:
+        """Read the ninth column, without empty nodes."""
+        above = {node: self._heads_of(node) for node in self._graph if "-" not in node}
+
+        def word_heads(node: str, passed: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+            for head, label in above[node]:
+                if "." not in head:
+                    yield head, label
+                elif head not in passed:
+                    for upper, before in word_heads(head, (*passed, head)):
+                        yield upper, f"{before}>{label}"
+
+        edges = set()
+        for word in range(len(self._forms)):
+            for head, label in word_heads(str(word + 1)):
+                edges.add(Edge(int(head) - 1 if head != "0" else word, word, label))
+        if not edges:
+            raise MisfitError(self.line, "the ninth column has no enhanced dependencies")
+        return sorted(edges)
+
+    def _heads_of(self, node: str) -> list[tuple[str, str]]:
+        """Read the heads and labels of a word or an empty node."""
+        line, column = self._graph[node]
+        found = self._read_heads(column)
+        if isinstance(found, str):
+            raise MisfitError(
+                line, f"expected HEAD:LABEL|… in the ninth column of {node}, found '{column[:60]}'"
+            )
+        heads = []
+        for label, head in found or ():
+            name = str(head) if isinstance(head, int) else "".join(map(str, head))
+            if name != "0" and (name not in self._graph or "-" in name):
+                count = len(self._forms)
+                raise MisfitError(
+                    line,
+                    f"the ninth column of {node} has an edge from {name}, which is not there: the "
+                    f"sentence has {count} words",
+                )
+            heads.append((name, join_white_space(label)))
+        return heads
 
     def _tree(self) -> DependencyTree:
         indices, root = [], 0

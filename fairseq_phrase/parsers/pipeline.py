@@ -64,6 +64,7 @@ class ParsingPipeline:
             fields.append("spans")
         self.fields = tuple(fields)
         self._features = [name for name in fields if FIELDS[name].is_feature]
+        self._graphs = [name for name in fields if FIELDS[name].per == "edge"]
 
     @property
     def constituents(self) -> str:
@@ -196,6 +197,8 @@ class ParsingPipeline:
     def _flaw(self, sentence: ParsedSentence) -> str | None:
         """Find out why a parse cannot be used; None if it can be used."""
         labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
+        for name, graph in sentence.edges.items():
+            labels[f"labels of {name}"] = [edge.label for edge in graph]
         everything = list(itertools.chain(sentence.words, *labels.values()))
         if " ".join(everything).split() != everything:
             for name, values in {"words": sentence.words, **labels}.items():
@@ -214,6 +217,15 @@ class ParsingPipeline:
         for name, given in counts.items():
             if given != count and (name in self.parser.fields or name == "space_before"):
                 return f"{count} words, but {name} for {given}"
+        for name in self._graphs:
+            if name not in sentence.edges:
+                return f"it has no {name}"
+            for head, dependent, _ in sentence.edges[name]:
+                if not (0 <= head < count and 0 <= dependent < count):
+                    return (
+                        f"an edge of {name} from word {head + 1} to word {dependent + 1}, and the "
+                        f"sentence has {count} words"
+                    )
         return None
 
 

@@ -267,12 +267,14 @@ class SourceEncoder:
         self, lines: Sequence[str], parse: Callable[[Sequence[str]], Iterable[Parse]]
     ) -> list[EncodedSentence]:
         if not self.whole_lines:
-            return [encode_sentence(self._usable(one), self.segmenter) for one in parse(lines)]
-        cut = self._cut_whole(lines)
-        return [
-            self._fitted(one, line)
-            for one, line in zip(parse([line.text for line in cut]), cut, strict=True)
-        ]
+            made = [encode_sentence(self._usable(one), self.segmenter) for one in parse(lines)]
+        else:
+            cut = self._cut_whole(lines)
+            parses = parse([line.text for line in cut])
+            made = [self._fitted(one, line) for one, line in zip(parses, cut, strict=True)]
+        if lost := sum(sentence.lost_edges for sentence in made):
+            logger.warning("%d edges are lost with words that have no subword", lost)
+        return made
 
     def encode(self, sentence: ParsedSentence) -> EncodedSentence:
         """Cut the words of a parsed sentence into subwords; its trees are kept."""

@@ -48,20 +48,27 @@ def _spans_of_first_words(spans: np.ndarray, words: int) -> np.ndarray:
     return spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
 
 
+def _edges_of_first_words(edges: np.ndarray, words: int) -> np.ndarray:
+    """Keep the edges between the first words."""
+    return edges[(edges[:, :2] < words).all(1)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ParseField:
     """A row of the table.
 
     Attributes:
         name: the field's name, in files (``train.de-en.de.heads.bin``) and batches (``src_heads``).
-        per: the unit that has one item: subword, word or constituent.
+        per: the unit that has one item: subword, word, constituent or edge. An edge of a graph over words
+            has three columns: head, dependent, label; a root is its own head.
         meaning: what the field is, in the plural, for messages.
         made_by: what makes it, for messages.
         numbers: a function that reads the items' numbers, without labels, from a sentence (shape
             ``(items,)`` or ``(items, columns)``). It returns None if the sentence lacks them. None
             for a field that has only labels.
         labels: a function that reads the labels, one for each item. They become numbers in the last
-            column. If the field has a ``label_file``, the default is the sentence's ``features``.
+            column. If the field has a ``label_file``, the default is the sentence's ``features``, or its
+            ``edges``.
         label_file: the dictionary of these labels.
         label_meaning: what the labels are, in the plural, for messages.
         columns: how many numbers an item has, including its label.
@@ -70,7 +77,7 @@ class ParseField:
     """
 
     name: str
-    per: Literal["subword", "word", "constituent"]
+    per: Literal["subword", "word", "constituent", "edge"]
     meaning: str
     made_by: str
     numbers: Callable[[EncodedSentence], np.ndarray | None] | None = None
@@ -82,6 +89,12 @@ class ParseField:
 
     def __post_init__(self) -> None:
         """Check that the row is complete."""
+        if self.per == "edge":
+            if self.numbers or self.labels or self.columns != 3 or self.label_file is None:
+                raise ValueError(f"{self.name}: expected 3 columns and a label_file of edges")
+            if self.cut is _first_words:
+                object.__setattr__(self, "cut", _edges_of_first_words)
+            return
         if self.label_file is None and (self.labels is not None or self.numbers is None):
             raise ValueError(f"{self.name}: expected numbers, or labels and their label_file")
         if self.is_feature and self.per != "word":
@@ -92,7 +105,7 @@ class ParseField:
     @property
     def is_feature(self) -> bool:
         """Whether its labels are among the ``features`` of a sentence."""
-        return self.label_file is not None and self.labels is None
+        return self.label_file is not None and self.labels is None and self.per != "edge"
 
     def values(
         self,
@@ -109,6 +122,13 @@ class ParseField:
             Shape: ``(items,)``, or ``(items, columns)`` with several columns.
         """
         columns = []
+        if self.per == "edge":
+            edges = sentence.edges.get(self.name)
+            if edges is None:
+                return None
+            assert number_labels is not None
+            ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+            return np.column_stack([ends, number_labels([edge.label for edge in edges])])
         if self.numbers is not None:
             numbers = self.numbers(sentence)
             if numbers is None:
@@ -182,6 +202,15 @@ _ROWS = (
         columns=3,
         cut=_spans_of_first_words,
     ),
+    ParseField(
+        name="enhanced",
+        per="edge",
+        meaning="enhanced dependencies",
+        made_by="--parser conllu:enhanced, or an installed package's parser",
+        label_file="dict.enhanced.txt",
+        label_meaning="labels of enhanced dependencies",
+        columns=3,
+    ),
     *(
         ParseField(
             name=f"factor{number}",
@@ -225,8 +254,8 @@ class _Fields(UserDict[str, ParseField]):
 #: The fields of a parse, by name, in the order of the files. ``words``: for each subword the index of its
 #: word. ``heads``, ``deprels``, ``tags``: for each word the index of its head (the root is its own head),
 #: its relation and its part of speech. ``spans``: for each constituent its first word, one past its last
-#: word and its label. ``factor1``…: labels of words that the text itself has. Labels are numbers in their
-#: dictionaries.
+#: word and its label. ``enhanced``: for each edge its head, its dependent and its label. ``factor1``…:
+#: labels of words that the text itself has. Labels are numbers in their dictionaries.
 FIELDS: MutableMapping[str, ParseField] = _Fields()
 
 
@@ -256,7 +285,7 @@ def shared_index(field_name: str, fields: Collection[str]) -> str | None:
         fields: all fields in the data directory.
     """
     row = FIELDS.get(field_name)
-    if row is None:
+    if row is None or row.per == "edge":
         return None
     alike = (
         name

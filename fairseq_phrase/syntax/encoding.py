@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class EncodedSentence:
         spans: the words of each constituent, children before parents; None without constituents.
             Shape: ``(constituents, 2)``, half-open, word indices from 0.
         features: other labels of each word, by field name.
+        edges: graphs over the words, by field name.
+        lost_edges: as in :class:`~fairseq_phrase.syntax.sentence.ParsedSentence`.
     """
 
     pieces: list[str]
@@ -33,6 +35,8 @@ class EncodedSentence:
     spans: np.ndarray | None
     span_labels: list[str]
     features: dict[str, list[str]] = field(default_factory=dict)
+    edges: dict[str, list[Edge]] = field(default_factory=dict)
+    lost_edges: int = 0
 
     @property
     def num_words(self) -> int:
@@ -46,7 +50,7 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
     Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
     part of speech as the label; it is below other constituents over the same word
     (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
-    space) is removed from the trees, so that every word has a subword.
+    space) is removed from the trees, with its edges in graphs, so that every word has a subword.
 
     Args:
         cut: the subwords of each word.
@@ -66,6 +70,8 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
         None if constituents is None else constituents.spans,
         [] if constituents is None else constituents.labels,
         sentence.features,
+        sentence.edges,
+        sentence.lost_edges,
     )
 
 

@@ -1,14 +1,29 @@
-"""Parsed sentences: words and trees."""
+"""Parsed sentences: words, trees and graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+
+
+class Edge(NamedTuple):
+    """A labelled edge of a graph over words, which may have several heads.
+
+    Attributes:
+        head: word index, from 0.
+        dependent: word index; that of a root is ``head``.
+        label: the label.
+    """
+
+    head: int
+    dependent: int
+    label: str
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,8 @@ class ParsedSentence:
         tags: the part of speech of each word; empty without tags.
         constituents: the constituency tree over the words, or None.
         features: other labels of each word, by field name.
+        edges: graphs over the words, by field name.
+        lost_edges: how many edges were removed with their words, for messages.
     """
 
     words: list[str]
@@ -33,6 +50,8 @@ class ParsedSentence:
     tags: list[str] = field(default_factory=list)
     constituents: ConstituencyTree | None = None
     features: dict[str, list[str]] = field(default_factory=dict)
+    edges: dict[str, list[Edge]] = field(default_factory=dict)
+    lost_edges: int = 0
 
     @classmethod
     def joined(cls, parts: Sequence[ParsedSentence]) -> ParsedSentence:
@@ -40,9 +59,14 @@ class ParsedSentence:
         if len(parts) == 1:
             return parts[0]
         heads: list[int] = []
+        edges: dict[str, list[Edge]] = {name: [] for name in parts[0].edges}
+        start = 0
         for part in parts:
             if part.tree is not None:
-                heads += (part.tree.heads + len(heads)).tolist()
+                heads += (part.tree.heads + start).tolist()
+            for name, graph in part.edges.items():
+                edges[name] += [Edge(e.head + start, e.dependent + start, e.label) for e in graph]
+            start += len(part.words)
         trees = [part.constituents for part in parts if part.constituents is not None]
         return cls(
             [word for part in parts for word in part.words],
@@ -55,15 +79,29 @@ class ParsedSentence:
                 name: [label for part in parts for label in part.features[name]]
                 for name in parts[0].features
             },
+            edges,
+            sum(part.lost_edges for part in parts),
         )
 
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
         """Remove words; their dependents become dependents of the nearest kept ancestor.
 
+        Edges of graphs that have an end at a removed word are removed and counted in ``lost_edges``.
+
         Args:
             keep: True for each word to keep. Shape: ``(words,)``, bool.
         """
         indices = np.flatnonzero(keep)
+        new = np.cumsum(keep) - 1
+        edges = {
+            name: [
+                Edge(int(new[e.head]), int(new[e.dependent]), e.label)
+                for e in graph
+                if keep[e.head] and keep[e.dependent]
+            ]
+            for name, graph in self.edges.items()
+        }
+        lost = sum(len(graph) - len(edges[name]) for name, graph in self.edges.items())
         return ParsedSentence(
             [self.words[i] for i in indices],
             [self.space_before[i] for i in indices],
@@ -72,6 +110,8 @@ class ParsedSentence:
             [self.tags[i] for i in indices] if self.tags else [],
             None if self.constituents is None else self.constituents.restricted_to(keep),
             {name: [labels[i] for i in indices] for name, labels in self.features.items()},
+            edges,
+            self.lost_edges + lost,
         )
 
 

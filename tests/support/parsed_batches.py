@@ -95,7 +95,12 @@ def random_sentence(dictionary: Dictionary, subwords: int, seed: int) -> dict[st
     split = np.flatnonzero(np.bincount(words, minlength=count) > 1)
     tree = tree.with_lower(split[:, None] + np.array([0, 1]), ["x"] * len(split))
     spans = np.column_stack([tree.spans, labels[0][: len(tree)]])
+    # The tree's edges, and others between any words: several heads, parallel and opposite edges.
+    ends = generator.integers(0, max(count, 1), (count, 2))
+    ends = np.concatenate([np.column_stack([heads, np.arange(count)]), ends, ends[:2, ::-1]])
+    of_edges = generator.integers(special, special + len(LABELS), len(ends))
     arrays = {
+        "src_enhanced": np.column_stack([ends, of_edges]),
         "src_tokens": tokens,
         "src_words": np.r_[words, -1],
         "src_heads": heads,

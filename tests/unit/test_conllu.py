@@ -1,6 +1,7 @@
 """CoNLL-U files beside the text: what is read of them, and what is refused, by file and line."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from tests.support.repository import shared_data
 from tests.twins.projectivity import is_projective
 
 
-def row(identifier, form, head, deprel="dep", upos="X", misc="_"):
-    return "\t".join([str(identifier), form, "_", upos, "_", "_", str(head), deprel, "_", misc])
+def row(identifier, form, head, deprel="dep", upos="X", misc="_", deps="_"):
+    return "\t".join([str(identifier), form, "_", upos, "_", "_", str(head), deprel, deps, misc])
 
 
 def read(tmp_path, rows, *texts, words="words"):
@@ -386,3 +387,71 @@ def test_the_synthetic_corpus_reads_back_whole(synthetic_corpus):
         sentences = list(ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)))
         spelled = ["".join(marked_words(s)).replace("▁", " ").strip() for s in sentences]
         assert spelled == list(read_lines(text))
+
+
+def sie_kommt(**changed):
+    """Sie kommt und geht in the house: a shared subject, an empty node, a surface token of two words."""
+    deps = {
+        "1": "2:nsubj|4:nsubj", "2": "0:root", "3": "4:cc", "4": "2:conj:und",
+        "4.1": "2:conj", "5": "4:case|6:fixed", "6": "4.1:obl",
+    } | changed  # fmt: skip
+    return [
+        row(1, "Sie", 2, deps=deps["1"]), row(2, "kommt", 0, deps=deps["2"]),
+        row(3, "und", 4, deps=deps["3"]), row(4, "geht", 2, deps=deps["4"]),
+        row("4.1", "_", "_", deps=deps["4.1"]),
+        row("5-6", "zum", "_"), row(5, "zu", 4, deps=deps["5"]), row(6, "dem", 5, deps=deps["6"]),
+    ]  # fmt: skip
+
+
+SIE_KOMMT = [
+    (1, 0, "nsubj"), (1, 1, "root"), (1, 3, "conj:und"), (1, 5, "conj>obl"), (3, 0, "nsubj"),
+    (3, 2, "cc"), (3, 4, "case"), (5, 4, "fixed"),
+]  # fmt: skip
+
+
+def test_the_ninth_column_is_a_graph_without_its_empty_nodes(tmp_path):
+    text = "Sie kommt und geht zum"
+    (sentence,) = read(tmp_path, sie_kommt(), text, words="enhanced")
+    assert sentence.edges == {"enhanced": SIE_KOMMT}
+    assert sentence.tree.heads.tolist() == [1, 1, 3, 1, 3, 4]
+    (sentence,) = read(tmp_path, sie_kommt(), text)
+    assert sentence.edges == {}
+    # The edge from dem to zu is within a token.
+    (sentence,) = read(tmp_path, sie_kommt(), text, words="surface,enhanced")
+    expected = sorted((h, min(d, 4), label) for h, d, label in SIE_KOMMT if label != "fixed")
+    assert sentence.edges == {"enhanced": expected}
+    assert sentence.lost_edges == 1
+    # Two sentences of a line, and a chain of empty nodes that goes round.
+    round_ = [row(1, "Ja", 0, deps="0:root|1.1:x"), row("1.1", "_", "_", deps="1.2:y"),
+              row("1.2", "_", "_", deps="1.1:z|1:w")]  # fmt: skip
+    (both,) = read(tmp_path, [*sie_kommt(), "", *round_], f"{text} Ja", words="enhanced")
+    assert both.edges["enhanced"] == [*SIE_KOMMT, (6, 6, "root"), (6, 6, "w>y>x")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "line", "message"),
+    [
+        ({"3": "9:cc"}, 3, "of 3 has an edge from 9, which is not there: the sentence has 6 words"),
+        ({"6": "4.2:obl"}, 8, "the ninth column of 6 has an edge from 4.2, which is not there"),
+        ({"4.1": "7:conj"}, 5, "the ninth column of 4.1 has an edge from 7, which is not there"),
+        ({"6": "5-6:obl"}, 8, "the ninth column of 6 has an edge from 5-6, which is not there"),
+        ({"1": "nsubj"}, 1, "expected HEAD:LABEL|… in the ninth column of 1, found 'nsubj'"),
+        (dict.fromkeys(["1", "2", "3", "4", "4.1", "5", "6"], "_"), 1, "has no enhanced dep"),
+    ],
+)
+def test_an_edge_to_a_word_that_is_not_there_is_named_by_file_and_line(
+    tmp_path, changed, line, message
+):
+    (unparsed,) = read(
+        tmp_path, sie_kommt(**changed), "Sie kommt und geht zum", words="surface,enhanced"
+    )
+    assert isinstance(unparsed, Unparsed)
+    assert unparsed.reason.startswith(f"{tmp_path / 'train.de.conllu'}, line {line}: ")
+    assert message in unparsed.reason
+
+
+def test_without_the_library_the_ninth_column_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "conllu.parser", None)
+    with pytest.raises(UserError, match=r"pip install 'fairseq-phrase\[conllu\]'"):
+        ConlluFiles("enhanced")
+    assert ConlluFiles().fields == ("words", "heads", "deprels", "tags")

@@ -206,6 +206,11 @@ def test_fields_with_as_many_numbers_share_an_index(table):
         ({"per": "word", "labels": len}, "expected numbers, or labels and their label_file"),
         ({"per": "subword", "label_file": "dict.x.txt"}, "labels of words, not of subwords"),
         ({"per": "constituent", "numbers": len, "columns": 2}, "say with cut"),
+        (
+            {"per": "edge", "label_file": "dict.x.txt"},
+            "expected 3 columns and a label_file of edges",
+        ),
+        ({"per": "edge", "columns": 3}, "expected 3 columns and a label_file of edges"),
     ],
 )
 def test_a_row_that_is_not_whole_is_refused(options, message):
@@ -228,6 +233,7 @@ def zeros(*shape, dtype=torch.int64):
             r"src_heads: expected int64 of shape \(batch, words\), got .* \(2,\)",
         ),
         ({"spans": zeros(2, 5, 2)}, r"expected shape \(batch, constituents, 3\), got \(2, 5, 2\)"),
+        ({"enhanced": zeros(2, 5, 2)}, r"expected shape \(batch, edges, 3\), got \(2, 5, 2\)"),
         (
             {"words": zeros(2, 3), "spans": zeros(3, 5, 3)},
             "src_spans has batch of size 3, and src_w",

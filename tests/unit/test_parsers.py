@@ -15,7 +15,8 @@ from tests.support.well_formed import assert_well_formed
 @pytest.mark.parametrize("spec", ["", ":", ":de", "Conllu", "None", "spacy de"])
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     with pytest.raises(
-        UserError, match=r"expected spacy:MODEL, .*conllu\[:surface\], ptb, factored.* or none"
+        UserError,
+        match=r"expected spacy:MODEL, .*conllu\[:surface\]\[,enhanced\], ptb, fac.* or none",
     ):
         load_parser(spec)
 

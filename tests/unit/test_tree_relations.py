@@ -16,6 +16,9 @@ from fairseq_phrase.modules.positions.relation_bias import (
     NUM_BUCKETS,
     TREE_RELATIONS,
     RelationAttention,
+    RelationBias,
+    edge_pairs,
+    graph_relations,
     kinds_of_pairs,
     sentence_buckets,
     tree_relations,
@@ -258,6 +261,11 @@ def test_labels_decide(dictionary):
             "--relation-labels needs --relation-bias tree or both, not sequence",
         ),
         ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config"),
+        ({"relation_source": "tags"}, "'tags' has no edges: expected heads or enhanced"),
+        (
+            {"relation_source": "enhanced", "relation_bias": "sequence"},
+            "--relation-source needs --relation-bias tree or both, not sequence",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(dictionary, options, message):
@@ -268,3 +276,137 @@ def test_options_that_make_no_sense_are_refused(dictionary, options, message):
 
 def test_presets_are_registered():
     assert {NAME, f"{NAME}_tiny"} <= set(ARCH_MODEL_REGISTRY)
+
+
+def graph(dictionary, *, left=False):
+    """Graphs of several heads a word, of which the last sentence's has two parts."""
+    inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
+    words, edges = inputs["src_words"], inputs["src_enhanced"]
+    half = int(words[3].max()) // 2
+    across = (edges[3, :, :2] <= half).sum(1) == 1
+    edges[3, across] = -1
+    edges[0, ::2] = -1  # few enough for siblings
+    return words, edges
+
+
+def twin_graph_relation(edges, i, j):
+    """The relation of word j to word i by breadth-first search."""
+
+    def steps(start, end, neighbours):
+        reached, count = {start}, 0
+        while end not in reached:
+            new = reached | {b for a in reached for b in neighbours(a)}
+            if new == reached:
+                return math.inf
+            reached, count = new, count + 1
+        return count
+
+    pairs = {(h, d) for h, d, _ in edges}
+    up = steps(i, j, lambda a: {h for h, d in pairs if d == a})
+    down = steps(j, i, lambda a: {h for h, d in pairs if d == a})
+    apart = steps(i, j, lambda a: {h for h, d in pairs if d == a} | {d for h, d in pairs if h == a})
+    if i == j:
+        return "same word"
+    if up == apart < math.inf:
+        return "parent" if up == 1 else f"ancestor {up}" if up < 4 else "ancestor 4+"
+    if down == apart < math.inf:
+        return "child" if down == 1 else f"descendant {down}" if down < 4 else "descendant 4+"
+    return "sibling" if apart == 2 else f"distance {apart}" if apart < 9 else "distance 9+"
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_relations_in_a_graph_are_those_of_its_shortest_paths(dictionary, left):
+    words, edges = graph(dictionary, left=left)
+    found = graph_relations(words, edges)
+    seen = set()
+    for row, of_row in enumerate(words.tolist()):
+        real = [edge for edge in edges[row].tolist() if edge[0] >= 0]
+        for i, own in enumerate(of_row):
+            for j, other in enumerate(of_row):
+                name = "same word" if i == j else "no word"
+                if own >= 0 and other >= 0:
+                    name = twin_graph_relation(real, own, other)
+                assert TREE_RELATIONS[found[row, i, j]] == name
+                seen.add(name)
+    assert {"parent", "child", "sibling", "distance 9+", "ancestor 2"} < seen
+
+
+def as_graph(heads, labels):
+    """The edges of trees, with their labels."""
+    own = torch.arange(heads.size(1)).expand_as(heads)
+    return torch.stack([heads, own.where(heads >= 0, -1), labels], 2)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_a_tree_as_a_graph_has_the_relations_and_biases_of_the_tree(dictionary, left):
+    inputs = batch(dictionary, left=left)
+    inputs["src_heads"][2] = inputs["src_heads"][2].where(inputs["src_heads"][2] != 1, 0)
+    padding = inputs["src_tokens"].eq(dictionary.pad())
+    words, heads, labels = (inputs[f"src_{name}"] for name in ("words", "heads", "deprels"))
+    tree = TreePositions(words, heads, padding)
+    edges = as_graph(heads, labels)
+    relations = graph_relations(words, edges)
+    real = ~padding
+    both = real[:, :, None] & real[:, None]
+    assert torch.equal(relations[both], tree_relations(tree)[both])
+    bias = RelationBias(2, "tree", NUM_LABELS).double()
+    for table in bias.parameters():
+        torch.nn.init.normal_(table)
+    expected = bias.bias(tree_relations(tree, labels, NUM_LABELS))
+    found = bias.bias(relations, edges=edge_pairs(words, edges, NUM_LABELS))
+    both = both[:, None].expand_as(found)
+    direction = torch.randn_like(found)
+    assert_same(found[both], expected[both])
+    gradients = [
+        torch.autograd.grad((each * direction)[both].sum(), [*bias.parameters()])
+        for each in (found, expected)
+    ]
+    for gradient, expected_gradient in zip(*gradients, strict=True):
+        assert_same(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_bias_of_a_pair_is_the_sum_of_its_edges_labels_in_value_and_gradient(dictionary, left):
+    words, edges = graph(dictionary, left=left)
+    bias = RelationBias(2, "tree", NUM_LABELS).double()
+    torch.nn.init.normal_(bias.tree_bias)
+    torch.nn.init.normal_(bias.label_bias)
+    relations = graph_relations(words, edges)
+    found = bias.bias(relations, edges=edge_pairs(words, edges, NUM_LABELS))
+    direction = torch.randn_like(found)
+    expected, twin = torch.zeros_like(found), torch.zeros_like(bias.label_bias)
+    parallel = 0
+    for b, of_row in enumerate(words.tolist()):
+        for i, own in enumerate(of_row):
+            for j, other in enumerate(of_row):
+                expected[b, :, i, j] = bias.tree_bias[:, relations[b, i, j]].detach()
+                added = 0
+                for head, dependent, label in edges[b].tolist():
+                    if head < 0 or head == dependent or min(own, other) < 0:
+                        continue
+                    for ends, number in (
+                        ((dependent, head), label),
+                        ((head, dependent), NUM_LABELS + label),
+                    ):
+                        if ends == (own, other):
+                            expected[b, :, i, j] += bias.label_bias[:, number].detach()
+                            twin[:, number] += direction[b, :, i, j]
+                            added += 1
+                parallel += added > 1
+    assert parallel > 0
+    assert_same(found, expected)
+    (gradient,) = torch.autograd.grad((found * direction).sum(), bias.label_bias)
+    assert_same(gradient, twin)
+
+
+def test_edges_and_their_labels_decide(dictionary):
+    model = build_model(NAME, dictionary, relation_source="enhanced", relation_labels=True)
+    inputs = make_batch(dictionary, LENGTHS)
+    before, edges = encode(model, inputs), inputs["src_enhanced"]
+    labels = edges.clone()
+    labels[..., 2] = edges[..., 2].roll(1, 1)
+    turned = edges[..., [1, 0, 2]]
+    for changed in (labels, turned):
+        assert not torch.allclose(before, encode(model, {**inputs, "src_enhanced": changed}))
+    order = torch.randperm(edges.size(1))
+    assert_same(before, encode(model, {**inputs, "src_enhanced": edges[:, order]}))

@@ -6,13 +6,16 @@ Chiang (2021) and the relative biases of T5 (Raffel et al. 2020). The relations 
 
 import functools
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention, pair_bias
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
+from fairseq_phrase.modules.tensors import upcast
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings if neither is
 #: above the other, so distances begin with 3.
@@ -74,6 +77,94 @@ def tree_relations(
     both_words = tree.is_word[:, :, None] & tree.is_word[:, None, :]
     itself = torch.eye(relations.size(1), dtype=torch.bool, device=device)
     return relations.where(both_words, _NO_WORD).masked_fill_(itself, 0)
+
+
+class EdgePairs(NamedTuple):
+    """The labels of the edges of a batch's graphs, as biases use them.
+
+    Attributes:
+        slots: for each edge the pair of its dependent as query and its head as key, then for each edge
+            the opposite pair; the last slot for padding and roots. Shape: (batch, 2 edges), int64
+        labels: labels for these: L numbers for heads as keys, then L for dependents; 2 L for the last
+            slot. Shape: (batch, 2 edges), int64
+        of_tokens: the slot of each pair of tokens; the last slot at tokens of no word.
+            Shape: (batch, tokens, tokens), int64
+    """
+
+    slots: Tensor
+    labels: Tensor
+    of_tokens: Tensor
+
+
+def edge_pairs(words: Tensor, edges: Tensor, num_labels: int) -> EdgePairs:
+    """Prepare the labels of edges for :meth:`RelationBias.bias`.
+
+    Args:
+        words: as in :func:`graph_relations`.
+        edges: as in :func:`graph_relations`.
+        num_labels: number of labels L.
+    """
+    count = words.size(1)
+    head, dependent, label = edges.unbind(2)
+    nothing = (head == dependent)[:, None]  # padding is -1 everywhere
+    slots = torch.stack([dependent * count + head, head * count + dependent], 1)
+    labels = torch.stack([label, num_labels + label], 1)
+    return EdgePairs(
+        slots.masked_fill(nothing, count * count).flatten(1),
+        labels.masked_fill(nothing, 2 * num_labels).flatten(1),
+        _token_pairs(words),
+    )
+
+
+def _token_pairs(words: Tensor) -> Tensor:
+    """Number the pairs of tokens' words; n² at tokens of no word. Shape: (batch, tokens, tokens)."""
+    count = words.size(1)
+    query, key = words[:, :, None], words[:, None]
+    return (query * count + key).masked_fill((query < 0) | (key < 0), count * count)
+
+
+def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
+    """Number the relation of every two tokens' words in a graph, as :func:`tree_relations` in a tree.
+
+    A distance is the length of the shortest path along edges in any direction. A word is above another
+    if a path of this length leads down to it, from heads to dependents. In a tree these are the
+    relations of :func:`tree_relations`. *Decisions*: words without a path between them have the relation
+    "distance 9+". Of two words that are each other's head, the key is the parent. Edges of roots are
+    ignored.
+
+    Args:
+        words: 0-based index of the word of each token, -1 at tokens of no word. Shape: (batch, tokens)
+        edges: head, dependent and label of each edge, -1 at padding. Shape: (batch, edges, 3)
+
+    Returns:
+        Shape: (batch, tokens, tokens), int64
+    """
+    batch, count = words.shape
+    far = 2 * count
+    # Steps up from query to key. No sentence has more words than tokens. Edges of roots and padding are
+    # on the diagonal, which is overwritten.
+    ends = edges[..., :2].clamp(min=0)
+    up = words.new_full((batch, count * count), far)
+    up = up.scatter(1, ends[..., 1] * count + ends[..., 0], 1).unflatten(1, (count, count))
+    up.diagonal(dim1=1, dim2=2).zero_()
+    lengths = torch.stack([up, torch.minimum(up, up.mT)])
+    for middle in range(count):  # Floyd and Warshall
+        through = lengths[..., middle, None] + lengths[..., None, middle, :]
+        lengths = torch.minimum(lengths, through)
+    up, apart = lengths
+    down = -up.mT
+    in_line = ((up == apart) | (-down == apart)) & (apart < far)
+    signed = torch.where(up == apart, up, down).clamp(-4, 4)
+    device = words.device
+    relations = torch.where(
+        in_line,
+        _constant(_IN_LINE, device)[signed + 4],
+        _constant(_APART, device)[apart.clamp(max=9)],
+    )
+    pairs = _token_pairs(words).flatten(1)
+    found: Tensor = pad(relations.flatten(1), (0, 1), value=_NO_WORD).gather(1, pairs)
+    found = found.view_as(relations)
+    return found.masked_fill_(torch.eye(count, dtype=torch.bool, device=device), 0)
 
 
 @functools.cache
@@ -168,24 +259,40 @@ class RelationBias(nn.Module):
         """Show the options in ``print(module)``."""
         return f"num_heads={self.num_heads}, kind={self.kind}, num_labels={self.num_labels}"
 
-    def bias(self, pairs: Tensor, masked: Tensor | None = None) -> Tensor:
+    def bias(
+        self, pairs: Tensor, masked: Tensor | None = None, edges: EdgePairs | None = None
+    ) -> Tensor:
         """Look up the biases of all pairs. Shape: (batch or 1, heads, tokens, tokens).
 
         Args:
             pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
             masked: True at keys that get no weight, and -inf as their bias. Shape: (batch, tokens)
+            edges: the labels of a graph's edges; the biases of parallel edges are added.
         """
         table: Tensor | None = self.sequence_bias
         tree: Tensor | None = self.tree_bias
         if tree is not None:
-            if self.label_bias is not None:
+            if self.label_bias is not None and edges is None:
                 # A labelled parent has two biases: that of parents and that of its label; children too.
                 of_labels = self.label_bias.unflatten(1, (2, -1))
                 labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
                 tree = torch.cat([tree, labelled.flatten(1)], dim=1)
             table = tree if table is None else (tree[:, :, None] + table[:, None]).flatten(1)
         assert table is not None
-        return pair_bias(table, pairs, masked)
+        bias = pair_bias(table, pairs, masked)
+        return bias if edges is None else bias + self._of_edges(edges).to(bias.dtype)
+
+    def _of_edges(self, edges: EdgePairs) -> Tensor:
+        """Add up the labels' biases of each pair. Shape: (batch, heads, tokens, tokens)."""
+        assert self.label_bias is not None
+        # Few edges have a label, so its gradient is summed over edges, and not over pairs of tokens.
+        numbers = pad(upcast(self.label_bias), (0, 1)).T[edges.labels]
+        tokens = edges.of_tokens.size(1)
+        slots = numbers.new_zeros(len(numbers), tokens * tokens + 1, self.num_heads)
+        slots = slots.scatter_add(1, edges.slots[..., None].expand_as(numbers), numbers)
+        pairs = edges.of_tokens.flatten(1)[..., None].expand(-1, -1, self.num_heads)
+        found: Tensor = slots.gather(1, pairs).mT.unflatten(2, (tokens, tokens))
+        return found
 
 
 class RelationAttention(RelationBias, HeadsAttention):
@@ -223,6 +330,7 @@ class RelationAttention(RelationBias, HeadsAttention):
         pairs: Tensor,
         masked: Tensor | None = None,
         need_weights: bool = False,
+        edges: EdgePairs | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once.
 
@@ -231,12 +339,13 @@ class RelationAttention(RelationBias, HeadsAttention):
             pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
             masked: True at keys that get no weight. Shape: (batch, tokens)
             need_weights: also return the weights, which is slower.
+            edges: from :func:`~fairseq_phrase.modules.positions.relation_bias.edge_pairs`.
 
         Returns:
             The attended states, of shape (tokens, batch, width), and the weights before dropout, of
             shape (batch, heads, tokens, tokens), or None.
         """
         attended, weights = biased_attention(
-            *self.split(states), self.bias(pairs, masked), self.dropout_p, need_weights
+            *self.split(states), self.bias(pairs, masked, edges), self.dropout_p, need_weights
         )
         return self.join(attended), weights
