@@ -27,7 +27,7 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 Model = TypeVar("Model", bound=nn.Module)
 
 #: By type of model, where an encoder's layers are, and where in a layer its self-attention is.
-_ATTENTIONS = {
+FAMILIES = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), ("encoder.layer", "attention.self")),
     **dict.fromkeys(("bart", "mbart", "marian"), ("layers", "self_attn")),
     **dict.fromkeys(("t5", "mt5"), ("block", "layer.0.SelfAttention")),
@@ -98,7 +98,7 @@ def _with_biases(base: Any) -> Any:
     class Biased(base):
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
-            _install(self)
+            install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             take(self, kwargs)
@@ -132,10 +132,13 @@ def _with_biases(base: Any) -> Any:
     return Biased
 
 
-def _install(model: Any) -> None:
-    """Add the biases that the configuration names to every self-attention of the encoder."""
+def install_biases(model: Any) -> None:
+    """Add the biases that the configuration names to every self-attention of the encoder.
+
+    ``model.relations.read`` then takes a batch's words, heads and labels before the encoder is called.
+    """
     config, chosen = model.config, model.config.relation_bias
-    layers, attention = _ATTENTIONS[config.model_type]
+    layers, attention = FAMILIES[config.model_type]
     encoder = model.get_encoder() if config.is_encoder_decoder else model.base_model
     encoder = getattr(encoder, "encoder", encoder) if layers == "block" else encoder
     model.relations = _Relations()
@@ -172,10 +175,10 @@ def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = 
         ValueError: the kind is unknown.
     """
     config: Any = model.config
-    if config.model_type not in _ATTENTIONS:
+    if config.model_type not in FAMILIES:
         raise UserError(
             f"a {config.model_type} model takes no relation biases: expected one of "
-            f"{', '.join(sorted(_ATTENTIONS))}"
+            f"{', '.join(sorted(FAMILIES))}"
         )
     if getattr(config, "is_decoder", False) and not config.is_encoder_decoder:
         raise UserError("this model is a decoder: relation biases are for encoders")
@@ -192,7 +195,7 @@ def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = 
     config.relation_bias = {"kind": kind, "labels": list(labels)}
     plain: Any = type(model)
     model.__class__ = _with_biases(plain)
-    _install(model)
+    install_biases(model)
     return model
 
 

@@ -152,6 +152,13 @@ def model_of(args: dict[str, Any]) -> Path | None:
     """
     model: Path | None = args.pop("sentencepiece_model")
     codes: Path | None = args.pop("bpe_codes")
+    kind, _, folder = args["bpe"].partition(":")
+    if kind == "huggingface":
+        from fairseq_phrase.raw_text.segmenters import tokenizer_file
+
+        # SentencePiece cuts the target.
+        args["bpe"], args["target_model"] = kind, model
+        return tokenizer_file(folder)
     if model is not None and args["bpe"] != "sentencepiece":
         raise UserError("--sentencepiece-model goes with --bpe sentencepiece")
     if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):

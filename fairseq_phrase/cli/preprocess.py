@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         "--bpe",
         default="sentencepiece",
         help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
-        "none: words stay whole",
+        "none: words stay whole; huggingface:FOLDER: the tokenizer of a model of transformers, whose "
+        "vocabulary is the source's dictionary (the target is cut by SentencePiece, or with "
+        "--joined-dictionary by the same tokenizer)",
     )
     subwords.add_argument(
         "--min-count", type=positive, default=1, metavar="N",

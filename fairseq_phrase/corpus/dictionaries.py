@@ -1,6 +1,7 @@
 """fairseq's dictionaries and binarized text, made by fairseq itself."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,18 @@ from fairseq_phrase.store.dictionaries import load_dictionary
 _LINES_PER_WORKER = 20_000
 
 
-def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> dict[str, Dictionary]:
+def make_dictionaries(
+    options: Options,
+    subwords: dict[str, Counter[str]],
+    vocabularies: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Dictionary]:
     """Load or build both languages' dictionaries.
 
     Args:
         options: which dictionaries to load, and whether both languages share one.
         subwords: the number of each subword in the training text, by language; empty without a
             training set. All dictionaries must then be loaded.
+        vocabularies: by language, the entries of a dictionary that are known before there is a text.
 
     Raises:
         UserError: a dictionary cannot be loaded.
@@ -36,6 +42,10 @@ def make_dictionaries(options: Options, subwords: dict[str, Counter[str]]) -> di
     groups = [missing] if options.joined_dictionary and missing else [[name] for name in missing]
     for group in groups:
         dictionary = Dictionary()
+        entries = (vocabularies or {}).get(group[0], ())
+        for entry in entries:
+            # fairseq sorts by frequency; one that training lacks is an entry, too.
+            dictionary.add_symbol(entry, max(1, options.min_count))
         for language in group:
             for subword, count in subwords[language].items():
                 dictionary.add_symbol(subword, count)

@@ -119,6 +119,7 @@ class RawSide(Side):
         super().__init__(language, corpus, pipeline, prefix)
         self.pieces_path: Path = prefix.with_name(prefix.name + ".pieces")
         self._segmenter = segmenter
+        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
 
     def _text(self) -> Iterator[str]:
         return read_lines(self.corpus.path)

@@ -28,6 +28,7 @@ class Options:
             ``none``: words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
+        target_model: the target's SentencePiece model, where :meth:`bpe_of` differs; None trains one.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
         max_flat: the largest share of a split's lines that may get flat trees for want of a parse.
         copy_words: the number of slots for unknown source words of a sentence
@@ -53,6 +54,7 @@ class Options:
     labels: str | None = None
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
+    target_model: Path | None = None
     min_count: int = 1
     copy_words: int = 0
     vocab_size: int | None = None
@@ -76,6 +78,12 @@ class Options:
         if self.target_lang is None:
             return (self.source_lang,)
         return self.source_lang, self.target_lang
+
+    def bpe_of(self, language: str | None) -> str:
+        """Return what cuts a language: a tokenizer of Hugging Face cuts the source, or both languages."""
+        is_other = language == self.target_lang and self.labels is None
+        is_other &= self.bpe == "huggingface" and not self.joined_dictionary
+        return "sentencepiece" if is_other else self.bpe
 
     @property
     def label_folder(self) -> Path | None:

@@ -230,8 +230,9 @@ def _make(
     ]
     parse_and_write(options, splits, labels, area.parses)
     _binarize(options, splits, raw, area.files)
-    model = None if options.bpe == WHOLE_WORDS else area.files / model_name(options.bpe)
     for language, pipeline in pipelines.items():
+        bpe = options.bpe_of(language)
+        model = None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
         dictionary = area.files / f"dict.{language}.txt"
         manifest = begin_manifest(options, language, pipeline, dictionary, model)
         finish_manifest(manifest, options, pipeline, splits, labels)
@@ -264,35 +265,43 @@ def _segmenters(
     options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
 ) -> dict[str, Segmenter]:
     """Make what cuts the text of each language; labels stay whole."""
-    segmenter = _segmenter(options, corpora, files, pipelines)
+    made = {
+        bpe: _segmenter(options, bpe, corpora, files, pipelines)
+        for bpe in dict.fromkeys(map(options.bpe_of, options.languages))
+    }
+    segmenter = made[options.bpe]
     if options.labels is None:
-        return dict.fromkeys(options.languages, segmenter)
+        return {language: made[options.bpe_of(language)] for language in options.languages}
     if options.labels == "word":
         segmenter = EveryWord(segmenter)
     return {options.source_lang: segmenter, options.languages[1]: WholeWords()}
 
 
 def _segmenter(
-    options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
+    options: Options,
+    bpe: str,
+    corpora: _Corpora,
+    files: Path,
+    pipelines: dict[str, ParsingPipeline],
 ) -> Segmenter:
-    """Take the given subword model, or train one."""
-    if options.bpe == WHOLE_WORDS:
+    """Take the given subword model of a kind, or train one."""
+    if bpe == WHOLE_WORDS:
         return WholeWords()
-    model = files / model_name(options.bpe)
-    if options.bpe_model is not None:
-        shutil.copyfile(options.bpe_model, model)
+    model = files / model_name(bpe)
+    given = options.bpe_model if bpe == options.bpe else options.target_model
+    if given is not None:
+        shutil.copyfile(given, model)
     else:
         sample, seed = options.sentencepiece_lines, options.seed
-        texts = corpora["train"] if options.labels is None else corpora["train"][:1]
-        cleans = [
-            pipeline.parser.text_of
-            if pipeline is not None and isinstance(pipeline.parser, LineParser)
-            else str
-            for pipeline in map(pipelines.get, options.languages)
-        ]
-        cleaned = list(zip(texts, cleans, strict=False))
+        cleaned = []
+        for language, text in zip(options.languages, corpora["train"], strict=False):
+            parser = pipelines[language].parser if language in pipelines else None
+            clean = parser.text_of if isinstance(parser, LineParser) else str
+            are_labels = options.labels is not None and language == options.target_lang
+            if options.bpe_of(language) == bpe and not are_labels:
+                cleaned.append((text, clean))
         train_segmenter(cleaned, model, options.vocab_size, sample, seed)
-    return load_segmenter(options.bpe, model)
+    return load_segmenter(bpe, model)
 
 
 def _binarize(
@@ -302,7 +311,10 @@ def _binarize(
     subwords: dict[str, Counter[str]] = {
         side.language: side.subwords for side in raw.get("train", ())
     }
-    dictionaries = make_dictionaries(options, subwords)
+    vocabularies = {
+        side.language: side.vocabulary for side in raw.get("train", ()) if side.vocabulary
+    }
+    dictionaries = make_dictionaries(options, subwords, vocabularies)
     for language, dictionary in dictionaries.items():
         dictionary.save(str(files / f"dict.{language}.txt"))
     for split in splits:

@@ -33,6 +33,7 @@ from fairseq_phrase.models.loading import (
     read_checkpoint,
     register_all,
 )
+from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest
@@ -105,6 +106,8 @@ def write_bundle(
     described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
+    if manifest.target_bpe not in ("", manifest.bpe):
+        names.append(model_name(manifest.target_bpe))
     names += [
         name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
     ]

@@ -62,7 +62,7 @@ class TargetForm:
     """
 
     def __init__(self, directory: str, manifest: Manifest, target: str, *, tokenized: bool = False):
-        self._segmenter: Segmenter = segmenter_of(directory, manifest)
+        self._segmenter: Segmenter = segmenter_of(directory, manifest, target=True)
         self._moses: tuple[Any, Any] | None = None
         # subword-nmt cuts tokenized text; SentencePiece cuts raw text unless the data say otherwise.
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):

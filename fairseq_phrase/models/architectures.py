@@ -19,6 +19,7 @@ from fairseq_phrase.errors import UserError
 # Importing these registers them.
 from fairseq_phrase.models import (  # noqa: F401
     hierarchical_attention,
+    huggingface_encoder,
     labeller,
     parent_scaled_transformer,
     phrase_transformer,

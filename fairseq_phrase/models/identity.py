@@ -35,7 +35,7 @@ from fairseq_phrase.store.manifest import data_identity
 #: a parser is removed if its name is a path. The source of trees is that of the record, for each model of
 #: an ensemble its own.
 UNTRUSTED = {
-    "model": ("encoder_embed_path", "decoder_embed_path"),
+    "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
     "task": (
         *("source_parser", "allow_difference", "tree_source", "tree_seed"),
         *("pretrained", "pretrained_model"),

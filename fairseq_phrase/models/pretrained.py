@@ -108,13 +108,14 @@ def start(model: Any, options: Any, task: Any) -> set[str]:
         raise UserError("--pretrained-decoder-embeddings: give the checkpoint with --pretrained")
     if options.lr_scale_pretrained < 0:
         raise UserError(f"--lr-scale-pretrained {options.lr_scale_pretrained}: expected 0 or more")
-    if options.lr_scale_pretrained != 1 and not path:
+    # Those of an encoder that --huggingface-model names.
+    came = {f"encoder.{name}" for name in getattr(model.encoder, "pretrained_names", ())}
+    if options.lr_scale_pretrained != 1 and not path and not came:
         raise UserError(
             "--lr-scale-pretrained: give the checkpoint with --pretrained or --pretrained-model"
         )
-    came: set[str] = set()
     if path:
-        came = _load(model, Path(path), task, whole=bool(whole))
+        came |= _load(model, Path(path), task, whole=bool(whole))
     if options.pretrained_decoder_embeddings:
         if task.source_dictionary != task.target_dictionary:
             raise UserError(
@@ -128,7 +129,7 @@ def start(model: Any, options: Any, task: Any) -> set[str]:
         model.encoder.requires_grad_(False)
         # Switches dropout off, which model.train() switches on.
         model.encoder.register_forward_pre_hook(_evaluate)
-        if not path:
+        if not came:
             logger.warning(
                 "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
                 "unless they come from a checkpoint of this training or of --finetune-from-model"

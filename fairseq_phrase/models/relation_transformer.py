@@ -51,7 +51,8 @@ def reads_trees(cfg: Any) -> bool:
     return cfg.relation_bias in ("tree", "both")
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
+def parse_fields(cfg: Any) -> Sequence[str]:
+    """Return the parse fields that the options need; see :func:`register_encoder`."""
     if cfg.relation_labels and not reads_trees(cfg):
         raise UserError(
             f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
@@ -127,7 +128,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
 @register_encoder(
     "relation_transformer",
     options=RelationOptions,
-    parse_fields=_parse_fields,
+    parse_fields=parse_fields,
     rows={
         "relation bias, tree": {},
         "relation bias, sequence": {"relation_bias": "sequence"},

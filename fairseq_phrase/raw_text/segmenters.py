@@ -1,7 +1,8 @@
 """Words and lines to subwords."""
 
+import json
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -141,6 +142,52 @@ class SubwordNmtSegmenter:
         return [character + JOIN for character in text[:-1]] + text[-1:]
 
 
+class TokenizerSegmenter:
+    """A tokenizer of Hugging Face, in a ``tokenizer.json``, that cuts words one at a time, or lines.
+
+    Args:
+        model: the file.
+
+    Attributes:
+        vocabulary: its subwords, in the order of their numbers.
+
+    Raises:
+        UserError: tokenizers is not installed, or the file is missing or damaged.
+    """
+
+    def __init__(self, model: Path):
+        self.model = model
+        require_file(model, "tokenizer")
+        with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+            from tokenizers import Tokenizer
+        try:
+            self._tokenizer = Tokenizer.from_file(str(model))
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise UserError(f"{model} is not a tokenizer of Hugging Face: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        numbers = self._tokenizer.get_vocab()
+        self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
+        # GPT-2's subwords of a word hold the space before it.
+        before = json.loads(self._tokenizer.to_str())["pre_tokenizer"]
+        self._space = " " if '"ByteLevel"' in json.dumps(before) else ""
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word, which has ``▁`` in front if white space precedes it."""
+        bare = word.removeprefix("▁") or word
+        return tuple(self.line_pieces(bare if bare == word else self._space + bare))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, without the tokens that a model expects at its start and end."""
+        return _unmistakable(self._tokenizer.encode(line, add_special_tokens=False).tokens)
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        decoder = self._tokenizer.decoder
+        return str(decoder.decode(pieces.split())).strip() if decoder else pieces
+
+
 class WholeWords:
     """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
 
@@ -169,6 +216,7 @@ class EveryWord:
 
     def __init__(self, segmenter: Segmenter):
         self.segmenter = segmenter
+        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
 
     def word_pieces(self, word: str) -> tuple[str, ...]:
         """Cut one word; ``▁`` if the subword model leaves nothing of it."""
@@ -223,7 +271,10 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
 
 def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
     """Cut a sentence's words into subwords (:func:`encode_words`)."""
-    return encode_words(sentence, [segmenter.word_pieces(word) for word in marked_words(sentence)])
+    words = marked_words(sentence)
+    if isinstance(getattr(segmenter, "segmenter", segmenter), TokenizerSegmenter):
+        words[:1] = sentence.words[:1]  # which such a tokenizer sees without a space, as in a line
+    return encode_words(sentence, [segmenter.word_pieces(word) for word in words])
 
 
 def marked_words(sentence: ParsedSentence) -> list[str]:
@@ -280,6 +331,7 @@ class _NoCache(dict[str, Any]):
 SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,
     "subword_nmt": SubwordNmtSegmenter,
+    "huggingface": TokenizerSegmenter,
 }
 #: The group of entry points in which installed packages offer segmenters.
 GROUP = "fairseq_phrase.segmenters"
@@ -287,4 +339,35 @@ GROUP = "fairseq_phrase.segmenters"
 
 def model_name(bpe: str) -> str:
     """Return what a data directory calls the subword model of ``--bpe``."""
-    return {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}.get(bpe, "bpe.model")
+    names = {
+        "sentencepiece": "spm.model",
+        "subword_nmt": "bpe.codes",
+        "huggingface": "tokenizer.json",
+    }
+    return names.get(bpe, "bpe.model")
+
+
+def tokenizer_file(folder: str) -> Path:
+    """Find the file of a fast tokenizer.
+
+    Args:
+        folder: the folder of a model of transformers, or its name in transformers' cache.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(folder) / "tokenizer.json"
+    if not Path(folder).exists():
+        try:
+            from huggingface_hub import try_to_load_from_cache
+
+            path = Path(str(try_to_load_from_cache(folder, path.name)))
+        except (ImportError, ValueError):
+            pass
+    if not path.is_file():
+        raise UserError(
+            f"--bpe huggingface:{folder}: there is no tokenizer.json, without which a tokenizer does not "
+            "know which word each token belongs to (word_ids): save a fast tokenizer there "
+            "(AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+        )
+    return path

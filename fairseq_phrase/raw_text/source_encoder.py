@@ -29,6 +29,7 @@ from fairseq_phrase.raw_text.segmenters import (
     encode_sentence,
     load_segmenter,
     marked_words,
+    model_name,
 )
 from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
@@ -163,8 +164,13 @@ def encode_line(
 logger = logging.getLogger(__name__)
 
 
-def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
+def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = False) -> Segmenter:
     """Load the subword model of a data directory.
+
+    Args:
+        directory: the data directory.
+        manifest: of the source language.
+        target: whether it is to cut and join the target's text.
 
     Raises:
         UserError: the directory has no subword model.
@@ -173,6 +179,10 @@ def segmenter_of(directory: str | Path, manifest: Manifest) -> Segmenter:
         raise UserError(
             f"{directory} has no subword model, so new text cannot be cut in the same way: run "
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
+        )
+    if target and manifest.target_bpe not in ("", manifest.bpe):
+        return load_segmenter(
+            manifest.target_bpe, Path(directory) / model_name(manifest.target_bpe)
         )
     segmenter = load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
     return EveryWord(segmenter) if manifest.labelling == "word" else segmenter

@@ -85,6 +85,7 @@ class Manifest:
         bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         bpe_digest: SHA-256 of the subword model; empty without one.
+        target_bpe: what cut the target; empty for ``bpe``.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
         parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
         dictionary: fingerprint of the language's fairseq dictionary.
@@ -110,6 +111,7 @@ class Manifest:
     bpe_model: str
     dictionary: str
     bpe_digest: str = ""
+    target_bpe: str = ""
     parser_digest: str = ""
     parser_stamp: str = ""
     whole_lines: bool = False

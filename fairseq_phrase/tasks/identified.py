@@ -14,6 +14,7 @@ from fairseq.tasks.translation import TranslationConfig
 from torch import Tensor
 
 from fairseq_phrase.batch.data_directory import LabelDictionaries
+from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
 from fairseq_phrase.models.pretrained import start, step, take_options
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare, free_options
@@ -85,6 +86,8 @@ class IdentifiedTask(FairseqTask):
         whole = getattr(self.cfg, "pretrained_model", None)
         if whole and self.cfg.take_options and not from_checkpoint:
             take_options(cfg, Path(whole))
+        if not from_checkpoint:
+            take_configuration(cfg)
         self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)

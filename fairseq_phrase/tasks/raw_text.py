@@ -108,7 +108,7 @@ class SyntaxBPE:
     @functools.cached_property
     def _segmenter(self) -> Segmenter:
         directory, language, _ = self._source
-        return segmenter_of(directory, Manifest.load(directory, language))
+        return segmenter_of(directory, Manifest.load(directory, language), target=True)
 
     def encode(self, x: str) -> str:
         """Cut a line into subwords with spaces between them; the line follows after :data:`LINE`."""

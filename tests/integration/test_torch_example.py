@@ -6,8 +6,9 @@ import runpy
 import subprocess
 import sys
 
+import transformers
+
 from tests.support.repository import REPOSITORY
-from tests.support.usable_transformers import transformers
 
 
 def test_neither_fairseq_nor_spacy_is_imported():

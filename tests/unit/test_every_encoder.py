@@ -21,6 +21,8 @@ sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
 
 ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
+DRAWN = [one for one in ROWS if hasattr(ENCODERS[one[0]].encoder, "attention_maps")]
+every_drawn_row = pytest.mark.parametrize(("name", "row"), DRAWN, ids=[row for _, row in DRAWN])
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 LENGTHS = [7, 1, 4, 5]
 
@@ -169,7 +171,7 @@ def test_half_precision_keeps_to_the_result(model, dictionary, name, row, dtype)
     assert error < 0.05
 
 
-@every_row
+@every_drawn_row
 @pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
 def test_attention_maps_are_those_of_the_encoder(dictionary, name, row, pre_norm):
     options = {**ENCODERS[name].rows[row], "encoder_normalize_before": pre_norm}
@@ -238,7 +240,7 @@ def test_the_states_of_every_layer_can_be_asked_for(model, dictionary, name, row
     assert torch.equal(encoded["encoder_states"][-1], encoded["encoder_out"][0])
 
 
-@every_row
+@every_drawn_row
 def test_its_attention_can_be_drawn(model, dictionary, name, row):
     labels = Dictionary()
     for number in range(30):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
 from fairseq_phrase.torch import add_relation_bias, collate, from_pretrained
-from tests.support.usable_transformers import transformers
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 BERT |= {"intermediate_size": 24, "vocab_size": 30, "max_position_embeddings": 40}

@@ -1,0 +1,285 @@
+"""``--encoder huggingface``: the encoder of a model of transformers, with relation biases."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from fairseq.models.transformer import TransformerConfig
+from torch import Tensor, nn
+
+from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
+from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.tensors import padding_of
+from fairseq_phrase.torch import FAMILIES, install_biases
+
+
+@dataclass
+class HuggingFaceOptions(RelationOptions):
+    """Options of encoders of transformers."""
+
+    huggingface_model: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None,
+        "the folder of a model of transformers (BERT, RoBERTa, DistilBERT, MiniLM, XLM-RoBERTa; of BART, "
+        "mBART, Marian, T5 and mT5 the encoder), on data made with --bpe huggingface:FOLDER. Without it, "
+        "a BERT with random parameters of the sizes --encoder-*",
+        identity="free",
+    )
+    huggingface_config: Optional[str] = option(  # noqa: UP045
+        None, "the model's configuration; a checkpoint has it"
+    )
+
+
+def take_configuration(cfg: Any) -> None:
+    """Write the configuration in ``--huggingface-model`` into the options, which checkpoints hold.
+
+    A checkpoint can then be loaded where the folder is not.
+    """
+    if folder := getattr(cfg, "huggingface_model", None):
+        cfg.huggingface_config = _configuration(folder).to_json_string()
+
+
+def _transformers() -> Any:
+    """Import transformers, which takes seconds."""
+    with needs("--encoder huggingface needs transformers", "'fairseq-phrase[transformers]'"):
+        import transformers
+    return transformers
+
+
+def _configuration(folder: str) -> Any:
+    """Read a model's configuration.
+
+    Raises:
+        UserError: transformers is missing, the folder has no configuration, or the model has no encoder.
+    """
+    try:
+        config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--huggingface-model {folder}: no model is there ({reason})") from None
+    decodes = getattr(config, "is_decoder", False) and not config.is_encoder_decoder
+    if config.model_type not in FAMILIES or decodes:
+        raise UserError(
+            f"--huggingface-model {folder} is a {config.model_type} model, of which no encoder can be "
+            f"used: expected one of {', '.join(sorted(FAMILIES))}"
+        )
+    return config
+
+
+def _trained(folder: str) -> Any:
+    """Load a model with its weights.
+
+    Raises:
+        UserError: the weights are missing, damaged or incomplete, or more than weights.
+    """
+    try:
+        # transformers reads a pickled file (.bin) by torch's weights_only alone.
+        model, found = _transformers().AutoModel.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # of transformers, safetensors, torch and pickle
+        reason = str(error).strip().splitlines()[0][:200]
+        raise UserError(
+            f"--huggingface-model {folder}: its weights cannot be loaded ({reason}): expected "
+            "model.safetensors, or a pytorch_model.bin of nothing but tensors"
+        ) from None
+    if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
+        raise UserError(f"--huggingface-model {folder}: its weights lack {missing[0]}")
+    return model
+
+
+@register_encoder(
+    "huggingface",
+    options=HuggingFaceOptions,
+    parse_fields=parse_fields,
+    rows={"Hugging Face encoder": {}},
+)
+class HuggingFaceEncoder(TimeFirstEncoder):
+    """The encoder of a model of transformers, with learned biases for the relations of words.
+
+    All biases start at 0. The states are those of the dictionary's tokens; a first token such as
+    ``[CLS]`` is added where the model expects one, and its state is left out.
+
+    Args:
+        cfg: fairseq's options with :class:`HuggingFaceOptions`.
+        dictionary: the source dictionary: the tokenizer's vocabulary.
+        embed_tokens: not used: the model has its own.
+
+    Attributes:
+        pretrained_names: the names of the parameters that came from the folder.
+    """
+
+    root_nodes = SyntaxEncoder.root_nodes
+    numbers: Tensor
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(dictionary)
+        self.cfg, self.padding_idx = cfg, dictionary.pad()
+        folder = cfg.huggingface_model
+        config = _configuration(folder) if folder else self._new_configuration()
+        self._check_sizes(config, folder)
+        if folder:
+            model = _trained(folder)
+            numbers = _numbers(folder, dictionary)
+        else:
+            model = _transformers().AutoModel.from_config(config)
+            numbers = torch.arange(len(dictionary))
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None  # its parameters would get no gradient
+        self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
+        self._relations: Any = None
+        trained = dict(model.named_parameters())
+        if cfg.relation_bias != "none":
+            labels = list(map(str, range(self._num_labels)))
+            model.config.relation_bias = {"kind": cfg.relation_bias, "labels": labels}
+            install_biases(model)
+            self._relations = model.relations
+        self.model = model.get_encoder() if config.is_encoder_decoder else model
+        came = set(map(id, trained.values())) if folder else set()
+        self.pretrained_names = {
+            name for name, parameter in self.named_parameters() if id(parameter) in came
+        }
+        # The dictionary's numbers to the model's; -1 at the start if the model has no such token.
+        self.register_buffer("numbers", numbers)
+        limit = getattr(config, "max_position_embeddings", cfg.max_source_positions)
+        # Beside the tokens there is a first one; RoBERTa's positions begin after that of padding.
+        offset = 1 + (config.model_type in ("roberta", "xlm-roberta")) * (config.pad_token_id + 1)
+        self._max_positions = min(cfg.max_source_positions, limit - offset)
+
+    def _new_configuration(self) -> Any:
+        """Return that of the checkpoint, or of a BERT of the options' sizes."""
+        make, cfg = _transformers().AutoConfig.for_model, self.cfg
+        if cfg.huggingface_config:
+            values = json.loads(cfg.huggingface_config)
+            return make(values.pop("model_type"), **values)
+        return make(
+            "bert",
+            vocab_size=len(self.dictionary),
+            pad_token_id=self.padding_idx,
+            hidden_size=cfg.encoder.embed_dim,
+            num_hidden_layers=cfg.encoder.layers,
+            num_attention_heads=cfg.encoder.attention_heads,
+            intermediate_size=cfg.encoder.ffn_embed_dim,
+            hidden_dropout_prob=cfg.dropout,
+            attention_probs_dropout_prob=cfg.attention_dropout,
+            max_position_embeddings=cfg.max_source_positions + 1,
+        )
+
+    def _check_sizes(self, config: Any, folder: str | None) -> None:
+        """Check that width and layers are those of the options.
+
+        Raises:
+            UserError: they are not.
+        """
+        layers = getattr(config, "encoder_layers", config.num_hidden_layers)
+        for flag, here, there in (
+            ("--encoder-embed-dim", self.cfg.encoder.embed_dim, config.hidden_size),
+            ("--encoder-layers", self.cfg.encoder.layers, layers),
+        ):
+            if here != there:
+                raise UserError(
+                    f"{flag} {here}: --huggingface-model {folder} has {there}: give {flag} {there}"
+                )
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        **parse: Tensor,
+    ) -> dict[str, list[Any]]:
+        """Encode a batch; arguments and output are those of :meth:`SyntaxEncoder.forward`."""
+        padding = padding_of(src_tokens, self.padding_idx)
+        # The model's positions count from the left, so that padding is moved to the right.
+        first = (~padding).int().argmax(1, keepdim=True)
+        columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
+        order = (columns + first) % len(columns)
+        tokens = src_tokens.gather(1, order)
+        inputs, mask = self.numbers[tokens], tokens.ne(self.padding_idx)
+        has_start = bool((tokens[:, 0] == self.dictionary.bos()).all())
+        added = int(self.numbers[self.dictionary.bos()] >= 0 and not has_start)
+        if added:
+            inputs = torch.cat(
+                [self.numbers[self.dictionary.bos()].expand(len(inputs), 1), inputs], 1
+            )
+            mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+        if self._relations is not None:
+            self._read(ParseBatch.from_net_input(parse), order, added)
+        found = self.model(
+            input_ids=inputs, attention_mask=mask.long(), output_hidden_states=return_all_hiddens
+        )
+        back = (columns - first) % len(columns)
+
+        def placed(states: Tensor) -> Tensor:
+            """Shape: (tokens, batch, width), in the order of the source."""
+            states = states[:, added:]
+            return states.gather(1, back.unsqueeze(2).expand_as(states)).transpose(0, 1)
+
+        states = placed(found.last_hidden_state)
+        hidden = map(placed, found.hidden_states) if return_all_hiddens else ()
+        return {
+            "encoder_out": [states],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [],
+            "encoder_states": list(hidden),
+            "fc_results": [],
+            "src_tokens": [src_tokens],
+            "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
+        }
+
+    def _read(self, parse: ParseBatch, order: Tensor, added: int) -> None:
+        """Give the biases the relations of a batch, whose tokens are in another order."""
+        if self.cfg.relation_bias == "sequence":
+            return
+        words = parse["words"].gather(1, order)
+        words = torch.cat([words.new_full((len(words), added), -1), words], 1)
+        labels = parse["deprels"] if self._num_labels else None
+        self._relations.read(self._num_labels, [words, parse["heads"], labels])
+
+    def max_positions(self) -> int:
+        """Return the largest number of tokens."""
+        return int(self._max_positions)
+
+
+def _numbers(folder: str, dictionary: Any) -> Tensor:
+    """Return the model's number of each entry of the dictionary. Shape: (entries,), int64.
+
+    Raises:
+        UserError: the tokenizer has no ``word_ids``, or lacks entries.
+    """
+    try:
+        tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a broken file makes of it
+        reason = str(error).strip().splitlines()[0][:200]
+        raise UserError(f"--huggingface-model {folder}: no tokenizer is there ({reason})") from None
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"--huggingface-model {folder}: its tokenizer does not know which word each token belongs "
+            "to (word_ids): a fast tokenizer, with tokenizer.json, is needed"
+        )
+    known = tokenizer.get_vocab()
+    unknown = tokenizer.unk_token_id
+    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    special = {
+        dictionary.bos(): -1 if tokenizer.cls_token_id is None else tokenizer.cls_token_id,
+        dictionary.pad(): tokenizer.pad_token_id,
+        dictionary.eos(): end,
+        dictionary.unk(): end if unknown is None else unknown,
+    }
+    lacking = [
+        symbol
+        for symbol in dictionary.symbols[dictionary.nspecial :]
+        if symbol not in known and not symbol.startswith("madeupword")
+    ]
+    if lacking:
+        raise UserError(
+            f"--huggingface-model {folder}: its tokenizer lacks {len(lacking)} entries of the source "
+            f"dictionary, such as '{lacking[0]}': make the data with --bpe huggingface:{folder}"
+        )
+    of_symbols = (known.get(symbol, special[dictionary.unk()]) for symbol in dictionary.symbols)
+    return torch.tensor([special.get(i, number) for i, number in enumerate(of_symbols)])

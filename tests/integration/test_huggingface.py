@@ -1,0 +1,148 @@
+"""A BERT to fine-tuned models with trees, by the commands: translation and labelling."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+
+import pytest
+import torch
+from fairseq_cli import generate, interactive
+from fairseq_cli import train as fairseq_train
+
+from fairseq_phrase import parsers
+from fairseq_phrase.cli.export import main as export
+from fairseq_phrase.cli.label import main as label
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.text import read_lines
+from tests.support.gold_parser import GoldParser
+from tests.support.huggingface_models import write_bert
+from tests.support.labelled_corpora import make_data, write_corpus
+
+USER = ["--user-dir", "fairseq_phrase"]
+SIZES = ["--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-ffn-embed-dim", "24"]
+SIZES += ["--encoder-attention-heads", "2"]
+TRAINING = [
+    "--optimizer", "adam", "--lr", "0.005", "--seed", "1", "--num-workers", "0", "--max-tokens", "500",
+    "--no-progress-bar", "--log-format", "simple", "--log-interval", "1", "--cpu",
+]  # fmt: skip
+
+
+class Gold(GoldParser):
+    """Gold trees, also of lines that are cut into words."""
+
+    def parse_words(self, sentences):
+        return self.parse([" ".join(words) for words in sentences])
+
+
+def gold(monkeypatch, text):
+    found = Gold(text)
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: found))
+
+
+def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monkeypatch, capsys):
+    text = tmp_path / "text"
+    text.mkdir()
+    for split, count in (("train", 60), ("valid", 10), ("test", 10)):
+        for suffix in ("de", "en", "de.conllu"):
+            separator = "\n\n" if suffix.endswith("conllu") else "\n"
+            parts = (synthetic_corpus / f"{split}.{suffix}").read_text().split(separator)[:count]
+            (text / f"{split}.{suffix}").write_text(separator.join(parts) + separator)
+    bert = write_bert(tmp_path / "bert", read_lines(text / "train.de"))
+    data = tmp_path / "data"
+    preprocess(
+        ["-s", "de", "-t", "en", "--parser", "conllu", "--bpe", f"huggingface:{bert}"]
+        + [f"--{split}pref={text / split}" for split in ("train", "valid", "test")]
+        + ["--destdir", str(data), "--vocab-size", "60"]
+    )
+    manifest = Manifest.load(data, "de")
+    assert (manifest.bpe, manifest.bpe_model) == ("huggingface", "tokenizer.json")
+    assert manifest.target_bpe == "sentencepiece"
+    assert "##" in (data / "dict.de.txt").read_text()
+    assert "▁" in (data / "dict.en.txt").read_text()
+
+    def train(save, *options):
+        return command(
+            fairseq_train, data, *USER, "--task", "syntax_translation", *TRAINING, *SIZES,
+            "--arch", "huggingface", "--decoder-embed-dim", "16", "--decoder-layers", "1",
+            "--decoder-ffn-embed-dim", "24", "--decoder-attention-heads", "2",
+            "--huggingface-model", bert, "--relation-bias", "both", "--save-dir", tmp_path / save,
+            *options,
+        )  # fmt: skip
+
+    train("four", "--max-update", "4")
+    # Half of the training, and the rest: the same parameters.
+    train("two", "--max-update", "2", "--lr-scale-pretrained", "1")
+    train("two", "--max-update", "4")
+    four, two = (torch.load(tmp_path / s / "checkpoint_last.pt") for s in ("four", "two"))
+    assert all(torch.equal(four["model"][name], two["model"][name]) for name in four["model"])
+    assert any(four["model"][name].any() for name in four["model"] if "tree_bias" in name)
+    # A frozen encoder, and one with a learning rate of 0, stay as they came.
+    for save, option in (
+        ("frozen", ["--freeze-encoder"]),
+        ("slow", ["--lr-scale-pretrained", "0"]),
+    ):
+        train(save, "--max-update", "2", *option)
+        model = torch.load(tmp_path / save / "checkpoint_last.pt")["model"]
+        name = "encoder.model.encoder.layer.0.attention.self.query.weight"
+        start = torch.load(tmp_path / "frozen" / "checkpoint_last.pt")["model"]
+        assert torch.equal(model[name], start[name])
+        assert not torch.equal(model[name], four["model"][name])
+
+    shutil.rmtree(bert)  # the checkpoint has all that it needs
+    path = ["--path", tmp_path / "four" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "10"]
+    task = [*USER, "--task", "syntax_translation", *path, "--cpu"]
+    printed = command(generate, data, *task, "--gen-subset", "test", "--batch-size", "5")
+    translated = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    assert len(translated) == 10
+    gold(monkeypatch, text / "test.de")
+    monkeypatch.setattr("sys.stdin", io.StringIO((text / "test.de").read_text()))
+    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    printed = command(interactive, data, *task, *raw, "--buffer-size", "20", "--batch-size", "5")
+    lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    assert lines == translated
+    export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "gold"])
+    assert {"tokenizer.json", "spm.model"} <= {p.name for p in (tmp_path / "bundle").iterdir()}
+
+
+@pytest.mark.parametrize("labels", ["word", "sentence"])
+def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels):
+    corpus = write_corpus(tmp_path / "corpus")
+    bert = write_bert(tmp_path / "bert", read_lines(corpus / "train.en"))
+    data = make_data(
+        corpus, tmp_path / "data", labels, "--bpe", f"huggingface:{bert}", "--parser", "conllu"
+    )
+    log = command(
+        fairseq_train, data, *USER, "--task", "syntax_labelling", *TRAINING, *SIZES,
+        "--arch", "labeller", "--encoder", "huggingface", "--huggingface-model", bert,
+        "--relation-labels", *(["--pooling", "cls"] if labels == "sentence" else []),
+        "--criterion", "label_smoothed_cross_entropy", "--report-accuracy", "--max-epoch", "6",
+        "--save-dir", tmp_path / "model",
+    )  # fmt: skip
+    accuracies = re.findall(r"valid on 'valid' subset.* accuracy ([\d.]+)", log)
+    assert labels == "sentence" or float(accuracies[-1]) > 60
+    gold(monkeypatch, corpus / "test.en")
+    text = (corpus / "test.en").read_bytes()
+    stdin = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", stdin)
+    capsys.readouterr()
+    model = tmp_path / "model" / "checkpoint_last.pt"
+    label([str(data), "--path", str(model), "--source-parser", "gold"])
+    found, lines = capsys.readouterr().out.splitlines(), text.decode().splitlines()
+    assert len(found) == len(lines)
+    if labels == "word":
+        assert [len(one.split()) for one in found] == [len(line.split()) for line in lines]
+
+
+def test_data_of_another_tokenizer_are_refused(tmp_path, command):
+    corpus = write_corpus(tmp_path / "corpus")
+    bert = write_bert(tmp_path / "bert", read_lines(corpus / "train.en"))
+    data = make_data(corpus, tmp_path / "data", "word", "--parser", "conllu", "--vocab-size", "36")
+    with pytest.raises(UserError, match="make the data with --bpe huggingface:"):
+        command(
+            fairseq_train, data, *USER, "--task", "syntax_labelling", *TRAINING, *SIZES, "--arch",
+            "labeller", "--encoder", "huggingface", "--huggingface-model", bert, "--max-update", "1",
+        )  # fmt: skip

@@ -1,0 +1,207 @@
+"""Encoders of transformers: the model's own function at the start, order of padding, bad folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+
+import pytest
+import torch
+import transformers
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.huggingface_encoder import take_configuration
+from fairseq_phrase.raw_text.segmenters import TokenizerSegmenter, tokenizer_file
+from tests.support.huggingface_models import write_bert
+from tests.support.labellers import build, make_task
+from tests.support.parsed_batches import SIZES
+
+LINES = ["the old dog sees a cat", "every farmer admires the yellow horse", "a watch"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("bert") / "model", LINES * 5)
+
+
+@pytest.fixture
+def task(folder):
+    task = make_task("word")
+    task.source_dictionary = Dictionary()
+    for symbol in TokenizerSegmenter(tokenizer_file(str(folder))).vocabulary:
+        task.source_dictionary.add_symbol(symbol)
+    task.source_dictionary.pad_to_multiple_(8)
+    return task
+
+
+def batch(task, segmenter, left_pad=False):
+    """Lines as fairseq's batch, with a chain of words as their trees."""
+    rows = [[list(segmenter.word_pieces(f"▁{word}")) for word in line.split()] for line in LINES]
+    tokens = [[task.source_dictionary.index(p) for w in row for p in w] + [2] for row in rows]
+    words = [[i for i, w in enumerate(row) for _ in w] + [-1] for row in rows]
+    heads = [[max(0, i - 1) for i in range(len(row))] for row in rows]
+
+    def padded(values, pad, left=False):
+        longest = max(map(len, values))
+        fill = [[pad] * (longest - len(row)) for row in values]
+        return torch.tensor(
+            [f + row if left else row + f for f, row in zip(fill, values, strict=True)]
+        )
+
+    return {
+        "src_tokens": padded(tokens, 1, left_pad),
+        "src_words": padded(words, -1, left_pad),
+        "src_heads": padded(heads, -1),
+        "src_deprels": padded([[4] * len(row) for row in rows], -1),
+    }
+
+
+@pytest.fixture
+def segmenter(folder):
+    return TokenizerSegmenter(tokenizer_file(str(folder)))
+
+
+def encoder_of(folder, task, **options):
+    """As users build it: :func:`tests.support.labellers.build` replaces zeros."""
+    sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
+    given = {"encoder": "huggingface", "huggingface_model": str(folder), **sizes, **options}
+    cfg = MODEL_DATACLASS_REGISTRY["labeller"](**given)
+    return ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task).encoder.double().eval()
+
+
+@pytest.mark.parametrize("left_pad", [False, True])
+@pytest.mark.parametrize("options", [{}, {"relation_bias": "both", "relation_labels": True}])
+def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad, options):
+    encoder = encoder_of(folder, task, **options)
+    inputs = batch(task, segmenter, left_pad)
+    found = encoder(**inputs, return_all_hiddens=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).double().eval()
+    for row, line in enumerate(LINES):
+        ids = tokenizer(line, return_tensors="pt")
+        expected = model(**ids).last_hidden_state[0, 1:]
+        real = inputs["src_tokens"][row].ne(1)
+        torch.testing.assert_close(found["encoder_out"][0][real, row], expected, rtol=0, atol=1e-12)
+    assert len(found["encoder_states"]) == 3
+
+
+@pytest.mark.parametrize("left_pad", [False, True])
+def test_biases_change_the_states_and_have_gradients(folder, task, segmenter, left_pad):
+    encoder = encoder_of(folder, task, relation_bias="both", relation_labels=True)
+    inputs = batch(task, segmenter, left_pad)
+    before = encoder(**inputs)["encoder_out"][0]
+    for name, parameter in encoder.named_parameters():
+        if name.endswith(("tree_bias", "label_bias", "sequence_bias")):
+            torch.nn.init.normal_(parameter)
+    after = encoder(**inputs)["encoder_out"][0]
+    assert not torch.allclose(before, after)
+    other = encoder(**batch(task, segmenter, not left_pad))["encoder_out"][0]
+    for row in range(len(LINES)):
+        real = inputs["src_tokens"][row].ne(1)
+        moved = batch(task, segmenter, not left_pad)["src_tokens"][row].ne(1)
+        torch.testing.assert_close(after[real, row], other[moved, row])
+    after.square().sum().backward()
+    biases = {n: p for n, p in encoder.named_parameters() if n.endswith("_bias")}
+    assert len(biases) == 6
+    assert all(p.grad is not None and p.grad.any() for p in biases.values())
+    assert biases.keys().isdisjoint(encoder.pretrained_names)
+    assert encoder.pretrained_names == {n for n, _ in encoder.named_parameters()} - biases.keys()
+
+
+def test_a_first_token_of_labelling_is_the_models(folder, task, segmenter):
+    encoder = encoder_of(folder, task, relation_bias="none")
+    tokens = batch(task, segmenter)["src_tokens"][:1]
+    with_first = torch.cat([torch.tensor([[0]]), tokens], 1)
+    found = encoder(with_first)["encoder_out"][0]
+    torch.testing.assert_close(found[1:], encoder(tokens)["encoder_out"][0])
+
+
+def test_a_checkpoint_needs_no_folder(folder, task, segmenter):
+    model = build("word", "huggingface", task, huggingface_model=str(folder))
+    cfg = model.encoder.cfg
+    take_configuration(cfg)
+    again = build("word", "huggingface", task, huggingface_config=cfg.huggingface_config)
+    again.load_state_dict(model.state_dict())
+    inputs = batch(task, segmenter)
+    torch.testing.assert_close(model(**inputs), again(**inputs))
+
+
+def changed(folder, tmp_path, **config):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    path = copy / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return copy
+
+
+def refused(folder, task, match, **options):
+    with pytest.raises(UserError, match=match):
+        encoder_of(folder, task, **options)
+
+
+def test_bad_folders_are_named(folder, task, tmp_path):
+    refused(tmp_path / "nowhere", task, "nowhere: no model is there")
+    refused(
+        folder, task, "--encoder-embed-dim 32: .* has 16: give --encoder-embed-dim 16",
+        encoder_embed_dim=32,
+    )  # fmt: skip
+    refused(folder, task, "--encoder-layers 3: .* has 2: give --encoder-layers 2", encoder_layers=3)
+    copy = changed(folder, tmp_path)
+    (copy / "model.safetensors").unlink()
+    refused(copy, task, "its weights cannot be loaded .*expected model.safetensors")
+    gpt = transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=30)
+    transformers.GPT2Model(gpt).save_pretrained(tmp_path / "gpt")
+    refused(tmp_path / "gpt", task, "is a gpt2 model, of which no encoder can be used: .*bert")
+    shutil.rmtree(copy)
+    refused(changed(folder, tmp_path, is_decoder=True), task, "bert model, of which no encoder")
+    task.source_dictionary.add_symbol("Wörterbuch")
+    refused(folder, task, "lacks 1 entries .* 'Wörterbuch': make the data with --bpe huggingface:")
+
+
+def test_weights_that_lack_a_layer_are_refused(folder, task, tmp_path):
+    state = transformers.AutoModel.from_pretrained(folder).state_dict()
+    lost = "encoder.layer.1.output.dense.weight"
+    copy = changed(folder, tmp_path)
+    (copy / "model.safetensors").unlink()
+    torch.save({n: t for n, t in state.items() if n != lost}, copy / "pytorch_model.bin")
+    refused(copy, task, f"its weights lack {lost}")
+    torch.save(state, copy / "pytorch_model.bin")
+    assert encoder_of(copy, task).pretrained_names
+
+
+class Harmful:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_pickle_of_more_than_tensors_is_not_run(folder, task, tmp_path):
+    copy = changed(folder, tmp_path)
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Harmful(str(tmp_path / "run"))))
+    refused(copy, task, "its weights cannot be loaded")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_without_word_ids_is_named(folder, tmp_path):
+    copy = changed(folder, tmp_path)
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(
+        UserError, match=r"no tokenizer.json, .*\(word_ids\): save a fast tokenizer"
+    ):
+        tokenizer_file(str(copy))
+
+
+def test_words_are_cut_as_in_their_line(segmenter, folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for line in LINES:
+        cut = tokenizer(line.split(), is_split_into_words=True, add_special_tokens=False)
+        pieces = [segmenter.word_pieces(f"▁{word}") for word in line.split()]
+        assert [p for word in pieces for p in word] == cut.tokens()
+        assert [i for i, word in enumerate(pieces) for _ in word] == cut.word_ids()
+        assert segmenter.join(" ".join(cut.tokens())) == line
