@@ -1,7 +1,7 @@
 """Translations of lines: texts and scores."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,20 +49,6 @@ def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
         text = " ".join(part.text for part in parts)
         hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
     return hypotheses
-
-
-def words_of(pieces: Sequence[str], join: Callable[[str], str]) -> list[int]:
-    """Return each subword's word, from 0, and the number of words: those that spaces separate.
-
-    Args:
-        join: joins subwords, with a space between them, to text.
-    """
-    counts = [len(join(" ".join(pieces[:end])).split()) for end in range(1, len(pieces) + 1)]
-    # A subword that is only a space belongs to the next word.
-    words = [
-        count - 1 if join(piece) else count for piece, count in zip(pieces, counts, strict=True)
-    ]
-    return [*(max(word, 0) for word in words), counts[-1] if counts else 0]
 
 
 def base_2(score: Any) -> float:

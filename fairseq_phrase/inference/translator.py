@@ -17,7 +17,7 @@ from fairseq.data import data_utils
 from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
-from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence
+from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence, words_by_marks
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.forced import (
@@ -30,7 +30,7 @@ from fairseq_phrase.inference.forced import (
     Piece,
     word_translations,
 )
-from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined, words_of
+from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
 from fairseq_phrase.store.manifest import Manifest
@@ -469,11 +469,11 @@ class Translator:
                     parts[index] = known.removeprefix("▁") if has_space else known
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
         if search.alignments:
-            join = self._target.join
-            *sources, source_count = words_of(sentence.pieces, join)
-            *targets, target_count = words_of(parts, join)
+            sources, targets = (
+                words_by_marks(side, ()).tolist() for side in (sentence.pieces, parts)
+            )
             aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
-            counts = source_count, target_count
+            counts = max(sources) + 1, max(targets, default=-1) + 1
         return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
 
     def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
@@ -16,6 +17,7 @@ from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
+from fairseq_phrase.batch.word_alignments import WordAlignments
 from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrained import PretrainedOptions
@@ -79,6 +81,13 @@ class SyntaxTranslationConfig(IdentityOptions, PretrainedOptions, TranslationCon
         metadata={
             "help": "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
             "of the weights before), which is added to the criterion's loss; 1 is usual"
+        },
+    )
+    guided_alignments: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None,
+        metadata={
+            "help": "file of word alignments of the training data, a line for each pair (0-0 1-2), "
+            "for --criterion label_smoothed_cross_entropy_with_alignment"
         },
     )
     source_factors: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
@@ -293,11 +302,15 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
 
     def _load_with_parses(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        self.datasets[split] = self._pairs(self.datasets[split])
+        pairs = self.datasets[split] = self._pairs(self.datasets[split])
         fields = self.source_text.fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
         paths = utils.split_paths(self.cfg.data)
         directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
+        if self.cfg.guided_alignments and is_training:
+            if self.cfg.subword_sampling:
+                raise UserError("--guided-alignments does not go with --subword-sampling")
+            pairs.align_dataset = WordAlignments(Path(self.cfg.guided_alignments), pairs)
         sampling = None
         if self.cfg.subword_sampling and is_training:
             sampling = self._subword_sampling(directory, fields)

@@ -19,7 +19,7 @@ from fairseq_phrase.inference.forced import (
     Glossary,
     word_translations,
 )
-from fairseq_phrase.inference.hypotheses import Hypothesis, joined, words_of
+from fairseq_phrase.inference.hypotheses import Hypothesis, joined
 from tests.support.parsed_batches import make_dictionary
 
 LONGEST = 6
@@ -122,16 +122,6 @@ def test_words_are_translated_by_a_file(tmp_path):
     file.write_text("a b\nc\n")
     with pytest.raises(UserError, match=f"{file}, line 2: expected a word and its translation"):
         word_translations(file)
-
-
-def test_words_of_subwords_are_what_spaces_separate():
-    def spaces(pieces):
-        return pieces.replace(" ", "").replace("▁", " ").strip()
-
-    assert words_of(["▁a", "b", "▁c", "d", "▁", "é"], spaces) == [0, 0, 1, 1, 2, 2, 3]
-    assert words_of(["a", "▁b"], spaces) == [0, 1, 2]
-    assert words_of(["a@@", "b", "c"], lambda text: f"{text} ".replace("@@ ", "")) == [0, 0, 1, 2]
-    assert words_of([], spaces) == [0]
 
 
 def test_pieces_of_a_line_are_aligned_one_after_the_other():

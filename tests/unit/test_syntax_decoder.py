@@ -11,6 +11,9 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
 from fairseq.sequence_generator import (
     EnsembleModel,
     SequenceGenerator,
@@ -99,6 +102,39 @@ def test_attention_is_reported_over_tokens_and_learns_from_coverage(dictionary, 
         if parameter_name in expected:
             found = parameter.grad - without[parameter_name]
             torch.testing.assert_close(found, expected[parameter_name], rtol=1e-4, atol=1e-6)
+
+
+@every_row
+def test_attention_learns_from_given_alignments(dictionary, decoder, name, row):
+    """Fairseq's loss of guided alignment, and its gradient, are those of a loop."""
+    model = build(dictionary, decoder, name, row)
+    sample = make_sample(dictionary)
+    columns = sample["target"].size(1)
+    sample["alignments"] = torch.tensor([[0, 0], [3, 2], [1, 2], [2, 2 * columns + 1]])
+    sample["align_weights"] = torch.tensor([1, 0.5, 0.5, 1])
+    (weights,) = model(**sample["net_input"])[1]["attn"]
+    expected = -sum(
+        weight * weights[target // columns, target % columns, source].log()
+        for (source, target), weight in zip(
+            sample["alignments"].tolist(), sample["align_weights"].tolist(), strict=True
+        )
+    )
+    expected.backward()
+    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert gradients
+    losses = {}
+    for factor in (0.0, 1.0):
+        model.zero_grad()
+        criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(
+            Namespace(target_dictionary=dictionary), False, 0.1, factor
+        )
+        loss, _, logged = criterion(model, sample)
+        loss.backward()
+        losses[factor] = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert logged["alignment_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    for parameter_name, gradient in gradients.items():
+        found = losses[1.0][parameter_name] - losses[0.0][parameter_name]
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-5)
 
 
 @every_row
