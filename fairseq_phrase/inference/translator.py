@@ -364,8 +364,8 @@ class Translator:
             kinds[kind, length if piece.constraints else min(length, 1)].append(index)
         source = self.task.source_text
         for (kind, prefix), own in kinds.items():
-            generator = search.generator(kind)
             sentences = [pieces[index].sentence for index in own]
+            generator = search.generator(kind)
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 chosen = [pieces[own[index]] for index in batch]
                 generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
