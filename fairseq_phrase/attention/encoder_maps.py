@@ -50,7 +50,6 @@ class Nodes:
     Attributes:
         words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
-        num_tokens: number of nodes that are tokens.
         others: the name of the other nodes, ``phrases``.
     """
 

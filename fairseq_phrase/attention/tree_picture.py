@@ -28,7 +28,6 @@ class TreePicture:
     Attributes:
         labels: the text of each node: its token, or its label.
         parents: the parent of each node; -1 without a parent. Shape: ``(nodes,)``.
-        leaves: number of leaves.
         mass: the share of attention on each node; the shares sum to 1. Shape: ``(nodes,)``.
         title: the queries of this attention.
     """

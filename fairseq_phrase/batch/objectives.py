@@ -43,7 +43,6 @@ class Masking:
     max_words: int = 4
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         if not 0 < self.rate < 1:
             raise UserError(
                 f"--mask-prob {self.rate}: expected a number between 0 and 1, without both: with 0 "
@@ -127,7 +126,6 @@ class Masks:
         taken with the probability of the part of it that is still wanted.
 
         Args:
-            subwords: number of subwords.
             words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
             rng: what is drawn from.
 
@@ -216,7 +214,6 @@ class Objective:
     memory: int = 0
 
     def __post_init__(self) -> None:
-        """Check the options."""
         if self.next_sentence and self.name == "causal":
             raise UserError(
                 "--next-sentence: use --objective masked or permutation; a causal model reads the "

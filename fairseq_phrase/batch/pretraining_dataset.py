@@ -60,7 +60,6 @@ class PretrainingDataset(FairseqDataset):
         self.blocks.draw(self._seed, epoch)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.blocks)
 
     def __getitem__(self, index: int) -> dict[str, Any]:

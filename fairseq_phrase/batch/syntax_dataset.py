@@ -21,9 +21,7 @@ from fairseq_phrase.store.fields import PREFIX, rerun
 class Parses(Protocol):
     """Parses of a dataset's sentences, by their indices."""
 
-    def __len__(self) -> int:
-        """Return the number of sentences."""
-        ...
+    def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Parse:
         """Return a sentence's parse as :class:`fairseq_phrase.store.reader.ParseStore` does."""

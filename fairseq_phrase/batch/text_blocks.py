@@ -182,7 +182,6 @@ class TextBlocks:
         self.sizes = sizes[self._indices]
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self._indices)
 
     def draw(self, seed: int, epoch: int) -> None:
@@ -264,7 +263,6 @@ class SegmentPairs:
         self.draw(1, 1)
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
         return len(self._firsts)
 
     def draw(self, seed: int, epoch: int) -> None:

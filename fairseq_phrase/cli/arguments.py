@@ -123,7 +123,6 @@ def add(group: Any, *names: str, **changes: Any) -> None:
     """Add options that several commands share to an argument parser or group.
 
     Args:
-        group: the parser or group.
         changes: what argparse gets beside, or instead of, what the commands share.
     """
     for name in names:

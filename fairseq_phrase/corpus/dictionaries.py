@@ -78,7 +78,6 @@ def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, wor
     Args:
         pieces: the subwords as text.
         prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
-        lines: number of lines.
         workers: the largest number of processes; short files need fewer.
     """
     FileBinarizer.multiprocess_dataset(

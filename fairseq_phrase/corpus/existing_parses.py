@@ -117,7 +117,6 @@ class EarlierParses:
         training data have labels. Labels that ``labeldict`` lacks are unknown, too.
 
         Args:
-            fields: the fields that are written.
             labeldict: a data directory whose label dictionaries are reused.
 
         Raises:
@@ -197,7 +196,6 @@ def given_labels(
 
     Args:
         folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
-        fields: the fields that are written.
         manifests: its manifests of the languages that are parsed. Labels that only another language's
             parses know are left out.
         all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing

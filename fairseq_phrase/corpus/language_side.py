@@ -187,11 +187,9 @@ class SideWriter:
             self._pieces = open(side.pieces_path, "w", encoding="utf-8")  # noqa: SIM115
 
     def __enter__(self) -> SideWriter:
-        """Return itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the text."""
         if self._pieces is not None:
             self._pieces.close()
 

@@ -38,7 +38,6 @@ class Corpus:
     Attributes:
         name: its name in progress bars and folders, ``train.de``.
         path: its file, for messages and to find files of parses beside it.
-        lines: the number of its lines.
         can_skip: whether lines without a parse may be left out.
     """
 

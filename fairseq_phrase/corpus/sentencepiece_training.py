@@ -81,7 +81,6 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
     Each set of ``count`` lines then has the same probability.
 
     Args:
-        total: their number.
         count: number of lines to draw; all if there are fewer.
         seed: the same seed draws the same lines.
     """

@@ -16,7 +16,6 @@ def layout(parents: Sequence[int], leaves: int) -> np.ndarray:
 
     Args:
         parents: the parent of each node, -1 at the top; leaves first, children before parents.
-        leaves: number of leaves.
 
     Returns:
         The horizontal and vertical coordinates. Shape: ``(nodes, 2)``.

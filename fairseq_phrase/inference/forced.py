@@ -27,7 +27,6 @@ class Line(NamedTuple):
     """A raw line, and what its translation must have.
 
     Attributes:
-        text: the line.
         constraints: texts in it, in any order, with tabs between them.
         prefix: the text that it begins with.
         target: the translation, if it is given.
@@ -138,9 +137,7 @@ class Demands:
         """Return the pieces of a line with the indices that they must have.
 
         Args:
-            line: the line.
             number: its number, from 1.
-            sentences: its pieces.
             slots_of: returns the words of a piece that have slots.
             longest: returns the largest number of subwords of a piece's translation.
 
@@ -199,7 +196,6 @@ class Glossary:
     Args:
         terms: a file of lines ``source<tab>target``, or the targets by their sources.
         cut: cuts texts into words and subwords.
-        join: joins a word's subwords.
         tokens_of: see :class:`Demands`.
     """
 

@@ -99,7 +99,6 @@ class Chunk:
 
     Attributes:
         first: the number of the first line, from 1.
-        lines: the lines.
         pieces: the pieces of each line; none for an empty line.
     """
 

@@ -80,7 +80,6 @@ class Encoder(nn.Module):
             src_words: the word of each token. This and the other fields of the parse are as
                 :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them. Only those that the
                 encoder needs are given.
-            src_heads: the head of each word.
             src_deprels: the relation of each word.
             src_tags: the part of speech of each word.
             **others: not used.

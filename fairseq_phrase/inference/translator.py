@@ -498,8 +498,6 @@ class _Search:
     """fairseq's generators of an ensemble.
 
     Args:
-        task: the task.
-        models: the models.
         **options: fairseq's options of generation.
 
     Attributes:
@@ -532,8 +530,5 @@ def longest_target(source: int) -> int:
     """Return the largest number of subwords of a translation.
 
     ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one.
-
-    Args:
-        source: the number of subwords of the source.
     """
     return max(200, 2 * source)

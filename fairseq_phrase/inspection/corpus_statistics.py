@@ -27,7 +27,6 @@ class Spread:
     """The count, mean and maximum of some numbers.
 
     Attributes:
-        count: how many numbers there are.
         largest: the largest number; -1 without numbers.
         line: the line of the first occurrence of the largest number, from 1.
     """
@@ -62,7 +61,6 @@ class SplitStatistics:
     """The statistics of one split.
 
     Attributes:
-        sentences: the number of sentences.
         skipped: lines left out because they could not be parsed.
         flat: lines that could not be parsed and have flat trees.
         words: words per sentence.
@@ -184,7 +182,6 @@ def split_statistics(
     """Count a split's sentences, words and trees.
 
     Args:
-        manifest: the manifest of the parsed language.
         split: the split's name with its language pair.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
         advance: called with the number of sentences that have been counted since the last call.

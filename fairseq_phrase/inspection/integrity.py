@@ -53,7 +53,6 @@ def verify_split(
     The records come first, because their messages name the line.
 
     Args:
-        manifest: the manifest of the parsed language.
         split: the split's name with its language pair.
         dictionaries: what :func:`load_dictionaries` returned.
         advance: called with the number of sentences that have been checked since the last call.

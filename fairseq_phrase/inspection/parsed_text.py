@@ -103,7 +103,6 @@ class ParsedTextReader:
         self._text = IndexedReader(directory / self._name)
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
         return len(self._store)
 
     def read(self, line: int) -> ParsedText:

@@ -144,7 +144,6 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
     """Check how many numbers each sentence has.
 
     Args:
-        found: its numbers.
         items: how many items each sentence must have; None if any number is valid.
         what: what the items are and which file determines their number, for the message.
     """

@@ -59,7 +59,6 @@ class SentenceBlock:
     arrays: dict[str, Ragged]
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
         return len(self.arrays["text"].offsets) - 1
 
 
@@ -67,7 +66,6 @@ class SplitFiles:
     """The text and the parses of one split, opened without a check of their fingerprints.
 
     Args:
-        manifest: the manifest of the parsed language.
         split: the split's name with its language pair, ``train.de-en``.
 
     Attributes:

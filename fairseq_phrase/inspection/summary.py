@@ -21,7 +21,6 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, A
     """Return the content of a manifest as text.
 
     Args:
-        manifest: the manifest of a parsed language.
         dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
     """
     labels = [

@@ -116,7 +116,6 @@ def resample_sentences(
         runs: for each run, its sufficient statistics in each test set. Shape of each:
             (sentences, statistics).
         scores: the metric, from sums (resamples, statistics) to scores (resamples,).
-        resamples: number of resamples.
 
     Returns:
         The mean over the test sets. Shape: (runs, resamples).

@@ -47,7 +47,6 @@ class SourceFactors:
     widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the options."""
         labelled = [name for name, row in FIELDS.items() if row.per == "word" and row.label_file]
         for name in self.names:
             if name not in (*labelled, SUBWORDS):

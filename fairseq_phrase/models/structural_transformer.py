@@ -46,9 +46,7 @@ def causal_positions(
     """Mask what is not in a window, for each layer.
 
     Args:
-        structure: the positions of a batch's tokens.
         window: what a position may see.
-        num_layers: number of layers.
     """
     num_tokens, device = relative.rows[0].size(1), relative.rows[0].device
     made: dict[int | None, SentencePositions] = {}

@@ -36,7 +36,6 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
 
     Args:
         new_order: for each new row, the index of the old row. Shape: (new rows,), int64
-        sentences: number of sentences.
         beams: number of adjacent rows of each sentence.
 
     Returns:

@@ -31,9 +31,6 @@ class CausalWindow:
     def reaches(self, layers: int) -> list[int | None]:
         """Return how far back each layer attends; None for the whole past.
 
-        Args:
-            layers: number of layers.
-
         Examples:
             >>> CausalWindow(context=6).reaches(3)
             [2, 2, 1]

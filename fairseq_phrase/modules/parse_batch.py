@@ -73,7 +73,6 @@ class ParseBatch:
         )
 
     def __contains__(self, field: str) -> bool:
-        """Return whether the batch carries a field."""
         return field in self._tensors
 
     def __getitem__(self, field: str) -> Tensor:

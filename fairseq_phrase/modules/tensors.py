@@ -45,7 +45,6 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
 
     Args:
         tokens: Shape: (batch, tokens)
-        padding_index: the token index of padding.
 
     Returns:
         True at padding. Shape: (batch, tokens)

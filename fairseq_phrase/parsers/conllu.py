@@ -95,7 +95,6 @@ class _Token:
     Attributes:
         first: its first word, from 1.
         last: its last word.
-        line: its line in the file.
     """
 
     form: str

@@ -43,7 +43,6 @@ def differences(
     Args:
         results: the accuracies. Models with one checkpoint are left out.
         baseline: the model that the others are compared with; one of ``results``.
-        resamples: number of resamples.
     """
     counts = {model: len(seeds) for model, seeds in results.probes.items() if len(seeds) > 1}
     if baseline not in counts:

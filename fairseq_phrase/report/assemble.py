@@ -152,7 +152,6 @@ class ReportOptions:
     pairs: Sequence[MinimalPairs] = ()
 
     def __post_init__(self) -> None:
-        """Check the test."""
         if self.test == "mcnemar" and not self.measure.right_or_wrong:
             raise UserError(
                 f"--test mcnemar --measure {self.measure.name}: McNemar's test compares outputs that are "

@@ -25,7 +25,6 @@ class MinimalPairs:
     """Sentences with a correct and an incorrect translation, which differ in one phenomenon.
 
     Attributes:
-        correct: the file of correct translations.
         incorrect: the file of incorrect ones.
     """
 

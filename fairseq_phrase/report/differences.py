@@ -14,8 +14,6 @@ class Difference:
 
     Attributes:
         index: the sentence's number, from 0, in the concatenated test sets.
-        baseline_score: sentence score of the baseline's translation.
-        other_score: sentence score of the other model's translation.
     """
 
     index: int

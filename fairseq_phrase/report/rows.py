@@ -24,7 +24,6 @@ class RowTitle:
     """How a row is shown.
 
     Attributes:
-        title: its name in the table.
         paper: the paper's number, as it should be printed; None if the paper does not have one.
     """
 
@@ -87,7 +86,6 @@ class Row:
 
     Attributes:
         name: its name, which is the run folder's name.
-        paper: the paper's number.
         runs: its runs, by seed.
         left_out: runs that are not finished.
         statistics: for each run and each test set, in order, the sentences' statistics by metric.

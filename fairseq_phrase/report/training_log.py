@@ -71,7 +71,6 @@ class TrainingLog:
     """A training, which may have been stopped and resumed.
 
     Attributes:
-        parameters: the model's number of parameters.
         seed: fairseq's ``--seed``.
         best_metric: fairseq's ``--best-checkpoint-metric``, by which it chose ``checkpoint_best.pt``.
         updates: the last one that was logged.

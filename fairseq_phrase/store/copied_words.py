@@ -44,9 +44,7 @@ def number_unknown(
     """Replace unknown words by their slots.
 
     Args:
-        pieces: a sentence's words or subwords.
         known: the index of each entry of the dictionary.
-        slots: the number of slots.
         words: words that have slots already: a source sentence's, for its target.
 
     Returns:
@@ -123,7 +121,6 @@ class CopiedWords:
         return Path(f"{copied_path(text)}.idx").is_file()
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
         return len(self._reader)
 
     def __getitem__(self, index: int) -> list[str]:

@@ -88,7 +88,6 @@ class ParseField:
     cut: Callable[[np.ndarray, int], np.ndarray] = _first_words
 
     def __post_init__(self) -> None:
-        """Check that the row is complete."""
         if self.per == "edge":
             if self.numbers or self.labels or self.columns != 3 or self.label_file is None:
                 raise ValueError(f"{self.name}: expected 3 columns and a label_file of edges")

@@ -299,7 +299,6 @@ def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
 
     Args:
         fingerprint: that of :func:`fairseq_phrase.store.dictionaries.labels_fingerprint`.
-        file: the name of their file.
         part: one of :data:`PARTS`.
     """
     count, _, digest = fingerprint.partition(":")

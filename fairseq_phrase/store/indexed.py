@@ -182,7 +182,6 @@ class IndexedReader:
         self._values = data.view(self._dtype)
 
     def __len__(self) -> int:
-        """Return the number of arrays."""
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> np.ndarray:

@@ -52,7 +52,6 @@ class SplitRecord:
     """The manifest's record of one split, such as ``train.de-en``.
 
     Attributes:
-        sentences: number of sentences.
         words: total number of words.
         subwords: total number of subwords, without end-of-sentence tokens.
         checksums: fingerprints of the split's files, including the text, by file name.
@@ -78,7 +77,6 @@ class Manifest:
 
     Attributes:
         parser: the argument of ``--parser`` that made the parses (``spacy:de_core_news_sm``).
-        parser_version: the parser's name and version.
         fields: which of :data:`FIELDS` the parses have.
         constituents: the source of the constituents: ``parser``, ``from-dependencies`` or ``none``.
         tokenized: whether the text was cut into words at white space and not by the parser.

@@ -83,7 +83,6 @@ class ParseStore:
         return f", line {common + 1}," if len(text) != len(words) else ""
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
         return len(next(iter(self._readers.values())))
 
     def sizes(self, field: str) -> np.ndarray:

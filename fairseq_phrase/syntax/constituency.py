@@ -31,13 +31,11 @@ class ConstituencyTree:
         spans: the words of each constituent, in any order. Of two constituents with the same words, the
             child comes before its parent. Shape: ``(constituents, 2)``, half-open ``[start, end)``, word
             indices from 0.
-        num_words: number of words in the sentence.
 
     Attributes:
         spans: the same in post-order: children before parents, left before right.
             Shape: ``(constituents, 2)``, int64, half-open.
         labels: the labels in that order.
-        num_words: number of words.
 
     Raises:
         ValueError: a span is empty or out of range, two spans cross, or a label is empty or contains
@@ -83,7 +81,6 @@ class ConstituencyTree:
             open_spans.append((start, end))
 
     def __len__(self) -> int:
-        """Return the number of constituents."""
         return len(self.labels)
 
     def __repr__(self) -> str:

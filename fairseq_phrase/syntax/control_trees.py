@@ -31,7 +31,6 @@ def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
 
     Args:
         words: number of words.
-        rng: the source of random numbers.
 
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
@@ -56,7 +55,6 @@ def fitted(heads: np.ndarray, words: int) -> np.ndarray:
 
     Args:
         heads: a tree. Shape: ``(any number of words,)``, word indices from 0; a root is its own head.
-        words: number of words of the result.
 
     Returns:
         The head of every word, with one root. Shape: ``(words,)``, int64.

@@ -75,7 +75,6 @@ class DependencyTree:
         return depths
 
     def __len__(self) -> int:
-        """Return the number of words."""
         return len(self.heads)
 
     @property

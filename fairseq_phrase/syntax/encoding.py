@@ -51,9 +51,6 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
     part of speech as the label; it is below other constituents over the same word
     (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
     space) is removed from the trees, with its edges in graphs, so that every word has a subword.
-
-    Args:
-        cut: the subwords of each word.
     """
     if not all(cut):
         sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))

@@ -51,7 +51,6 @@ class Leaf:
     clings_to: str = ""
 
     def __post_init__(self) -> None:
-        """Fill in what follows from the form and the tag."""
         self.lemma = self.lemma or self.word
         self.upos = self.upos or _UPOS[self.xpos]
 

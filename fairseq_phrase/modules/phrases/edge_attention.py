@@ -61,9 +61,7 @@ def edge_attention(
     """Attend along the list of adjacent pairs, with a softmax over each query's pairs.
 
     Args:
-        query: Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
-        value: Shape: (batch, heads, nodes, head width)
+        query, key, value: Shape of each: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.

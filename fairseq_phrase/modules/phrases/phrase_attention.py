@@ -58,9 +58,7 @@ def subset_attention(
     """Attend from each node to the nodes adjacent to it (eq. 5 as the paper's text says, without σ).
 
     Args:
-        query: Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
-        value: Shape: (batch, heads, nodes, head width)
+        query, key, value: Shape of each: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which an attention weight is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
@@ -102,9 +100,7 @@ def hadamard_attention(
     weight, which is never dropped, so both paths give the same.
 
     Args:
-        query: Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
-        value: Shape: (batch, heads, nodes, head width)
+        query, key, value: Shape of each: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
@@ -128,9 +124,7 @@ def all_attention(
     """Attend from each node to all unpadded nodes (eq. 2). Shape: (batch, heads, nodes, head width).
 
     Args:
-        query: Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
-        value: Shape: (batch, heads, nodes, head width)
+        query, key, value: Shape of each: (batch, heads, nodes, head width)
         dropout_p: probability with which an attention weight is dropped.
     """
     mask = additive(phrases.key_mask, query.dtype)
@@ -143,8 +137,7 @@ def attention_weights(
     """Return the N x N attention weights by their definition; slow for long inputs.
 
     Args:
-        query: Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
+        query, key: Shape of each: (batch, heads, nodes, head width)
         phrases: the nodes and which of them are adjacent.
         mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
         bias: as for :func:`subset_attention`. Shape: (heads, positions)

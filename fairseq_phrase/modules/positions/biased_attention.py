@@ -71,9 +71,7 @@ def biased_attention(
     """Attend with a bias added to the scores, by ``scaled_dot_product_attention``.
 
     Args:
-        query: Shape: (batch, heads, tokens, head width)
-        key: Shape: (batch, heads, tokens, head width)
-        value: Shape: (batch, heads, tokens, head width)
+        query, key, value: Shape of each: (batch, heads, tokens, head width)
         bias: -inf where a query may not attend; no row may be all -inf; None for no bias.
             Shape: broadcasts to (batch, heads, tokens, tokens)
         dropout_p: probability with which a weight is dropped.
@@ -100,11 +98,9 @@ class NodeKeys(NamedTuple):
     """What :func:`gated_attention` attends to: tokens, and further nodes such as phrases.
 
     Attributes:
-        key: of tokens. Shape: (batch, heads, tokens, head width)
-        value: of tokens. Shape: (batch, heads, tokens, head width)
+        key, value: of tokens. Shape of each: (batch, heads, tokens, head width)
         bias: -inf at tokens that get no weight; None without any. Shape: (batch, 1, 1 or queries, tokens)
-        node_key: of further nodes. Shape: (batch, heads, nodes, head width)
-        node_value: of further nodes. Shape: (batch, heads, nodes, head width)
+        node_key, node_value: of further nodes. Shape of each: (batch, heads, nodes, head width)
         node_bias: as ``bias``, for further nodes; 0 for a query that may attend to none.
         seen: 0 for a query that may attend to no further node, else 1. Shape: (batch, 1, 1 or queries, 1)
     """
@@ -122,8 +118,7 @@ class NodeKeys(NamedTuple):
         """Separate tokens and further nodes.
 
         Args:
-            key: tokens first. Shape: (batch, heads, all nodes, head width)
-            value: tokens first. Shape: (batch, heads, all nodes, head width)
+            key, value: tokens first. Shape of each: (batch, heads, all nodes, head width)
             mask: True where a query may attend; None for everywhere.
                 Shape: (batch, 1, 1 or queries, all nodes)
             num_tokens: how many of the nodes are tokens.
@@ -188,10 +183,8 @@ def node_attention(
 
     Args:
         query: tokens first. Shape: (batch, heads, nodes, head width)
-        key: Shape: (batch, heads, nodes, head width)
-        value: Shape: (batch, heads, nodes, head width)
+        key, value: Shape of each: (batch, heads, nodes, head width)
         mask: True where a query may attend; None for everywhere. Shape: (batch, 1, 1 or nodes, nodes)
-        num_tokens: how many of the nodes are tokens.
         gate: g. Shape: (heads,)
         dropout_p: probability with which a weight is dropped.
 

@@ -63,8 +63,7 @@ class ParentPointer(nn.Module):
         """Point, and compare with the parse.
 
         Args:
-            query: of every token. Shape: (batch, tokens, width)
-            key: of every token. Shape: (batch, tokens, width)
+            query, key: of every token. Shape of each: (batch, tokens, width)
             words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
                 padding. A word may point at any token of a word. Shape: (batch, tokens)
             heads: 0-based index of each word's head; a root is its own head; -1 is padding.

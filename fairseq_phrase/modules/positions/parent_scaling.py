@@ -84,9 +84,7 @@ def parent_scaled_attention(
     """Attend with scores scaled by the distance from the parents, in the first heads.
 
     Args:
-        query: Shape: (batch, heads, tokens, head width)
-        key: Shape: (batch, heads, tokens, head width)
-        value: Shape: (batch, heads, tokens, head width)
+        query, key, value: Shape of each: (batch, heads, tokens, head width)
         scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
         masked: True at keys that get no weight. Shape: (batch, tokens)
         scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.

@@ -43,9 +43,7 @@ def relative_attention(
     without positions, and one more for a short time. Inputs that are not contiguous are copied.
 
     Args:
-        query: Shape: (batch, heads, tokens, head width)
-        key: Shape: (batch, heads, tokens, head width)
-        value: Shape: (batch, heads, tokens, head width)
+        query, key, value: Shape of each: (batch, heads, tokens, head width)
         positions: the pairs' table rows, and which keys are padding.
         keys: the tables a^K, below one another. Shape: (R, head width)
         values: the tables a^V; without them the positions are only an additive bias, and

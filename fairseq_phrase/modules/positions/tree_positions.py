@@ -168,7 +168,6 @@ def sinusoids(count: int, width: int) -> Tensor:
     """Encode the positions 0, 1, ... (eq. 3), first all sines and then all cosines as fairseq does.
 
     Args:
-        count: how many positions.
         width: of an encoding; the last column of an odd width is 0.
 
     Returns:

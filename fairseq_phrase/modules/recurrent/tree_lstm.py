@@ -42,7 +42,6 @@ class Step:
         size: number of nodes of this height.
         chosen: indices in the pool: first the children of these nodes, then what stays in it. Roots
             do not stay. Shape: (children + staying,), int64
-        num_children: number of children.
         parents: for each child the position of its parent among the nodes of this height.
             Shape: (children,), int64
         sides: for each child its number among its siblings from left to right, from 0.

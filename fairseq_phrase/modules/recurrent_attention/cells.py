@@ -31,7 +31,6 @@ class RecurrentLayers(nn.Module):
         cell: a name in :data:`CELLS`.
         input_width: width of the first layer's input.
         width: of the states.
-        num_layers: number of layers.
         dropout: on the output of each layer except the last.
 
     Examples:

@@ -167,7 +167,6 @@ class Source:
     padding: Tensor
 
     def __post_init__(self) -> None:
-        """Check the mask."""
         check_mask("padding", self.padding, *self.states.shape[:2])
 
     @cached_property
