@@ -4,9 +4,9 @@ BERT's masks are over subwords, whole words, or whole phrases of the parse. fair
 ``MaskTokensDataset`` also masks special tokens, and finds words by the vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -243,30 +243,12 @@ def fraction(text: str) -> int:
     return int(parts or "1")
 
 
-class Inputs(dict[str, np.ndarray]):
-    """What a model gets for a sample besides its tokens, by the name of its argument.
-
-    Each is one number a token. ``memory_tokens`` counts other tokens.
-    """
-
-
-class Source(Protocol):
-    """Makes source and target of a sample."""
-
-    def __call__(
-        self, sample: BlockSample, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Make them.
-
-        Args:
-            sample: the tokens, with ``</s>`` at the end.
-            rng: what is drawn from.
-
-        Returns:
-            The source, the target (padding where nothing is predicted), and further inputs.
-            Shape of both: ``(tokens,)``, int64
-        """
-        ...
+#: What a model gets for a sample besides its tokens, by the name of its argument: one number for each
+#: token; ``memory_tokens`` counts other tokens.
+Inputs = dict[str, np.ndarray]
+#: Makes of a sample, with ``</s>`` at the end, and a random number generator: the source, the target
+#: (padding where nothing is predicted), and further inputs. Shape of both: ``(tokens,)``, int64
+Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
 
 
 class Masked:
@@ -282,7 +264,7 @@ class Masked:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Mask a sample, see :class:`Source`."""
+        """Mask a sample, see :data:`Source`."""
         source, target = self._masks(sample.tokens, sample.parse, rng)
         return source, target, Inputs()
 
@@ -300,7 +282,7 @@ class Causal:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Shift a sample, see :class:`Source`."""
+        """Shift a sample, see :data:`Source`."""
         shifted = np.concatenate([[self._end], sample.tokens[:-1]])
         if self._backward:
             return sample.tokens, shifted, Inputs()
@@ -323,7 +305,7 @@ class Permuted:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Draw an order, see :class:`Source`; ``ranks`` has each token's index in it."""
+        """Draw an order, see :data:`Source`; ``ranks`` has each token's index in it."""
         tokens, pad = sample.tokens, self._dictionary.pad()
         is_end, is_begin = tokens == self._dictionary.eos(), tokens == self._dictionary.bos()
         drawn = rng.permutation(np.flatnonzero(~is_end & ~is_begin))

@@ -37,11 +37,6 @@ class CommandParser(argparse.ArgumentParser):
         )
 
 
-def add_hidden(group: Any, *names: str, **options: Any) -> None:
-    """Add an option's earlier name, which the help does not show."""
-    group.add_argument(*names, help=argparse.SUPPRESS, **options)
-
-
 def standard_stream(name: str) -> BinaryIO:
     """Return the bytes of ``stdin`` or ``stdout``.
 

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, command
+from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 
@@ -41,7 +41,6 @@ def _parser() -> argparse.ArgumentParser:
         "--subset", action="append", metavar="SUBSET", dest="splits",
         help="a split, as train or train.de-en; may be repeated (default: all)",
     )  # fmt: skip
-    add_hidden(parser, "--split", action="append", dest="splits")
     parser.add_argument(
         "--check", action="store_true",
         help="verify every record against its text, and all files against their fingerprints; stop "

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from fairseq_phrase.cli import CommandParser, add_hidden, command, standard_stream
+from fairseq_phrase.cli import CommandParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading
 from fairseq_phrase.errors import UserError
 
@@ -25,7 +25,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SUBSET",
         help="label this split of DATA (test, valid), not standard input",
     )
-    add_hidden(parser, "--gen-subset", dest="subset")
     parser.add_argument(
         "--scores", action="store_true",
         help="with --subset, print scores to standard error: accuracy, that of unknown words, F1 "

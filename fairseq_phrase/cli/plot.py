@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, command
+from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, positive
 
 
@@ -82,7 +82,6 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
     sentence.add_argument("--line", type=positive, metavar="K", help="a line of --subset, from 1")
-    add_hidden(sentence, "--index", type=int)  # from 0
     add(parser, "--subset", help="the split of --line: test, valid, …")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity", "--user-dir")
 
@@ -98,8 +97,7 @@ def main(args: argparse.Namespace) -> None:
     if args.sentence is not None:
         sentence = raw_sentence(task, args.sentence)
     else:
-        index = args.index if args.line is None else args.line - 1
-        sentence = dataset_sentence(task, args.subset, index)
+        sentence = dataset_sentence(task, args.subset, args.line - 1)
     # A recurrent encoder does not attend, but its decoder does. Labelling has no decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, add_hidden, command
+from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
@@ -59,7 +59,6 @@ def _parser() -> argparse.ArgumentParser:
         help="use at most N training sentences of each task, and a quarter of N of the others",
     )  # fmt: skip
     add(parser, "--max-tokens", "--device")
-    add_hidden(parser, "--cpu", action="store_const", const="cpu", dest="device")
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
         help="also write probing.md, probing.json, and probing.png, and keep "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,9 +16,14 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
 from fairseq_phrase.compat import use_idle_cores
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.model_files import device_named
-from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, mark_spans
+from fairseq_phrase.metrics.labels import (
+    LabelMetrics,
+    SpanMetrics,
+    label_scores,
+    mark_spans,
+)
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
@@ -282,20 +288,14 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     Raises:
         UserError: scikit-learn is not installed.
     """
-    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
-        from sklearn.metrics import precision_recall_fscore_support
     right, found = (
         [label for line in lines for label in line.split()]
         for lines in (split.references, split.predicted)
     )
-    labels = sorted({*right, *found})
-    columns = precision_recall_fscore_support(right, found, labels=labels, zero_division=0)
-    precision, recall, f1, count = (column.tolist() for column in columns)
-    rows = [
-        (label, int(n), 100 * p, 100 * r, 100 * f)
-        for label, n, p, r, f in zip(labels, count, precision, recall, f1, strict=True)
-    ]
-    return sorted(rows, key=lambda row: -row[1])
+    counts = Counter(right)
+    labels = sorted({*right, *found}, key=lambda label: (-counts[label], label))
+    scores = label_scores(right, found, labels).tolist()
+    return [(label, counts[label], *row) for label, row in zip(labels, scores, strict=True)]
 
 
 def describe_scores(split: LabelledSplit, known: Collection[str] | None) -> str:

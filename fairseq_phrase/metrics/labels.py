@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.metrics.base import Metrics, Statistics
+from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
 
 UNKNOWN_WORDS = "unknown words"
 #: A reference's label that training does not have, as a data directory writes it. No model predicts it.
@@ -100,7 +100,7 @@ class LabelMetrics(Metrics):
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets, in percent; (resamples, 2) -> (resamples,)."""
-        return 100 * _ratio(sums[:, 0], sums[:, 1])
+        return percentages(sums)
 
 
 class SpanMetrics(LabelMetrics):
@@ -165,10 +165,19 @@ class SpanMetrics(LabelMetrics):
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets, in percent."""
         if name == "F1":
-            return 200 * _ratio(sums[:, 0], sums[:, 1] + sums[:, 2])
+            return percentages(np.stack([2 * sums[:, 0], sums[:, 1] + sums[:, 2]], axis=1))
         return super().scores(name, sums)
 
 
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide; 0 if the whole is 0."""
-    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
+def label_scores(
+    true: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return precision, recall and F1 of each label, in percent. Shape: (labels, 3).
+
+    Raises:
+        UserError: scikit-learn is not installed.
+    """
+    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
+        from sklearn.metrics import precision_recall_fscore_support
+    scores = precision_recall_fscore_support(true, predicted, labels=labels, zero_division=0.0)
+    return 100 * np.stack(scores[:3], axis=1)

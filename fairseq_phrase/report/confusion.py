@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.drawing.figures import new_figure, save
-from fairseq_phrase.errors import needs
-from fairseq_phrase.metrics.labels import LabelMetrics
+from fairseq_phrase.metrics.labels import LabelMetrics, label_scores
 from fairseq_phrase.report.rows import Report, Row
 
 _MOST = 20  # labels in the picture and in the table
@@ -47,10 +45,10 @@ def label_cells(report: Report) -> list[list[str]]:
     cells = [["label", "count"], *([label, str(true.count(label))] for label in labels)]
     for row in rows:
         scores = np.mean(
-            [_scores_of_labels(true, _flat(run.hypotheses), labels) for run in row.runs], axis=0
+            [label_scores(true, _flat(run.hypotheses), labels) for run in row.runs], axis=0
         )
         cells[0] += [f"{row.title}: {name}" for name in ("precision", "recall", "F1")]
-        for line, values in zip(cells[1:], 100 * scores, strict=True):
+        for line, values in zip(cells[1:], scores, strict=True):
             line += [f"{value:.1f}" for value in values]
     return cells
 
@@ -61,7 +59,7 @@ def plot_confusion(report: Report, path: Path) -> None:
     Each line is a true label; its cells sum to 1 over all labels, of which the most frequent are drawn.
 
     Raises:
-        UserError: scikit-learn or matplotlib is missing.
+        UserError: matplotlib is missing.
     """
     labels, rows = frequent_labels(report)[:_MOST], chosen_rows(report)
     side = max(4.0, 0.32 * len(labels))
@@ -84,26 +82,7 @@ def _flat(lines: Sequence[str]) -> list[str]:
     return [label for line in lines for label in line.split()]
 
 
-def _scores_of_labels(
-    true: list[str], predicted: list[str], labels: list[str]
-) -> np.ndarray:  # fmt: skip
-    """Return precision, recall and F1 of each label. Shape: (labels, 3)."""
-    metrics = _scikit_learn()
-    scores = metrics.precision_recall_fscore_support(
-        true, predicted, labels=labels, zero_division=0.0
-    )
-    return np.stack(scores[:3], axis=1)
-
-
 def _shares(true: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:
     """Return how often each true label becomes each label. Shape: (labels, labels)."""
-    metrics = _scikit_learn()
-    counts = metrics.confusion_matrix(true, predicted, labels=labels)
-    whole = Counter(true)
-    return np.asarray(counts / np.array([[whole[label]] for label in labels]))
-
-
-def _scikit_learn() -> Any:
-    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
-        from sklearn import metrics
-    return metrics
+    pairs, whole = Counter(zip(true, predicted, strict=True)), Counter(true)
+    return np.array([[pairs[label, other] / whole[label] for other in labels] for label in labels])

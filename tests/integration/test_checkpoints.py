@@ -65,7 +65,7 @@ def test_a_file_that_is_no_checkpoint_is_named_in_one_message(
     path = tmp_path / "junk.pt"
     JUNK[kind](path)
     for main, arguments in (
-        (plot.main, ["attention", "--index", "0", "--out", str(tmp_path / "a.png")]),
+        (plot.main, ["attention", "--line", "1", "--out", str(tmp_path / "a.png")]),
         (analyze.main, ["attention"]),
     ):
         with pytest.raises(SystemExit) as ended:

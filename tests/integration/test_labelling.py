@@ -325,7 +325,7 @@ def test_a_model_of_linear_trees_labels_raw_text_as_the_split_without_a_parser(
 def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, labelled, command):
     train(command, sentences, tmp_path, 1, "--disable-validation", "--max-source-positions", "60")
     path = tmp_path / "checkpoint_last.pt"
-    split, _ = labelled(sentences, "--path", path, "--gen-subset", "valid")
+    split, _ = labelled(sentences, "--path", path, "--subset", "valid")
     assert set(split) <= {"0", "1", "2", "3", "4"}
     assert len(split) == 24
     _, messages = labelled(

@@ -44,7 +44,7 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
 ):
     arguments = [
         "--path", str(checkpoint), "--tasks", str(tasks), "--layer", "all", "--hidden", "20",
-        "--l2", "0.001", "--out", str(tmp_path / "out"), "--cpu",
+        "--l2", "0.001", "--out", str(tmp_path / "out"), "--device", "cpu",
     ]  # fmt: skip
     # The data are from gold trees, which new text does not have.
     with pytest.raises(SystemExit):

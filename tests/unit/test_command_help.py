@@ -74,13 +74,6 @@ def test_the_same_thing_has_the_same_name_in_every_command():
         assert other not in metavars, other
 
 
-def test_earlier_names_of_options_are_understood():
-    arguments = importlib.import_module("fairseq_phrase.cli.inspect_data")._parser()
-    assert arguments.parse_args(["data", "--split", "valid"]).splits == ["valid"]
-    arguments = importlib.import_module("fairseq_phrase.cli.plot")._parser()
-    assert arguments.parse_args(["tree", "data", "--path", "a.pt", "--index", "0"]).index == 0
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_prints_its_version(command, capsys):
     for parser in parsers_of(command):

@@ -105,7 +105,7 @@ def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
 
 
 def test_lines_are_drawn_without_statistics(data_directory, synthetic_corpus, capsys):
-    inspect(data_directory, "--split", "valid", "--line", 3, "--line", 100)
+    inspect(data_directory, "--subset", "valid", "--line", 3, "--line", 100)
     out = capsys.readouterr().out
     assert headings(out) == ["valid.de-en.de, line 3", "valid.de-en.de, line 100"]
     assert out.startswith("valid.de-en.de, line 3: ")
