@@ -1,5 +1,7 @@
 """What options accept, without the libraries that implement it: ``--help`` does not wait for them."""
 
+from __future__ import annotations
+
 #: Where parsing runs, ``--engine``.
 ENGINES = ("processes", "ray")
 #: The source of constituents, ``--constituents``.

@@ -5,6 +5,8 @@ printed is changed only where fairseq loads this package as a user directory
 (:mod:`fairseq_phrase.tasks.user_directory`).
 """
 
+from __future__ import annotations
+
 import argparse
 import collections
 import functools

@@ -1,5 +1,7 @@
 """Errors that are shown to the user."""
 
+from __future__ import annotations
+
 import errno
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Tables in Markdown."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from tabulate import tabulate

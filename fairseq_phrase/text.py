@@ -1,5 +1,7 @@
 """Reading and writing text files line by line, for any characters."""
 
+from __future__ import annotations
+
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator

@@ -7,6 +7,8 @@ The biases are of ``docs/models/tree_relations.md``. They are added to the atten
 self-attention of the encoder, which transformers adds to the scores.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """What each word of a translation attends to in the source: alignments, of any decoder with attention."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Attention of a tree Transformer: the nonterminals' share, and the weights in single sentences."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,6 +6,8 @@ tokens of each node. The tokens are the first nodes. If the structure has relati
 drawn, too.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 

@@ -1,5 +1,7 @@
 """The attention on each node of a sentence's tree."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

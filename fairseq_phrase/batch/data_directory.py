@@ -1,5 +1,7 @@
 """What tasks ask of a data directory: names of splits, labels, and whether copying can be learned."""
 
+from __future__ import annotations
+
 import itertools
 import os
 from pathlib import Path

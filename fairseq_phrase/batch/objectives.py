@@ -4,6 +4,8 @@ BERT's masks are over subwords, whole words, or whole phrases of the parse. fair
 ``MaskTokensDataset`` also masks special tokens, and finds words by the vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

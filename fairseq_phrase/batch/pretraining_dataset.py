@@ -1,5 +1,7 @@
 """The fairseq dataset of pre-training: text of one language, its parses, and an objective."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -3,6 +3,8 @@
 Parses of data directories become tensors by the same :func:`collate_parses`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any

@@ -1,5 +1,7 @@
 """Training sentences whose words are cut into other subwords each time: ``--subword-sampling``."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Collection, Sequence
 from pathlib import Path

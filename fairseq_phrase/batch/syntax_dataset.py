@@ -1,5 +1,7 @@
 """fairseq's sentence pairs with parses of the sources, or with unknown words that a model may copy."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 

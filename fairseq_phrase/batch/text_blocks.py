@@ -6,6 +6,8 @@ before it and has an unknown label. So the words of a sample are next to one ano
 trees expect.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """Commands: only argument parsing."""
 
+from __future__ import annotations
+
 import argparse
 import importlib.util
 import logging

@@ -1,5 +1,7 @@
 """``fairseq-phrase-analyze``: tables about a model's behaviour over a whole data set."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

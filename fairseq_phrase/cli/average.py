@@ -3,6 +3,8 @@
 fairseq's ``scripts/average_checkpoints.py`` is not part of its package on PyPI.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """``fairseq-phrase-demo``: a web page that shows what trained models see."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

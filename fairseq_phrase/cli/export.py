@@ -1,5 +1,7 @@
 """``fairseq-phrase-export``: write a trained model in a form that can be shared."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """``fairseq-phrase-label``: label words or sentences of raw text."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 

@@ -1,5 +1,7 @@
 """``fairseq-phrase-plot``: pictures of a model's attention."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 from typing import Any

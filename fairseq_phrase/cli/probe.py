@@ -1,5 +1,7 @@
 """``fairseq-phrase-probe``: what an encoder's states encode about sentences."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """``fairseq-phrase-report``: make a table of runs, with significance, pictures and examples."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 from typing import Any

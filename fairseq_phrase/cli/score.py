@@ -1,5 +1,7 @@
 """``fairseq-phrase-score``: a table of sacrebleu scores of ``fairseq-generate``'s output."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees, or a toy task."""
 
+from __future__ import annotations
+
 import argparse
 
 from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS

@@ -1,5 +1,7 @@
 """``fairseq-phrase-translate``: translate raw text."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import stat

@@ -4,6 +4,8 @@ The binarized text is not changed; the parses are written beside it. The word of
 characters (:mod:`fairseq_phrase.raw_text.source_encoder`).
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """Compare text that fairseq binarized with the text it should come from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """``--copy-words``: unknown source words of a split get slots, and the target's equal words the same."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """fairseq's dictionaries and binarized text, made by fairseq itself."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,6 +5,8 @@ in any order. A shard's content does not depend on the engine. This process also
 objects. Imports no fairseq and no torch, so that workers start quickly.
 """
 
+from __future__ import annotations
+
 import logging
 import multiprocessing
 import os

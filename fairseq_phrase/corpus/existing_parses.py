@@ -1,5 +1,7 @@
 """What earlier runs left in a data directory that a run adds to: parses and label dictionaries."""
 
+from __future__ import annotations
+
 import filecmp
 import logging
 from collections.abc import Collection

@@ -4,6 +4,8 @@ Text and labels are parallel files, as source and target of a translation are. f
 labels under a dictionary of their own.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import Counter
 from collections.abc import Iterable

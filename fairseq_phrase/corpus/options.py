@@ -1,5 +1,7 @@
 """The options of preprocessing and attaching, and the counts of a split."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field

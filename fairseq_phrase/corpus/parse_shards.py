@@ -5,6 +5,8 @@ any text, lone surrogates included. A file has one more line, the first, with fi
 text and of the parses, so a damaged shard or one of another text is not used.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging

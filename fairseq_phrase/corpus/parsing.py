@@ -8,6 +8,8 @@ This process returns its own parses without reading them again. Shards are read 
 another process made them.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

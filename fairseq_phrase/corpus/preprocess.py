@@ -1,5 +1,7 @@
 """Raw text to a fairseq data directory with parses beside it."""
 
+from __future__ import annotations
+
 import shutil
 from collections import Counter
 from pathlib import Path

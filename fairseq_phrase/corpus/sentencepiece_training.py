@@ -1,5 +1,7 @@
 """Train a SentencePiece model on a corpus, in memory that does not grow with the corpus."""
 
+from __future__ import annotations
+
 import io
 import random
 import re

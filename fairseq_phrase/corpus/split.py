@@ -4,6 +4,8 @@ Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has alr
 (:mod:`fairseq_phrase.corpus.attach`) share this code.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack

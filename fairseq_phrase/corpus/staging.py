@@ -1,5 +1,7 @@
 """A staging area: a data directory appears complete or not at all."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import shutil

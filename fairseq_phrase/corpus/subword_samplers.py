@@ -4,6 +4,8 @@ A data directory has the subwords of its words. Words were cut one at a time, so
 it exactly. Imports no fairseq and no torch.
 """
 
+from __future__ import annotations
+
 import math
 import random
 from collections.abc import Callable, Collection, Sequence

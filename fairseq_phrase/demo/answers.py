@@ -1,5 +1,7 @@
 """What the page shows for a sentence: one model's translation, the trees, and the attention."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The page's server: a FastAPI application over loaded models."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

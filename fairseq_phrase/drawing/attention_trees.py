@@ -1,5 +1,7 @@
 """A sentence's tree, drawn with the attention on each node."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path

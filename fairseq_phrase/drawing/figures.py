@@ -1,5 +1,7 @@
 """Figures that are drawn into files, without a screen."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

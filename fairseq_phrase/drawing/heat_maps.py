@@ -1,5 +1,7 @@
 """Attention matrices drawn as heat maps, side by side."""
 
+from __future__ import annotations
+
 import textwrap
 from pathlib import Path
 from typing import Any

@@ -4,6 +4,8 @@ Each word has one row, and comes last in it. So wide characters, emoji and right
 width no program knows exactly, do not move the rest of the row.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

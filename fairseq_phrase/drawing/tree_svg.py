@@ -4,6 +4,8 @@ spaCy's displaCy draws only dependencies, spaces all words by the longest one, a
 random names. Here the same data always make the same file.
 """
 
+from __future__ import annotations
+
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence

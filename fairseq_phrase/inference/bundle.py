@@ -5,6 +5,8 @@ the weights (``model.safetensors``), fairseq's dictionaries, the label dictionar
 and the manifest, which names the parser.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

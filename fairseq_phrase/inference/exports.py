@@ -4,6 +4,8 @@ CTranslate2 runs fairseq's own Transformer. transformers gets its own FSMT class
 same, else this package's classes.
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

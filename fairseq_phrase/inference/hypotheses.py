@@ -1,5 +1,7 @@
 """Translations of lines: texts and scores."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

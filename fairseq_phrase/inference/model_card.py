@@ -1,5 +1,7 @@
 """The model card of a bundle: what the model is, in a README.md made of its identity record."""
 
+from __future__ import annotations
+
 from fairseq_phrase.store.identity import Identity
 from fairseq_phrase.store.manifest import Manifest
 

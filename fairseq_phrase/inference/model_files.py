@@ -1,5 +1,7 @@
 """Which models and which data a path names, and which device a name."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

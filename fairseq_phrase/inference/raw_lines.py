@@ -1,5 +1,7 @@
 """Raw lines as a model reads them: in the form of the data, encoded ahead, in pieces if too long."""
 
+from __future__ import annotations
+
 import logging
 import queue
 import re

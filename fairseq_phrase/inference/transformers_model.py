@@ -4,6 +4,8 @@ The folder that :mod:`fairseq_phrase.inference.exports` writes is a bundle with 
 configuration and a few lines of code, which import this module.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

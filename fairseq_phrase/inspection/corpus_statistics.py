@@ -1,5 +1,7 @@
 """Statistics of the parses in a data directory, read once, in bounded memory."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

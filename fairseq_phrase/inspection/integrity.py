@@ -4,6 +4,8 @@ Opening a data directory compares fingerprints, which sample large files. This m
 number, a block of sentences at a time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Sentences of a data directory as text with trees, for display."""
 
+from __future__ import annotations
+
 import unicodedata
 from dataclasses import dataclass
 from itertools import groupby

@@ -3,6 +3,8 @@
 All sentences are checked at once. A broken record never makes the check itself fail.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A split's text and parses in blocks: long arrays of many sentences, in bounded memory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

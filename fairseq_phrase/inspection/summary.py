@@ -1,5 +1,7 @@
 """The manifest and the statistics of a data directory as text."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """What a report measures: the interface of translation, label and exact-match scores."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """COMET (Rei et al., 2020) by its authors' package, ``unbabel-comet``."""
 
+from __future__ import annotations
+
 from importlib.metadata import version
 from pathlib import Path
 

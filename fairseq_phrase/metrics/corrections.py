@@ -1,5 +1,7 @@
 """Scores of grammatical error correction: ERRANT's F0.5, and GLEU."""
 
+from __future__ import annotations
+
 from argparse import Namespace
 from collections import Counter, deque
 from collections.abc import Mapping

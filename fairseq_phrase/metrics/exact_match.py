@@ -1,5 +1,7 @@
 """Exact match of outputs, and what their formal language adds: well-formed outputs, equal meanings."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 import numpy as np

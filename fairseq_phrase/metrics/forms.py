@@ -4,6 +4,8 @@ A form is chosen by ``--form NAME`` of ``fairseq-phrase-report``. Another one is
 :class:`Form` in :data:`fairseq_phrase.metrics.measures.FORMS`.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar

@@ -4,6 +4,8 @@
 group :data:`GROUP` in an installed package.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points

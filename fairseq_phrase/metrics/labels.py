@@ -1,5 +1,7 @@
 """Scores of labels: accuracy, accuracy of unknown words, and F1 of spans."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What a report can measure, by the name of ``--measure``."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """Tests over trainings: would two models differ if both were trained and tested again?"""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

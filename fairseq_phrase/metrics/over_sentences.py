@@ -1,5 +1,7 @@
 """Paired tests over a test set's sentences: whether two trained models would differ on others."""
 
+from __future__ import annotations
+
 import os
 import statistics
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """SQL queries as outputs: whether sqlglot can parse them, and whether two are one query."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -7,6 +7,8 @@ The grammar is that of dk.brics.automaton, which the corpus was made with::
     concat = repeat { repeat }                    atom       = "(" union ")" | "[…]" | "." | character
 """
 
+from __future__ import annotations
+
 import re
 import string
 from typing import Any, TypeAlias

@@ -1,5 +1,7 @@
 """Regular expressions as outputs: whether two have the same language, within a time limit."""
 
+from __future__ import annotations
+
 import logging
 import os
 from collections import Counter

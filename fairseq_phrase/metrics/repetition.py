@@ -1,5 +1,7 @@
 """How often a text repeats itself: the usual fault of decoders without attention."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """BLEU, chrF and TER computed by sacrebleu, and BLEU of many resamples at once."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any

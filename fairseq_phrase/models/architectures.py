@@ -5,6 +5,8 @@ architectures once. fairseq imports it with ``--user-dir``. What a user's own ``
 afterwards is added.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, make_dataclass

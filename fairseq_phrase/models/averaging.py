@@ -1,5 +1,7 @@
 """Average the parameters of several checkpoints of one training."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Sequence

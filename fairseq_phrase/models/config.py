@@ -6,6 +6,8 @@ does not work with hydra. So this module flattens the fields and names them as f
 (``encoder_embed_dim``), which works for both. :func:`nested_config` nests them again.
 """
 
+from __future__ import annotations
+
 from argparse import Namespace
 from dataclasses import Field, field, fields, make_dataclass
 from typing import Any, Optional

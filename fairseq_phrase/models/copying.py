@@ -5,6 +5,8 @@ A copying decoder returns the scores of words joined with the scores of source p
 take a softmax of these scores, as of any other decoder's.
 """
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from functools import cache

@@ -6,6 +6,8 @@
 :mod:`fairseq_phrase.models.architectures` makes fairseq's architectures from the descriptions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints

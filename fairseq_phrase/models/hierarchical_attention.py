@@ -1,5 +1,7 @@
 """``--encoder han``: hierarchical attention networks for documents (Yang et al. 2016)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,6 +4,8 @@ A checkpoint of :mod:`fairseq_phrase.tasks` holds its record in the task's state
 fairseq, what its configuration names is derived.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from argparse import Namespace

@@ -1,5 +1,7 @@
 """Loading of trained models with their task."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module

@@ -12,6 +12,8 @@ type and default in both, as those of positions do (they inherit one dataclass).
 good prefix for its own options.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -1,5 +1,7 @@
 """Parent-scaled Transformer: attention drawn to each word's parent, in fairseq's encoder."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """PhraseTransformer: attention over phrases in the encoder of fairseq's Transformer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """The base of encoders with structural and relative positions: tree positions and embeddings."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 

@@ -1,5 +1,7 @@
 """Recurrent encoders, chosen by ``--encoder``: what they share, and the bidirectional LSTM."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any

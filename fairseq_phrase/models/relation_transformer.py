@@ -1,5 +1,7 @@
 """Relation-biased Transformer: a learned number for each relation of two words, in each head."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """The recurrent decoder with attention, for any encoder."""
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 from fairseq.models import FairseqIncrementalDecoder

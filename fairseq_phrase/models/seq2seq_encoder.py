@@ -1,5 +1,7 @@
 """The recurrent encoder: LSTM or GRU over the source, in one direction or both."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

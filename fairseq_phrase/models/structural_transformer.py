@@ -1,5 +1,7 @@
 """Structural-position Transformer: positions from the dependency tree in fairseq's encoder."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,5 +1,7 @@
 """The decoder of all Transformers: fairseq's, over the nodes that an encoder returns."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from fairseq.models.transformer import TransformerDecoderBase

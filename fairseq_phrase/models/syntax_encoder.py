@@ -7,6 +7,8 @@ and the wrapping of layers. :func:`fairseq_phrase.models.encoder_method.register
 available.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The tree Transformer's decoder: cross-attention over a source tree, with accumulated values."""
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 import torch

@@ -1,5 +1,7 @@
 """``--encoder tree_lstm``: Tree-LSTMs over dependencies or constituents (Tai et al. 2015)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

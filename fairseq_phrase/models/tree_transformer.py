@@ -1,5 +1,7 @@
 """Tree Transformer: hierarchical accumulation over constituents, in encoder and decoder."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

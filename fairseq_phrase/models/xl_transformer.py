@@ -1,5 +1,7 @@
 """A Transformer with Transformer-XL's relative positions, which can learn with XLNet's two streams."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any, cast
 

@@ -1,5 +1,7 @@
 """What a position may see if a model predicts the next token, or the previous one."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -17,6 +17,8 @@ copies without knowing it. The forms of copying differ in s and l only:
 Time and memory are linear in batch × target × (vocabulary + source).
 """
 
+from __future__ import annotations
+
 import math
 from abc import abstractmethod
 from typing import Any, NamedTuple

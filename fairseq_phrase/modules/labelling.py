@@ -1,5 +1,7 @@
 """What labellers add to an encoder: states of words and sentences, and words that become unknown."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import torch

@@ -1,5 +1,7 @@
 """The projections of multi-head self-attention: applied as one, initialized as fairseq's."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import ClassVar, cast

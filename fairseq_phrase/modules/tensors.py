@@ -1,5 +1,7 @@
 """Checks of tensors, masks in the form that attention adds, precision of sums, and the faster kernel."""
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path

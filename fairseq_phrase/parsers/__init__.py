@@ -1,5 +1,7 @@
 """Parsers of text. They implement one of two interfaces (:mod:`fairseq_phrase.parsers.base`)."""
 
+from __future__ import annotations
+
 import inspect
 import os
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The interfaces of parsers."""
 
+from __future__ import annotations
+
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Dependency trees, and enhanced dependencies, from CoNLL-U files beside the text."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

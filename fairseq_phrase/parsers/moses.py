@@ -1,5 +1,7 @@
 """Escapes of the Moses tokenizer."""
 
+from __future__ import annotations
+
 import re
 
 # The last three are from before 2012; Moses' own deescape-special-chars.perl still reads them.

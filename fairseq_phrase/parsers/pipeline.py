@@ -1,5 +1,7 @@
 """A parser with the steps before and after it, for a corpus and for new text."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

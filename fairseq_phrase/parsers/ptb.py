@@ -1,5 +1,7 @@
 """Constituency trees from bracketed files beside the text."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

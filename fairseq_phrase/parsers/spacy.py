@@ -1,5 +1,7 @@
 """Dependency parses by a spaCy pipeline."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Files of trees beside a text: which trees spell which line."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Words at white space, without trees: alone, or with labels in the text."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from fairseq_phrase.errors import UserError

@@ -1,5 +1,7 @@
 """SentEval's classifier: one hidden layer with the sigmoid, trained on fixed vectors by scikit-learn."""
 
+from __future__ import annotations
+
 import itertools
 import warnings
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Differences of probed models: would other seeds and other sentences show them again?"""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

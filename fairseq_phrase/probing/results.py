@@ -1,5 +1,7 @@
 """Results of probing: the table by task and layer, as JSON, and a picture of accuracy by layer."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

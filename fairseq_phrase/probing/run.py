@@ -1,5 +1,7 @@
 """Probing of several checkpoints with several tasks."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field

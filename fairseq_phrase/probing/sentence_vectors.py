@@ -1,5 +1,7 @@
 """One vector for each sentence and layer: the mean of the encoder's states over the tokens."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from typing import Any, Literal

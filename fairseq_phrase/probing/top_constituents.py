@@ -4,6 +4,8 @@ Source: Conneau et al. (2018), section 2: the label of a sentence is the sequenc
 below its sentence node. Rare sequences have the label ``OTHER``.
 """
 
+from __future__ import annotations
+
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Words and lines to subwords."""
 
+from __future__ import annotations
+
 import json
 import random
 from collections.abc import Callable, Collection, Sequence

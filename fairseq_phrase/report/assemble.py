@@ -1,5 +1,7 @@
 """From run directories to a report: read, score, compare."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,7 @@
 """Which labels are confused: a picture, and precision, recall and F1 of each label."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain

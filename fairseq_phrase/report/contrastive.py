@@ -1,5 +1,7 @@
 """Contrastive accuracy: how often a model prefers the correct one of two translations."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

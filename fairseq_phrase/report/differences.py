@@ -1,5 +1,7 @@
 """Sentences that two models translate differently."""
 
+from __future__ import annotations
+
 import difflib
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """The files of a report, with a single, self-contained HTML page."""
 
+from __future__ import annotations
+
 import base64
 import itertools
 import os

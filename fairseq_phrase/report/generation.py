@@ -1,5 +1,7 @@
 """The output of ``fairseq-generate`` and ``fairseq-interactive``, and whether two are one test set's."""
 
+from __future__ import annotations
+
 import html
 import re
 import unicodedata

@@ -1,5 +1,7 @@
 """Notes below a report's table: how to read its numbers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from fairseq_phrase.metrics.base import Metrics

@@ -1,5 +1,7 @@
 """A report's pictures: learning curves, and the main metric by the length of the sentence."""
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

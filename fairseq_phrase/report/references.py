@@ -1,5 +1,7 @@
 """Test sets: their reference translations and raw sentences."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

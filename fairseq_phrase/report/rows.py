@@ -1,5 +1,7 @@
 """The rows of a report: runs, scores, comparisons with the baseline; the file of their titles."""
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

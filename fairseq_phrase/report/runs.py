@@ -1,5 +1,7 @@
 """Run directories: finding, reading and checking them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """A report as Markdown, CSV and LaTeX."""
 
+from __future__ import annotations
+
 import csv
 import io
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """The logs of ``fairseq-train`` and ``fairseq-hydra-train``."""
 
+from __future__ import annotations
+
 import json
 import re
 import statistics

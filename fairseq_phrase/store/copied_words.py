@@ -6,6 +6,8 @@ themselves are in a file beside the source text, as UTF-8 with spaces between th
 back into a translation.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache

@@ -5,6 +5,8 @@ opens them in constant time and memory, and does not need torch. The format is t
 files written here.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 from array import array

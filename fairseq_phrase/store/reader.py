@@ -7,6 +7,8 @@ share the index of the first of them (``heads.idx``), because an index takes as 
 of a short sentence.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

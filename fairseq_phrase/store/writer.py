@@ -1,5 +1,7 @@
 """Writing the parses of a split beside its text."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 

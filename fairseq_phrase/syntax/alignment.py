@@ -1,5 +1,7 @@
 """Words and the subwords they are cut into."""
 
+from __future__ import annotations
+
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache

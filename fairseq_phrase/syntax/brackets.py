@@ -1,5 +1,7 @@
 """Bracketed trees, ``(S (NP (DT the) (NN dog)) (VP (VBZ runs)))``, as the Penn Treebank writes them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

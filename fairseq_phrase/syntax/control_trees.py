@@ -3,6 +3,8 @@
 Pham et al. (2019) had the same gains with linear "trees" that others had with parses.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree

@@ -1,5 +1,7 @@
 """Sentences whose words are cut into subwords: the input of a model."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """Projective dependency trees: those in which every subtree is a span of words."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree

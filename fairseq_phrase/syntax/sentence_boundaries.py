@@ -5,6 +5,8 @@ depend on the first root and keep the root's relation; constituency trees are jo
 ``ROOT``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,6 +5,8 @@ takes tens of microseconds for a sentence of twenty words. The functions here pr
 per second.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Parallel sentences with gold trees: drawn, put into words, made distinct."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,7 @@
 """English: forms, noun phrases and clauses."""
 
+from __future__ import annotations
+
 from fairseq_phrase.synthetic.lexicon import PERSON, Verb
 from fairseq_phrase.synthetic.meaning import (
     Entity,

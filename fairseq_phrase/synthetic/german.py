@@ -1,5 +1,7 @@
 """German: forms, noun phrases and clauses."""
 
+from __future__ import annotations
+
 from fairseq_phrase.synthetic.lexicon import DEFINITE, Determiner, Verb
 from fairseq_phrase.synthetic.meaning import (
     Entity,

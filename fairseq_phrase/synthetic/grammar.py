@@ -1,5 +1,7 @@
 """Drawing a random meaning: which clauses, entities and modifiers a sentence is made of."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The lexicon: words with the forms and properties that the two languages need."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path

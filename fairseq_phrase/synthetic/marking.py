@@ -4,6 +4,8 @@ If they do not, the grammar puts the subject before the object and draws no rela
 neither a reader nor a tree without relation labels could distinguish the readings.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from fairseq_phrase.synthetic.meaning import Entity, Event, Pair, Pronoun, Thing

@@ -20,6 +20,8 @@ English slots
 ``,`` is a comma that vanishes where it is not needed (see ``tree.read_off``).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -15,6 +15,8 @@ Examples:
     ('c at 9 . a at 17 . f at 2 .', 'f c a')
 """
 
+from __future__ import annotations
+
 import random
 import string
 from collections.abc import Iterator, Mapping

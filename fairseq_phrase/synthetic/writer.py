@@ -1,5 +1,7 @@
 """Writing a synthetic corpus: plain text, CoNLL-U and bracketed trees for every split."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack

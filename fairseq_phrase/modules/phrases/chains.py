@@ -8,6 +8,8 @@ The functions trust their input's types and shapes:
 :mod:`fairseq_phrase.modules.phrases.sources` checks them.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad

@@ -1,5 +1,7 @@
 """Attention along the list of adjacent pairs: time and memory are linear in the number of pairs."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The states with which phrases enter the first layer (Algorithm 1, line 2)."""
 
+from __future__ import annotations
+
 import math
 from typing import cast
 

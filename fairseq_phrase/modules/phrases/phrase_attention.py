@@ -5,6 +5,8 @@ form computes the same along the list of adjacent pairs: its time and memory gro
 :func:`choose_path` decides between the two.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -6,6 +6,8 @@ For each word's first subword t, ``loss = -log softmax_j(q_t' U k_j)`` at its pa
 root points at itself.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 

@@ -9,6 +9,8 @@ Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-
 (1 + g (D - 1))), or softmax(S + g log D).
 """
 
+from __future__ import annotations
+
 import math
 
 import torch

@@ -4,6 +4,8 @@ Source: ``docs/models/tree_relations.md``: ``S_ij += b[l, h, r(i, j)]``; after t
 Chiang (2021) and the relative biases of T5 (Raffel et al. 2020). The relations are small integers.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from typing import NamedTuple

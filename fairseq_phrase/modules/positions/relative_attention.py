@@ -12,6 +12,8 @@ additive bias. For the value side, a query's weights are summed over the keys of
 gives (n, R) again; the result is multiplied with the table a^V.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 

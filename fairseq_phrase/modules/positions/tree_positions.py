@@ -5,6 +5,8 @@ Source: *Self-Attention with Structural Position Representations*, section 3 (eq
 computes the same for the words of one sentence; this module does so for the subwords of a batch.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -8,6 +8,8 @@ r_{i-j} is a projection of the sinusoids of the distance i - j. s_ij is s₊ if 
 else s₋. Both are keys; values have no positions.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import cast

@@ -1,5 +1,7 @@
 """A bidirectional recurrent layer over padded sequences."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 import torch

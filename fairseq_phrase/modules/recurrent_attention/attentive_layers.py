@@ -10,6 +10,8 @@ the output layer reads.
 With attention, o_i = tanh(W [c_i; h̄_i]) (Luong's attentional state), or o_i = [c_i; h̄_i].
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """PyTorch's recurrent layers, over a whole sequence or one step at a time with the same parameters."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import cast
 

@@ -3,6 +3,8 @@
 Both are over a whole sentence, without scaling, residual connection or layer norm.
 """
 
+from __future__ import annotations
+
 import math
 from typing import cast
 

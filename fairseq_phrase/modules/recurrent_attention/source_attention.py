@@ -7,6 +7,8 @@ steps. :meth:`Score.keys` does what depends on the source alone, once for a sent
 h̄_i is a decoder state (query), h_j a source state, e_ij the score.
 """
 
+from __future__ import annotations
+
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

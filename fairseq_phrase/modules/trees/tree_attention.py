@@ -9,6 +9,8 @@ embeddings in every nonterminal (:mod:`fairseq_phrase.modules.trees.coefficients
 of small dense matrices.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor, nn
 

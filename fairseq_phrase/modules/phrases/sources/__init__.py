@@ -6,6 +6,8 @@ module registers the source when it is imported
 (:func:`~fairseq_phrase.modules.phrases.sources.registry.phrase_source`).
 """
 
+from __future__ import annotations
+
 import inspect
 from dataclasses import replace
 from functools import partial

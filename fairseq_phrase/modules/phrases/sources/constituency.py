@@ -1,5 +1,7 @@
 """Phrases that are constituents of a parse, or the chunks among them."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

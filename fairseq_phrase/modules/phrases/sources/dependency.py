@@ -1,5 +1,7 @@
 """Phrases that are edges and chains of the dependency tree (eq. 8)."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

@@ -1,5 +1,7 @@
 """Phrases that are n-grams: spans of adjacent tokens (eq. 1), or of whole words."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

@@ -1,5 +1,7 @@
 """Sources of phrases by name: functions from a batch's tokens and parse to phrases or sets of tokens."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
