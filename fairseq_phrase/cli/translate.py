@@ -179,7 +179,7 @@ def main(args: argparse.Namespace) -> None:
     out.flush()
 
 
-def _written(hypothesis: "Hypothesis", args: argparse.Namespace) -> bytes:
+def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
     """Return the line of a hypothesis."""
     columns = [] if args.score else [hypothesis.text]
     if args.scores or args.score:
