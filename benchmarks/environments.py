@@ -11,6 +11,12 @@ that a slowdown of the machine affects all of them. The first environment is the
 Examples:
     python benchmarks/environments.py OMP_NUM_THREADS=1 OMP_NUM_THREADS=2 -- --size tiny
     python benchmarks/environments.py '' 'LD_PRELOAD=./mkl_avx512.so' -- DATA --size tiny
+
+A command after ``--`` is run as a whole instead, ``--rounds`` times in each environment. Columns: CPU
+seconds of the command and its processes, the reference's divided by them, and seconds by the clock:
+
+    python benchmarks/environments.py PYTHONPATH=../before PYTHONPATH=. -- \\
+        fairseq-phrase-translate BUNDLE one_line.txt
 """
 
 from __future__ import annotations
@@ -18,9 +24,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import time
 import warnings
 
 import torch
@@ -100,22 +108,51 @@ def work(options: argparse.Namespace) -> None:
         print(batch["ntokens"], time, loss, flush=True)
 
 
+def run_command(environment: str, command: list[str]) -> tuple[float, float]:
+    """Run a command in an environment; return its CPU seconds and its seconds by the clock."""
+    begin = time.perf_counter()
+    variables = dict(word.split("=", 1) for word in environment.split())
+    process = subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{' '.join(command)} ended with status {os.waitstatus_to_exitcode(status)}")
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - begin
+
+
+def compare_commands(environments: list[str], command: list[str], rounds: int) -> None:
+    """Run a command in all environments in turns and print the table."""
+    measured = [[run_command(each, command) for each in environments] for _ in range(rounds)]
+    lines = []
+    for environment, runs in zip(environments, zip(*measured, strict=True), strict=True):
+        cpu, clock = map(statistics.median, zip(*runs, strict=True))
+        ratio = statistics.median(
+            first[0] / own[0] for (first, *_), own in zip(measured, runs, strict=True)
+        )
+        lines.append([environment or "(as it is)", f"{cpu:.2f}", f"{ratio:.3f}", f"{clock:.2f}"])
+    print(f"{describe_machine('cpu')}, median of {rounds} runs each, in turns\n")
+    print(markdown_table(["environment", "CPU s", "measured", "s"], lines, texts=1))
+
+
 def main() -> None:
     """Measure all environments and print the table."""
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="After --: options of train_step.py. Of several models, the last is trained.",
+        epilog="After --: a command, or options of train_step.py (the last model is trained).",
     )
     parser.add_argument(
         "environments", nargs="+", metavar="NAME=VALUE ...", help="'' is the present one"
     )
-    environments = parser.parse_args(sys.argv[1:split]).environments
+    parser.add_argument("--rounds", type=int, default=5, help="runs of a command")
+    given = parser.parse_args(sys.argv[1:split])
+    environments = given.environments
     own = sys.argv[split + 1 :]
-    options = training_parser().parse_args(own)
     if wrong := [word for each in environments for word in each.split() if "=" not in word]:
         parser.error(f"{wrong[0]}: expected NAME=VALUE")
+    if own and shutil.which(own[0]):
+        return compare_commands(environments, own, given.rounds)
+    options = training_parser().parse_args(own)
     processes = [Steps(environment, own) for environment in environments]
     measured: list[list[tuple[float, float, float]]] = [[] for _ in processes]
     for number in tqdm(range(-options.warmup, options.steps), unit="step", file=sys.stderr):

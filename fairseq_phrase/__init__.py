@@ -20,4 +20,5 @@ def __getattr__(name: str) -> Any:
     """Import :func:`load` or :func:`register` when it is asked for."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_module("fairseq_phrase.late_imports").import_late()
     return getattr(import_module(f"fairseq_phrase.{_WHERE[name]}"), name)

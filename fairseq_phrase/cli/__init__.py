@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO, TextIO
 
 import fairseq_phrase
 from fairseq_phrase.errors import UserError, file_of
+from fairseq_phrase.late_imports import import_late
 
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
 
@@ -109,6 +111,9 @@ def run(
             "--no-build-isolation --editable . && python scripts/link_package.py",
             file=sys.stderr,
         )
+    import_late()
+    # Imports make many objects that stay. Looking for garbage among them takes a tenth of a start.
+    gc.set_threshold(50_000)
     try:
         body(argv)
     except UserError as error:

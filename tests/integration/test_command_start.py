@@ -1,4 +1,4 @@
-"""How commands start: nothing heavy is imported before the arguments are read."""
+"""How commands start: what is imported before the arguments are read, and what late."""
 
 from __future__ import annotations
 
@@ -32,3 +32,50 @@ def test_help_and_version_import_nothing_heavy():
     imported = set(json.loads(done.stdout))
     assert "argparse" in imported
     assert imported & HEAVY == set()
+
+
+LATE = """
+import sys
+from fairseq_phrase.late_imports import import_late
+
+import_late()
+import fairseq_phrase, spacy
+fairseq_phrase.register()
+late = {"sklearn", "sklearn.metrics", "scipy.stats", "spacy.cli", "spacy.cli.info"}
+assert not late & set(sys.modules), late & set(sys.modules)
+
+import numpy as np
+from fairseq.criterions.sentence_prediction import acc_and_f1, matthews_corrcoef, pearson_and_spearman
+from fairseq.tasks.audio_classification import sklearn_metrics
+
+right, found = np.array([0, 1, 1, 1]), np.array([0, 1, 1, 0])
+assert acc_and_f1(found, right) == {"acc": 0.75, "f1": 0.8, "acc_and_f1": 0.775}
+assert abs(matthews_corrcoef(found, right) - 3**-0.5) < 1e-9
+assert abs(pearson_and_spearman(found, right)["corr"] - 3**-0.5) < 1e-9
+assert sklearn_metrics.roc_curve(right, found)[0].tolist() == [0, 0, 1]
+assert spacy.info(silent=True)["spacy_version"] == spacy.__version__
+
+import scipy.stats, sklearn.metrics, spacy.cli
+assert {*map(type, (scipy.stats, sklearn, sklearn.metrics, spacy.cli))} == {type(sys)}
+assert scipy.stats.norm.cdf(0) == 0.5
+"""
+
+
+def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_script_has_imported_stays():
+    code = (
+        "import scipy.stats, sklearn.metrics, fairseq_phrase; fairseq_phrase.register()\n"
+        "from fairseq.criterions import sentence_prediction\n"
+        "assert sentence_prediction.f1_score is sklearn.metrics.f1_score\n"
+        "assert sentence_prediction.pearsonr is scipy.stats.pearsonr\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
