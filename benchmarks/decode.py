@@ -14,10 +14,14 @@ batches:
 
 The last two need raw text (--text) in the source language of DATA, and possibly a parser (--parser).
 
+``--transformers`` adds a row for each model: the same search by transformers' ``generate``, as of a
+folder of ``fairseq-phrase-export --to transformers``.
+
 On a machine that others use too, set OMP_NUM_THREADS=1.
 
 Examples:
     python benchmarks/decode.py --size tiny --batch-size 16
+    python benchmarks/decode.py --models "relations, parent" --transformers --target-length 50
     python benchmarks/decode.py DATA --text corpus/test.de --parser spacy:de_core_news_sm
     python benchmarks/decode.py DATA --device cuda --dtype bfloat16 --batch-size 128
 """
@@ -30,6 +34,7 @@ import statistics
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +48,7 @@ from tqdm import tqdm
 from fairseq_phrase.markdown import markdown_table
 
 Batch = dict[str, Any]
+_EXPORTED = ", transformers"
 
 
 def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch]:
@@ -72,6 +78,37 @@ def encode(built: Built, lines: list[str]) -> Batch:
     return source.batch(source.encode(lines))
 
 
+class Exported:
+    """transformers' search with a model, called like fairseq's.
+
+    Args:
+        built: the model.
+        options: the sizes of the search.
+    """
+
+    def __init__(self, built: Built, options: argparse.Namespace):
+        from fairseq_phrase.inference.exports import special_tokens
+        from fairseq_phrase.inference.transformers_model import (
+            FairseqPhraseConfig,
+            FairseqPhraseModel,
+        )
+
+        special = special_tokens(built.task.target_dictionary)
+        self._model = FairseqPhraseModel(FairseqPhraseConfig(**special), built.model).eval()
+        self._options = {
+            "num_beams": options.beam,
+            "max_length": options.target_length + 2,
+            "early_stopping": True,
+        }
+
+    def generate(self, models: list[Any], sample: Batch) -> Any:
+        """Translate a batch."""
+        inputs = dict(sample["net_input"], input_ids=sample["net_input"]["src_tokens"])
+        for name in ("src_tokens", "src_lengths", "prev_output_tokens"):
+            inputs.pop(name, None)
+        return self._model.generate(**inputs, **self._options)
+
+
 def measure(
     models: list[Built], options: argparse.Namespace
 ) -> tuple[list[list[float]], list[list[float]], list[int]]:
@@ -82,8 +119,10 @@ def measure(
         took, and the number of its sentences. Without raw lines the latter are 0.
     """
     device = torch.device(options.device)
-    generators = [
-        SequenceGenerator(
+    generators: list[Any] = [
+        Exported(built, options)
+        if built.name.endswith(_EXPORTED)
+        else SequenceGenerator(
             [built.model.eval()],
             built.task.target_dictionary,
             beam_size=options.beam,
@@ -172,6 +211,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--batches", type=int, default=8, help="different batches, each measured once"
     )
     parser.add_argument("--target-length", type=int, default=16, help="tokens of every translation")
+    parser.add_argument(
+        "--transformers", action="store_true", help="also search with transformers, see above"
+    )
     parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
     options = parser.parse_args(arguments)
     if options.text and not options.data:
@@ -187,6 +229,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
     models = build_models(options)
+    if options.transformers:
+        models += [replace(built, name=built.name + _EXPORTED) for built in models]
     if options.text:
         use_parsers(models, options)
     decoding, encoding, counts = measure(models, options)

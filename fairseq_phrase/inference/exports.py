@@ -257,6 +257,17 @@ def _search(dictionary: Any) -> dict[str, Any]:
     }
 
 
+def special_tokens(dictionary: Any) -> dict[str, int]:
+    """Return fairseq's special tokens by their names in transformers' configurations."""
+    return {
+        "bos_token_id": dictionary.bos(),
+        "pad_token_id": dictionary.pad(),
+        "eos_token_id": dictionary.eos(),
+        "decoder_start_token_id": dictionary.eos(),
+        "forced_eos_token_id": dictionary.eos(),
+    }
+
+
 def export_transformers(
     checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None, **identity: Any
 ) -> str:
@@ -296,13 +307,7 @@ def _describe(folder: Path, dictionary: Any) -> None:
     Args:
         dictionary: fairseq's target dictionary.
     """
-    special = {
-        "bos_token_id": dictionary.bos(),
-        "pad_token_id": dictionary.pad(),
-        "eos_token_id": dictionary.eos(),
-        "decoder_start_token_id": dictionary.eos(),
-        "forced_eos_token_id": dictionary.eos(),
-    }
+    special = special_tokens(dictionary)
     config = {
         "model_type": "fairseq_phrase",
         "architectures": ["FairseqPhraseModel"],
@@ -314,7 +319,7 @@ def _describe(folder: Path, dictionary: Any) -> None:
         "vocab_size": len(dictionary),
         **special,
     }
-    generation = {**special, **_search(dictionary), "use_cache": False}
+    generation = {**special, **_search(dictionary)}
     for name, content in (("config", config), ("generation_config", generation)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -33,7 +33,7 @@ class FairseqPhraseConfig(PretrainedConfig):
     model_type = "fairseq_phrase"
 
     def __init__(self, **options: Any):
-        super().__init__(**{"is_encoder_decoder": True, "use_cache": False, **options})
+        super().__init__(**{"is_encoder_decoder": True, **options})
 
 
 @dataclass
@@ -103,11 +103,49 @@ class Encoder(nn.Module):
         return output
 
 
-class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
-    """A translation model for transformers' ``generate``.
+class DecoderCache:
+    """What fairseq's decoder keeps between the steps of a search: keys and values.
 
-    The whole prefix is decoded at each step: there is no cache.
+    Args:
+        decoder: the decoder.
+        encoded: the encoder's dictionary, with the beams' rows.
+
+    Attributes:
+        length: the number of decoded target tokens.
     """
+
+    def __init__(self, decoder: Any, encoded: dict[str, Any]):
+        self.decoder, self.encoded, self.length = decoder, encoded, 0
+        self._state: dict[str, Any] = {}
+
+    def decode(self, tokens: Tensor) -> tuple[Tensor, Any]:
+        """Decode the last of the tokens; all before it have been decoded. Shape: ``(batch, tokens)``."""
+        self.length = tokens.size(1)
+        output: tuple[Tensor, Any] = self.decoder(
+            tokens, encoder_out=self.encoded, incremental_state=self._state
+        )
+        return output
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the number of decoded tokens, as transformers' caches do."""
+        return self.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Choose rows for beam search. A row and what replaces it belong to the same sentence.
+
+        Args:
+            beam_idx: for each new row, the index of the old row. Shape: ``(batch,)``.
+        """
+        for module in self.decoder.modules():
+            # The source's keys are those of the sentence.
+            if not getattr(module, "encoder_decoder_attention", False) and hasattr(
+                module, "reorder_incremental_state"
+            ):
+                module.reorder_incremental_state(self._state, beam_idx)
+
+
+class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
+    """A translation model for transformers' ``generate``."""
 
     config_class = FairseqPhraseConfig
     base_model_prefix = "fairseq"
@@ -155,16 +193,19 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         return self.encoder
 
     def prepare_inputs_for_generation(  # type: ignore[override, unused-ignore]
-        self, decoder_input_ids: Tensor, encoder_outputs: Any = None, **others: Any
+        self, decoder_input_ids: Tensor, **kept: Any
     ) -> dict[str, Any]:
-        """Return the inputs of one step."""
-        return {"decoder_input_ids": decoder_input_ids, "encoder_outputs": encoder_outputs}
+        """Return the inputs of one step. fairseq's decoder takes the whole prefix and decodes its end."""
+        names = "encoder_outputs", "past_key_values", "use_cache"
+        return {"decoder_input_ids": decoder_input_ids, **{name: kept.get(name) for name in names}}
 
     def forward(
         self,
         input_ids: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         encoder_outputs: Any = None,
+        past_key_values: DecoderCache | None = None,
+        use_cache: bool | None = None,
         **inputs: Any,
     ) -> Seq2SeqLMOutput:
         """Compute the scores of the next tokens.
@@ -174,20 +215,33 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             decoder_input_ids: the target, which begins with the end of sentence. Shape: ``(batch, target
                 tokens)``.
             encoder_outputs: what the encoder returned, instead of the source.
+            past_key_values: what the last call returned, for the same target without its end.
+            use_cache: return keys and values for the next call.
             **inputs: the parse, as for :meth:`Encoder.forward`.
 
         Returns:
-            ``logits`` of shape ``(batch, target tokens, vocabulary)``.
+            ``logits`` of shape ``(batch, target tokens, vocabulary)``, without those of earlier calls.
         """
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, **inputs)
-        encoded, rows = encoder_outputs.encoded, encoder_outputs.rows
-        if len(rows) != encoded["encoder_out"][0].size(1):
-            # transformers repeated the sentences for its beams.
-            encoded = self.encoder.encoder.reorder_encoder_out(encoded, rows)
-        output = self.decoder(decoder_input_ids, encoder_out=encoded)
-        logits = output[0]
-        if getattr(self.decoder, "adaptive_softmax", None) is not None:
-            # Such a decoder returns its states. Logarithms of probabilities are logits as well.
-            logits = self.decoder.get_normalized_probs(output, True, None)
-        return Seq2SeqLMOutput(logits=logits, encoder_last_hidden_state=encoder_outputs[0])
+        assert decoder_input_ids is not None
+        if past_key_values is None:
+            if encoder_outputs is None:
+                encoder_outputs = self.encoder(input_ids, **inputs)
+            encoded, rows = encoder_outputs.encoded, encoder_outputs.rows
+            if len(rows) != encoded["encoder_out"][0].size(1):
+                # transformers repeated the sentences for its beams.
+                encoded = self.encoder.encoder.reorder_encoder_out(encoded, rows)
+            if not use_cache:
+                logits = self._logits(self.decoder(decoder_input_ids, encoder_out=encoded))
+                return Seq2SeqLMOutput(logits=logits, encoder_last_hidden_state=encoder_outputs[0])
+            past_key_values = DecoderCache(self.decoder, encoded)
+        new = range(past_key_values.length + 1, decoder_input_ids.size(1) + 1)
+        kept: Any = past_key_values  # transformers names its own caches
+        steps = [self._logits(past_key_values.decode(decoder_input_ids[:, :end])) for end in new]
+        return Seq2SeqLMOutput(logits=torch.cat(steps, 1), past_key_values=kept)
+
+    def _logits(self, output: tuple[Tensor, Any]) -> Tensor:
+        if getattr(self.decoder, "adaptive_softmax", None) is None:
+            return output[0]
+        # Such a decoder returns its states. Logarithms of probabilities are logits as well.
+        logits: Tensor = self.decoder.get_normalized_probs(output, True, None)
+        return logits

@@ -92,6 +92,8 @@ def test_transformers_computes_and_searches_as_fairseq(
             **parse,
         ).logits  # fmt: skip
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
+    if name != "plain":
+        check_cache(model, tokens, previous, expected, parse)
     # transformers gives no score to the end of a translation that is cut off.
     beams = 5 if name in ENDING else 1
     for power in (1.0, 2.0) if beams > 1 else (1.0,):
@@ -100,6 +102,12 @@ def test_transformers_computes_and_searches_as_fairseq(
             length_penalty=power, max_length=longest + 2, return_dict_in_generate=True,
             output_scores=True, **parse,
         )  # fmt: skip
+        if name != "plain":  # FSMT needs its own cache
+            whole = model.generate(
+                input_ids=tokens, attention_mask=mask, num_beams=beams, max_length=longest + 2,
+                num_return_sequences=beams, length_penalty=power, use_cache=False, **parse,
+            )  # fmt: skip
+            assert torch.equal(found.sequences, whole)
         best = list(own.hypotheses(lines, beam=beams, nbest=beams, lenpen=power))
         texts = own.texts(found.sequences)
         if beams == 1:
@@ -115,6 +123,24 @@ def test_transformers_computes_and_searches_as_fairseq(
             check_hypotheses(
                 [Hypothesis(text, score, length - 1) for text, score, length in each], line
             )
+
+
+def check_cache(model, tokens, target, expected, parse):
+    """Decode a target in two calls with kept keys and values, the second with other rows."""
+    order = torch.tensor([1, 0, 2, 3, 5, 4])
+    # Rows that replace one another are of one sentence, as in beam search.
+    same = {name: value[order // 2] for name, value in parse.items()}
+    with torch.no_grad():
+        whole = model(input_ids=tokens[order // 2], decoder_input_ids=target, **same).logits
+        first = model(
+            input_ids=tokens[order // 2], decoder_input_ids=target[:, :3], use_cache=True, **same
+        )
+        first.past_key_values.reorder_cache(order)
+        rest = model(decoder_input_ids=target[order], past_key_values=first.past_key_values).logits
+        alone = model(input_ids=tokens, decoder_input_ids=target, use_cache=True, **parse).logits
+    torch.testing.assert_close(first.logits, whole[:, :3], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(rest, whole[order, 3:], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(alone, expected, atol=2e-5, rtol=2e-5)
 
 
 def check_hypotheses(found, fairseqs):
