@@ -9,8 +9,8 @@ from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 
 SPLIT = "train.de-en"
-#: What trees have: all but the labels that text itself may have.
-TREE_FIELDS = [field for field in FIELDS if not field.startswith("factor")]
+#: What trees have: all but graphs and the labels that text itself may have.
+TREE_FIELDS = [name for name, row in FIELDS.items() if row.per != "edge" and "factor" not in name]
 
 
 def write_arrays(prefix, arrays, own_index=True):

@@ -17,6 +17,7 @@ ROWS = [
     for name, method in ENCODERS.items()
     for row in method.rows
     if method.encoder.__module__.startswith("fairseq_phrase.")
+    and name != "huggingface"  # it embeds tokens itself; tests/unit/test_huggingface_encoder.py
 ]
 every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 

@@ -224,7 +224,10 @@ def test_an_installed_segmenter_cuts_data_and_new_text(installed, synthetic_corp
 @pytest.mark.parametrize(
     ("bpe", "message"),
     [
-        ("sylables", "error: --bpe sylables: expected one of sentencepiece, subword_nmt, broken, "),
+        (
+            "sylables",
+            "error: --bpe sylables: expected one of sentencepiece, subword_nmt, huggingface, broken, ",
+        ),
         (
             "broken",
             "error: --bpe broken: nowhere:Nothing cannot be used: No module named 'nowhere'",
