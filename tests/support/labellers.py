@@ -8,7 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from tests.support.parsed_batches import SIZES, label_dictionary, make_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary, make_dictionary
 
 
 def make_task(labelled, whole_words=False):

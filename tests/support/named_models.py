@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
-from tests.support.parsed_batches import SIZES, label_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary
 
 
 def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fairseq.data import Dictionary
 
-from tests.support.parsed_batches import make_dictionary
+from fairseq_phrase.testing import make_dictionary
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import torch
 
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.causal_window import CausalWindow
+from fairseq_phrase.testing import make_batch, make_dictionary
 from tests.support.named_models import build_encoder
-from tests.support.parsed_batches import make_batch, make_dictionary
 
 DICTIONARY = make_dictionary()
 TUNED = {"phrase_init": "mean", "phrase_gate": "scalar"}

@@ -15,7 +15,7 @@ from fairseq.logging import metrics
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks.added_losses import with_coverage
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
-from tests.support.parsed_batches import build_model, build_recurrent, make_batch
+from fairseq_phrase.testing import build_model, build_recurrent, make_batch
 from tests.twins import recurrent_attention as twin
 
 LENGTHS = [7, 1, 4, 5]

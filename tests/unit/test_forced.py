@@ -20,7 +20,7 @@ from fairseq_phrase.inference.forced import (
     word_translations,
 )
 from fairseq_phrase.inference.hypotheses import Hypothesis, joined
-from tests.support.parsed_batches import make_dictionary
+from fairseq_phrase.testing import make_dictionary
 
 LONGEST = 6
 

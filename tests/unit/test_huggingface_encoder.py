@@ -16,9 +16,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.raw_text.segmenters import TokenizerSegmenter, tokenizer_file
+from fairseq_phrase.testing import SIZES
 from tests.support.huggingface_models import write_bert
 from tests.support.labellers import build, make_task
-from tests.support.parsed_batches import SIZES
 
 LINES = ["the old dog sees a cat", "every farmer admires the yellow horse", "a watch"]
 

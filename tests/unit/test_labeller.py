@@ -13,13 +13,13 @@ import yaml
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.pretrained import PretrainedOptions, start
-from tests.support.labellers import build, make_task
-from tests.support.parsed_batches import (
+from fairseq_phrase.testing import (
     build_model,
     make_batch,
     make_dictionary,
     random_sentence,
 )
+from tests.support.labellers import build, make_task
 from tests.support.repository import REPOSITORY
 
 ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]

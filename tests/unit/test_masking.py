@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_phrase.batch.objectives import Masking, Masks
 from fairseq_phrase.errors import UserError
-from tests.support.parsed_batches import make_dictionary
+from fairseq_phrase.testing import make_dictionary
 
 DICTIONARY = make_dictionary(20)
 PAD, EOS = DICTIONARY.pad(), DICTIONARY.eos()

@@ -27,7 +27,7 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from tests.support.parsed_batches import SIZES, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary, make_batch, make_dictionary
 
 NAME = "model_with_any_encoder"
 

@@ -20,8 +20,8 @@ from fairseq_phrase.models.identity import begin_neutrally, check_sizes, model_e
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.store.identity import Identity, compare
+from fairseq_phrase.testing import SIZES, build_model, make_batch, make_dictionary
 from tests.support.named_models import make_task
-from tests.support.parsed_batches import SIZES, build_model, make_batch, make_dictionary
 from tests.support.repository import REPOSITORY
 from tests.support.tolerance import assert_same
 

@@ -17,7 +17,7 @@ from fairseq_phrase.modules.positions.parent_scaling import (
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
-from tests.support.parsed_batches import build_model, encode, make_batch
+from fairseq_phrase.testing import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 
 NAME = "parent_scaled_transformer"

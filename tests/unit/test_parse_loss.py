@@ -18,7 +18,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
 from fairseq_phrase.tasks.added_losses import head_width, with_parse_loss
-from tests.support.parsed_batches import build_model, make_batch, make_dictionary
+from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 
 LENGTHS = [7, 1, 4, 5]

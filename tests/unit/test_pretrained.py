@@ -13,8 +13,8 @@ from fairseq.models.transformer import base_architecture
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrained import PretrainedOptions, start, take_options
 from fairseq_phrase.store.dictionaries import labels_fingerprint
+from fairseq_phrase.testing import SIZES, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task, options
-from tests.support.parsed_batches import SIZES, encode, make_batch, make_dictionary
 
 ENCODERS = {
     "masked": ("structural_transformer", {"structural_relative": True}, {}),

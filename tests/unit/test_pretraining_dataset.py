@@ -12,7 +12,7 @@ from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, joined
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies
-from tests.support.parsed_batches import make_dictionary, random_sentence
+from fairseq_phrase.testing import make_dictionary, random_sentence
 
 DICTIONARY = make_dictionary()
 EOS, BOS, PAD = DICTIONARY.eos(), DICTIONARY.bos(), DICTIONARY.pad()

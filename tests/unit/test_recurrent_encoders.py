@@ -14,7 +14,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
-from tests.support.parsed_batches import SIZES, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary, make_batch, make_dictionary
 
 NAMES = ("lstm", "tree_lstm", "han")
 ROWS = [(name, row) for name in NAMES for row in ENCODERS[name].rows]

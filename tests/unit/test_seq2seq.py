@@ -12,7 +12,7 @@ from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from tests.support.parsed_batches import build_recurrent, make_batch, random_sentence
+from fairseq_phrase.testing import build_recurrent, make_batch, random_sentence
 
 LENGTHS = [7, 1, 4, 5]
 KINDS = {

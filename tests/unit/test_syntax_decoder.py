@@ -26,7 +26,7 @@ from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.added_losses import with_coverage
-from tests.support.parsed_batches import (
+from fairseq_phrase.testing import (
     build_model,
     build_recurrent,
     label_dictionary,

@@ -25,7 +25,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
-from tests.support.parsed_batches import LABELS, build_model, encode, make_batch
+from fairseq_phrase.testing import LABELS, build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 
 NAME = "relation_transformer"
@@ -279,14 +279,13 @@ def test_presets_are_registered():
 
 
 def graph(dictionary, *, left=False):
-    """Graphs of several heads a word, of which the last sentence's has two parts."""
+    """Graphs of several heads a word; the first sentence's has few edges, and parts without a path."""
     inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
-    words, edges = inputs["src_words"], inputs["src_enhanced"]
-    half = int(words[3].max()) // 2
-    across = (edges[3, :, :2] <= half).sum(1) == 1
-    edges[3, across] = -1
-    edges[0, ::2] = -1  # few enough for siblings
-    return words, edges
+    edges = inputs["src_enhanced"]
+    edges[0] = -1
+    edges[0, :4, :2] = torch.tensor([[0, 1], [0, 2], [2, 3], [4, 4]])
+    edges[0, :4, 2] = 4
+    return inputs["src_words"], edges
 
 
 def twin_graph_relation(edges, i, j):

@@ -15,8 +15,8 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     attention_weights,
     subset_attention,
 )
+from fairseq_phrase.testing import build_model, encode, make_batch
 from tests.support.padded_sentences import HEADS, KINDS, PATHS, SUBWORDS, make_phrases, random_heads
-from tests.support.parsed_batches import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 
 NAME = "phrase_transformer"

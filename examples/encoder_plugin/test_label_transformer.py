@@ -1,0 +1,13 @@
+"""What every encoder must do, checked for this one."""
+
+import pytest
+
+from fairseq_phrase.testing import CHECKS, rows_of
+
+NAME = "label_transformer"
+
+
+@pytest.mark.parametrize("row", rows_of(NAME))
+@pytest.mark.parametrize("check", CHECKS)
+def test_label_transformer(check, row):
+    check(NAME, row)

@@ -1,0 +1,397 @@
+"""Tests of encoders for their authors: random batches with parses, small models, and what all must do.
+
+With pytest, for an encoder of an installed package or of a module that is imported before::
+
+    from fairseq_phrase.testing import CHECKS, rows_of
+
+    @pytest.mark.parametrize("row", rows_of("my_encoder"))
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_my_encoder(check, row):
+        check("my_encoder", row)
+"""
+
+import copy
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+from torch.testing import assert_close
+
+from fairseq_phrase.attention.encoder_maps import attention_picture
+from fairseq_phrase.batch.source_batches import collate_parses, numbered_parse
+from fairseq_phrase.batch.source_sentence import SourceSentence
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.loading import register
+from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import Edge
+
+LABELS = ("one", "two", "three", "four")
+SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}
+#: The lengths in subwords of the sentences of the checks.
+LENGTHS = (7, 1, 4, 5)
+
+
+def make_dictionary(words: int = 30) -> Dictionary:
+    """Make a source dictionary."""
+    made = Dictionary()
+    for number in range(words):
+        made.add_symbol(f"w{number}")
+    return made
+
+
+def label_dictionary(field: str) -> Dictionary:
+    """Make the dictionary of a parse field's labels."""
+    made = Dictionary()
+    for label in LABELS:
+        made.add_symbol(f"{field}-{label}")
+    return made
+
+
+def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
+    """Build a small translation model in double precision, with random weights and without dropout.
+
+    Args:
+        name: as of ``--arch``.
+        options: of the model, by their names in Python.
+    """
+    register()
+    sizes = {
+        f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES.items()
+    }
+    if name in translation_encoders():
+        cfg: Any = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
+    else:
+        cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
+    return _built(name, cfg, dictionary)
+
+
+def build_recurrent(dictionary: Dictionary, **options: Any) -> Any:
+    """Build a small recurrent translation model, as :func:`build_model` builds others."""
+    register()
+    sizes = {f"{side}_embed_dim": 16 for side in ("encoder", "decoder")} | {
+        "encoder_ffn_embed_dim": 24,
+        "encoder_attention_heads": 2,
+        "encoder_hidden_size": 12,
+        "decoder_hidden_size": 10,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
+    config = MODEL_DATACLASS_REGISTRY["seq2seq"]
+    return _built("seq2seq", config(**{**sizes, "dropout": 0.0, **options}), dictionary)
+
+
+def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
+    torch.manual_seed(0)
+    task = Namespace(
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        label_dictionary=label_dictionary,
+        require_parses=lambda fields: None,
+    )
+    model = ARCH_MODEL_REGISTRY[name].build_model(cfg, task)
+    for parameter in model.parameters():
+        # What starts at zero would hide what it multiplies.
+        if not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model.double().eval()
+
+
+def random_sentence(dictionary: Dictionary, subwords: int, seed: int) -> dict[str, Tensor]:
+    """Make a sentence with a random, perhaps non-projective tree and random values of all other fields.
+
+    Args:
+        subwords: their number, without the end of sentence.
+
+    Returns:
+        An encoder's arguments without a dimension for the batch: ``src_tokens``, and all fields of
+        :data:`fairseq_phrase.store.fields.FIELDS`, those of installed packages included.
+    """
+    return {name: values[0] for name, values in _batch(dictionary, [subwords], seed).items()}
+
+
+def make_batch(
+    dictionary: Dictionary,
+    lengths: Sequence[int],
+    *,
+    left: bool = False,
+    extra: int = 0,
+    seed: int = 7,
+) -> dict[str, Tensor]:
+    """Make a padded batch of sentences of :func:`random_sentence`, as an encoder's arguments.
+
+    Args:
+        lengths: of the sentences, in subwords without the end of sentence.
+        left: pad the tokens on the left.
+        extra: columns of padding more than are needed.
+        seed: of the first sentence; the next ones count on.
+    """
+    return _batch(dictionary, lengths, seed, left, extra)
+
+
+def _batch(
+    dictionary: Dictionary, lengths: Sequence[int], seed: int, left: bool = False, extra: int = 0
+) -> dict[str, Tensor]:
+    shape = (len(lengths), max(lengths) + 1 + extra)
+    tokens, parses = torch.full(shape, dictionary.pad()), []
+    for row, (length, number) in enumerate(zip(lengths, range(seed, seed + shape[0]), strict=True)):
+        sentence = _sentence(dictionary, length, np.random.default_rng(number))
+        indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        start = shape[1] - len(indices) if left else 0
+        tokens[row, start : start + len(indices)] = torch.tensor(indices)
+        parses.append(numbered_parse(sentence, FIELDS, label_dictionary))
+    return {"src_tokens": tokens, **collate_parses(tokens, parses, dictionary)}
+
+
+def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -> EncodedSentence:
+    tokens = rng.integers(dictionary.nspecial, len(dictionary), subwords)
+    words = np.r_[0, (rng.random(subwords - 1) < 0.7).cumsum()] if subwords else np.zeros(0)
+    words = words.astype(np.int64)
+    count = int(words[-1]) + 1 if subwords else 0
+    heads = np.array([rng.integers(0, max(word, 1)) for word in range(count)], dtype=np.int64)
+    # The words in another order, so that heads follow their dependents as well.
+    order = rng.permutation(count)
+    new = np.argsort(order)
+    heads = new[heads[order]]
+    tree = ConstituencyTree.from_dependencies(DependencyTree(heads), ["x"] * count)
+    split = np.flatnonzero(np.bincount(words, minlength=count) > 1)
+    tree = tree.with_lower(split[:, None] + np.array([0, 1]), ["x"] * len(split))
+
+    def labels(field: str, number: int) -> list[str]:
+        return [f"{field}-{LABELS[index]}" for index in rng.integers(0, len(LABELS), number)]
+
+    def edges(field: str) -> list[Edge]:
+        # The tree's, and others between any words: several heads, parallel and opposite edges.
+        ends = rng.integers(0, max(count, 1), (count, 2))
+        ends = np.concatenate([np.column_stack([heads, np.arange(count)]), ends, ends[:2, ::-1]])
+        return list(map(Edge, *ends.T.tolist(), labels(field, len(ends))))
+
+    return EncodedSentence(
+        [dictionary[token] for token in tokens],
+        words,
+        heads,
+        labels("deprels", count),
+        labels("tags", count),
+        tree.spans,
+        labels("spans", len(tree)),
+        {name: labels(name, count) for name, row in FIELDS.items() if row.is_feature},
+        {name: edges(name) for name, row in FIELDS.items() if row.per == "edge"},
+    )
+
+
+def encode(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the encoder's states. Shape: (batch, nodes, width)."""
+    states: Tensor = model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
+    return states
+
+
+def rows_of(name: str) -> list[str]:
+    """Return the titles of the rows that an encoder is registered with."""
+    register()
+    return list(ENCODERS[name].rows)
+
+
+def build_row(name: str, row: str, **options: Any) -> tuple[Any, Dictionary]:
+    """Build the model of a row (:func:`build_model`).
+
+    Returns:
+        The model and its source dictionary.
+    """
+    register()
+    dictionary = make_dictionary()
+    return build_model(name, dictionary, **{**ENCODERS[name].rows[row], **options}), dictionary
+
+
+def _alone(dictionary: Dictionary, index: int) -> dict[str, Tensor]:
+    """Make a sentence of ``make_batch(dictionary, LENGTHS)`` as a batch without padding."""
+    return make_batch(dictionary, [LENGTHS[index]], seed=7 + index)
+
+
+def a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name: str, row: str) -> None:
+    """Check that padding on either side changes nothing."""
+    model, dictionary = build_row(name, row)
+    for left in (False, True):
+        encoded = model.encoder(**make_batch(dictionary, LENGTHS, extra=2, left=left))
+        together = encoded["encoder_out"][0].transpose(0, 1)
+        real = ~encoded["encoder_padding_mask"][0]
+        for index in range(len(LENGTHS)):
+            alone = encode(model, _alone(dictionary, index))[0]
+            assert_close(together[index][real[index]], alone, rtol=1e-9, atol=1e-9)
+
+
+def permuting_the_batch_permutes_the_output(name: str, row: str) -> None:
+    """Check that sentences do not depend on one another."""
+    model, dictionary = build_row(name, row)
+    inputs = make_batch(dictionary, LENGTHS)
+    order = torch.tensor([2, 0, 3, 1])
+    permuted = {key: value[order] for key, value in inputs.items()}
+    assert_close(encode(model, permuted), encode(model, inputs)[order], rtol=1e-9, atol=1e-9)
+
+
+def a_parse_of_another_encoder_changes_nothing(name: str, row: str) -> None:
+    """Check that the encoder reads the fields that it asks for, and no others."""
+    model, dictionary = build_row(name, row)
+    needed = {f"{PREFIX}{field}" for field in ENCODERS[name].parse_fields(model.cfg)}
+    inputs = make_batch(dictionary, LENGTHS)
+    own = {key: inputs[key] for key in inputs if key in {"src_tokens", *needed}}
+    assert torch.equal(encode(model, inputs), encode(model, own))
+
+
+def a_missing_parse_is_named(name: str, row: str) -> None:
+    """Check that the encoder does without none of its fields."""
+    model, dictionary = build_row(name, row)
+    inputs = make_batch(dictionary, LENGTHS)
+    for field in ENCODERS[name].parse_fields(model.cfg):
+        fewer = {key: value for key, value in inputs.items() if key != f"{PREFIX}{field}"}
+        message = f"{name} asks for {field} and does not read it"
+        try:
+            model.encoder(**fewer)
+        except ValueError as error:
+            message = str(error)
+        assert f"the batch carries no {field}: use --task" in message, message
+
+
+def the_parse_has_a_gradient_to_give(name: str, row: str) -> None:
+    """Check that gradients are finite, and that nearly all parameters have one."""
+    model, dictionary = build_row(name, row)
+    encode(model.train(), make_batch(dictionary, LENGTHS)).square().sum().backward()
+    for parameter_name, parameter in model.encoder.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), parameter_name
+    trained = [p for p in model.encoder.parameters() if p.grad is not None and p.grad.any()]
+    assert len(trained) >= 0.8 * len(list(model.encoder.parameters()))
+
+
+def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, row: str) -> None:
+    """Check what beam search does with the encoder's output."""
+    model, dictionary = build_row(name, row)
+    inputs = make_batch(dictionary, LENGTHS)
+    order = torch.tensor([3, 3, 0, 1, 1, 1])
+    before = model.encoder(**inputs)
+    kept = copy.copy(before)
+    reordered = model.encoder.reorder_encoder_out(before, order)
+    expected = model.encoder(**{key: value[order] for key, value in inputs.items()})
+    previous = torch.full((len(order), 1), dictionary.eos())
+    outputs = [model.decoder(previous, encoder_out=each)[0] for each in (reordered, expected)]
+    assert_close(*outputs, rtol=1e-9, atol=1e-9)
+    assert before.keys() == kept.keys()
+    assert torch.equal(before["encoder_out"][0], kept["encoder_out"][0])
+
+
+def beam_search_over_a_batch_is_that_of_single_sentences(name: str, row: str) -> None:
+    """Check that translations do not depend on the batch."""
+    model, dictionary = build_row(name, row)
+    generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=9)
+
+    def generate(inputs: dict[str, Tensor]) -> list[list[int]]:
+        lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
+        found = generator.generate([model], {"net_input": {**inputs, "src_lengths": lengths}})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+
+    alone = [generate(_alone(dictionary, index))[0] for index in range(len(LENGTHS))]
+    assert generate(make_batch(dictionary, LENGTHS)) == alone
+
+
+def checkpointed_activations_have_the_same_gradients(name: str, row: str) -> None:
+    """Check ``--checkpoint-activations``."""
+    found = []
+    for checkpointed in (False, True):
+        model, dictionary = build_row(name, row, checkpoint_activations=checkpointed)
+        encode(model.train(), make_batch(dictionary, LENGTHS)).square().sum().backward()
+        found.append({n: p.grad for n, p in model.encoder.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    assert_close(found[0], found[1])
+
+
+def half_precision_keeps_to_the_result(name: str, row: str) -> None:
+    """Check both half precisions."""
+    for dtype in (torch.bfloat16, torch.float16):
+        model, dictionary = build_row(name, row)
+        inputs = make_batch(dictionary, LENGTHS)
+        encoded = model.encoder(**inputs)
+        exact, padding = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0].T
+        half = model.to(dtype).encoder(**inputs)["encoder_out"][0]
+        assert half.dtype == dtype
+        error = (half.double() - exact)[~padding].abs().mean() / exact[~padding].abs().mean()
+        assert error < 0.05, f"{dtype}: {error}"
+
+
+def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
+    """Check the maps of attention, if there are any, and each node's tokens, with both layer norms."""
+    if not hasattr(ENCODERS[name].encoder, "attention_maps"):
+        return
+    for pre_norm in (False, True):
+        model, dictionary = build_row(name, row, encoder_normalize_before=pre_norm)
+        inputs = make_batch(dictionary, LENGTHS)
+        structure, maps = model.encoder.attention_maps(**inputs)
+        members = model.encoder.node_members(inputs["src_tokens"], structure)
+        assert len(maps) == SIZES["layers"]
+        for block, weights in ((block, each[block]) for each in maps for block in each):
+            nodes = len(members[0])
+            assert weights.shape == (len(LENGTHS), SIZES["attention_heads"], nodes, nodes)
+            if block in model.encoder.other_maps:
+                continue
+            for index, sentence in enumerate(members):
+                real = torch.tensor([bool(tokens) for tokens in sentence])
+                rows = weights[index][:, real][:, :, real]
+                if ENCODERS[name].rows[row].get("neutral_start") and block == "all nodes":
+                    # What tokens see of other nodes is added.
+                    tokens = int(real[: inputs["src_tokens"].size(1)].sum())
+                    rows = rows[:, :tokens, :tokens]
+                assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
+        for tokens, sentence in zip(inputs["src_tokens"], members, strict=True):
+            unpadded = tokens.ne(dictionary.pad()).tolist()
+            assert sentence[: len(tokens)] == [(i,) * kept for i, kept in enumerate(unpadded)]
+
+
+def the_states_of_every_layer_can_be_asked_for(name: str, row: str) -> None:
+    """Check ``return_all_hiddens``."""
+    model, dictionary = build_row(name, row)
+    encoded = model.encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
+    states, last = encoded["encoder_states"], encoded["encoder_out"][0]
+    assert [each.shape for each in states] == [last.shape] * (SIZES["layers"] + 1)
+    assert torch.equal(states[-1], last)
+
+
+def its_attention_can_be_drawn(name: str, row: str) -> None:
+    """Check the numbers of ``fairseq-phrase-plot attention``, if the encoder has maps."""
+    if not hasattr(ENCODERS[name].encoder, "attention_maps"):
+        return
+    model, dictionary = build_row(name, row)
+    task = Namespace(source_dictionary=dictionary, label_dictionary=label_dictionary)
+    inputs = make_batch(dictionary, [5], extra=1)
+    picture = attention_picture(model, SourceSentence.from_batch(inputs, task))
+    assert picture.num_tokens == int(inputs["src_tokens"].ne(dictionary.pad()).sum())
+    for panel in picture.panels:
+        assert panel.values.shape == (len(picture.labels),) * 2
+        if panel.is_attention:
+            weights = torch.from_numpy(panel.values)
+            # Tokens of neutral starts see further nodes by a softmax and a gate beside this one.
+            if ENCODERS[name].rows[row].get("neutral_start") and "within" not in panel.title:
+                weights[: picture.num_tokens, picture.num_tokens :] = 0
+            assert_close(weights.sum(1), torch.ones(len(weights), dtype=weights.dtype))
+
+
+#: What every encoder must do: functions of its name and one of its :func:`rows_of`, which raise
+#: ``AssertionError``.
+CHECKS: Sequence[Callable[[str, str], None]] = (
+    a_sentence_in_a_padded_batch_is_encoded_as_if_alone,
+    permuting_the_batch_permutes_the_output,
+    a_parse_of_another_encoder_changes_nothing,
+    a_missing_parse_is_named,
+    the_parse_has_a_gradient_to_give,
+    reordered_beams_are_the_encoding_of_the_reordered_batch,
+    beam_search_over_a_batch_is_that_of_single_sentences,
+    checkpointed_activations_have_the_same_gradients,
+    half_precision_keeps_to_the_result,
+    attention_maps_are_those_of_the_encoder,
+    the_states_of_every_layer_can_be_asked_for,
+    its_attention_can_be_drawn,
+)
