@@ -91,6 +91,9 @@ class SyntaxPretrainingConfig(IdentityOptions):
     mask_phrase_words: int = field(
         default=4, metadata={"help": "largest number of words in a masked phrase"}
     )
+    source_factors: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
+        default=None, metadata={"help": "refused: see the options of translation and labelling"}
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
 
@@ -128,8 +131,14 @@ class SyntaxPretrainingTask(IdentifiedTask):
         """Load the dictionary.
 
         Raises:
-            UserError: the data are not there, or are not of one language.
+            UserError: the data are not there, or are not of one language; or factors are asked for.
         """
+        if cfg.source_factors is not None:
+            raise UserError(
+                f"--source-factors {cfg.source_factors}: --task syntax_pretraining has no factors, "
+                "because masks and query streams have no labels; give them to the training that starts "
+                "from the pre-trained encoder"
+            )
         directories = utils.split_paths(cfg.data)
         if cfg.source_lang is None:
             cfg.source_lang = _language_of(directories[0])

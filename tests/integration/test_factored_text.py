@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import fairseq_phrase
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
@@ -99,3 +100,8 @@ def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, ar
     command = ["--path", path, "--beam", "2", "--device", "cpu"]
     translated = run("fairseq-phrase-translate", data, *command, stdin=raw)
     assert [line for line in translated.splitlines() if line][-3:] == by_line
+    model = fairseq_phrase.load(path, data, device="cpu")
+    assert model.translate(lines, beam=2) == by_line
+    changed = [line.replace("￨long", "￨short") for line in lines]  # labels that are unknown
+    scores = [model.score(each[0], "The dog sleeps .") for each in (lines, changed)]
+    assert scores[0] != scores[1]

@@ -20,6 +20,8 @@ from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.text import read_lines
+from tests.support.attaching import write_lines
 from tests.support.commands import run
 from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
@@ -271,6 +273,25 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     assert lines == [*split[:5], "", "", *split[5:]]
     ensemble, _ = labelled(data, "--path", f"{path}:{path}", stdin=text[0])
     assert ensemble == split[:1]
+
+
+def test_source_factors_label_raw_text_as_the_split(corpus, tmp_path, labelled, command):
+    text = tmp_path / "corpus"
+    shutil.copytree(corpus, text)
+    for path in text.glob("*.en"):
+        lines = [[f"{word}￨{word[-1]}" for word in line.split()] for line in read_lines(path)]
+        write_lines(path, map(" ".join, lines))
+    options = ["--parser", "factored:factor1", "--vocab-size", "36"]
+    data = make_data(text, tmp_path / "data", "sentence", *options)
+    factors = ["--source-factors", "factor1,subwords", "--encoder", "phrase_transformer"]
+    log = train(command, data, tmp_path / "save", 20, *factors)
+    assert "valid on 'valid' subset" in log
+    path = tmp_path / "save" / "checkpoint_last.pt"
+    saved = torch.load(path, weights_only=True)["model"]
+    for name in ("factor1", "subwords"):
+        assert saved[f"encoder.embed_tokens.factors.{name}.weight"].any()
+    split, _ = labelled(data, "--path", path, "--subset", "test")
+    assert labelled(data, "--path", path, stdin=(text / "test.en").read_text())[0] == split
 
 
 def test_gold_trees_beside_the_data_are_not_needed_by_encoders_without_trees(

@@ -217,6 +217,7 @@ def test_fairseqs_own_tasks_read_the_same_data(data, tmp_path, command, task, ar
         ),
         (["--source-lang", "fr"], "dict.fr.txt is not there: make the data with"),
         (["--train-subset", "other"], "other.en.bin is not there"),
+        (["--source-factors", "tags"], "--task syntax_pretraining has no factors"),
     ],
 )
 def test_bad_input_has_one_clear_message(data, tmp_path, command, flags, message):
