@@ -18,6 +18,7 @@ from fairseq_phrase.text import read_lines
 from tests.support import warm_start
 from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees, write_lines
 from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
+from tests.support.huggingface_models import write_bert
 from tests.support.labelled_corpora import write_corpus
 from tests.support.repository import REPOSITORY
 from tests.support.run_folders import write_generation
@@ -51,6 +52,8 @@ STOCK_MODEL = (
 def packages(spacy_pipeline, tmp_path_factory) -> Path:
     """One pipeline under the names of the pages."""
     folder = tmp_path_factory.mktemp("packages")
+    (folder / "torchaudio").mkdir()  # see conftest.py
+    (folder / "torchaudio" / "__init__.py").touch()
     return install_pipelines(folder, spacy_pipeline, "de_core_news_sm", "en_core_web_sm")
 
 
@@ -172,6 +175,7 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
     for split, part in (("train", "train"), ("valid", "dev"), ("test", "test")):
         shutil.copyfile(corpus / f"{split}.en.conllu", treebank / f"en_ewt-{part}.conllu")
     write_lines(tmp_path / "text.en", ["the dog sees a cat", "every horse"])
+    write_bert(tmp_path / "minilm", read_lines(corpus / "train.en"))
     (tmp_path / "mt").symlink_to(gold_corpus)
     for path in gold_corpus.iterdir():  # the page's labels go to corpus/ewt
         (tmp_path / "corpus").mkdir(exist_ok=True)
@@ -182,6 +186,7 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
             "--column xpos": "--column upos",
             # The page has no commands for the baseline: it is trained "in the same way".
             "fairseq-phrase-report": "cp -r runs/phrase runs/transformer\nfairseq-phrase-report",
+            "--encoder-embed-dim 384 --encoder-layers 6": "--encoder-embed-dim 16 --encoder-layers 2",
             "--encoder tree_transformer": f"--encoder tree_transformer {TINY} --max-update 1",
             "--arch tree_transformer": "--arch tree_transformer_tiny --max-update 1",
         },
