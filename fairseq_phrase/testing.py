@@ -153,8 +153,8 @@ def _batch(
 
 def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -> EncodedSentence:
     tokens = rng.integers(dictionary.nspecial, len(dictionary), subwords)
-    words = np.r_[0, (rng.random(subwords - 1) < 0.7).cumsum()] if subwords else np.zeros(0)
-    words = words.astype(np.int64)
+    starts = rng.random(max(subwords - 1, 0)) < 0.7
+    words = np.cumsum([0, *starts], dtype=np.int64)[:subwords]
     count = int(words[-1]) + 1 if subwords else 0
     heads = np.array([rng.integers(0, max(word, 1)) for word in range(count)], dtype=np.int64)
     # The words in another order, so that heads follow their dependents as well.

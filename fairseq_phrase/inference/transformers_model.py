@@ -103,6 +103,10 @@ class Encoder(nn.Module):
         return output
 
 
+#: The name of the cache in outputs and inputs: transformers 5.24 changed it.
+CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
+
+
 class DecoderCache:
     """What fairseq's decoder keeps between the steps of a search: keys and values.
 
@@ -196,15 +200,15 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         self, decoder_input_ids: Tensor, **kept: Any
     ) -> dict[str, Any]:
         """Return the inputs of one step. fairseq's decoder takes the whole prefix and decodes its end."""
-        names = "encoder_outputs", "past_key_values", "use_cache"
-        return {"decoder_input_ids": decoder_input_ids, **{name: kept.get(name) for name in names}}
+        inputs = {name: kept.get(name) for name in ("encoder_outputs", "use_cache")}
+        return {"decoder_input_ids": decoder_input_ids, "cache": kept.get(CACHE), **inputs}
 
     def forward(
         self,
         input_ids: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: DecoderCache | None = None,
+        cache: DecoderCache | None = None,
         use_cache: bool | None = None,
         **inputs: Any,
     ) -> Seq2SeqLMOutput:
@@ -215,7 +219,7 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             decoder_input_ids: the target, which begins with the end of sentence. Shape: ``(batch, target
                 tokens)``.
             encoder_outputs: what the encoder returned, instead of the source.
-            past_key_values: what the last call returned, for the same target without its end.
+            cache: what the last call returned, for the same target without its end.
             use_cache: return keys and values for the next call.
             **inputs: the parse, as for :meth:`Encoder.forward`.
 
@@ -223,7 +227,7 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             ``logits`` of shape ``(batch, target tokens, vocabulary)``, without those of earlier calls.
         """
         assert decoder_input_ids is not None
-        if past_key_values is None:
+        if cache is None:
             if encoder_outputs is None:
                 encoder_outputs = self.encoder(input_ids, **inputs)
             encoded, rows = encoder_outputs.encoded, encoder_outputs.rows
@@ -233,11 +237,11 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             if not use_cache:
                 logits = self._logits(self.decoder(decoder_input_ids, encoder_out=encoded))
                 return Seq2SeqLMOutput(logits=logits, encoder_last_hidden_state=encoder_outputs[0])
-            past_key_values = DecoderCache(self.decoder, encoded)
-        new = range(past_key_values.length + 1, decoder_input_ids.size(1) + 1)
-        kept: Any = past_key_values  # transformers names its own caches
-        steps = [self._logits(past_key_values.decode(decoder_input_ids[:, :end])) for end in new]
-        return Seq2SeqLMOutput(logits=torch.cat(steps, 1), past_key_values=kept)
+            cache = DecoderCache(self.decoder, encoded)
+        new = range(cache.length + 1, decoder_input_ids.size(1) + 1)
+        steps = [self._logits(cache.decode(decoder_input_ids[:, :end])) for end in new]
+        found: dict[str, Any] = {"logits": torch.cat(steps, 1), CACHE: cache}
+        return Seq2SeqLMOutput(**found)
 
     def _logits(self, output: tuple[Tensor, Any]) -> Tensor:
         if getattr(self.decoder, "adaptive_softmax", None) is None:

@@ -26,6 +26,7 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import exports, translator
 from fairseq_phrase.inference.exports import obstacle, stock_options
 from fairseq_phrase.inference.hypotheses import Hypothesis
+from fairseq_phrase.inference.transformers_model import CACHE
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
@@ -135,8 +136,8 @@ def check_cache(model, tokens, target, expected, parse):
         first = model(
             input_ids=tokens[order // 2], decoder_input_ids=target[:, :3], use_cache=True, **same
         )
-        first.past_key_values.reorder_cache(order)
-        rest = model(decoder_input_ids=target[order], past_key_values=first.past_key_values).logits
+        first[CACHE].reorder_cache(order)
+        rest = model(decoder_input_ids=target[order], cache=first[CACHE]).logits
         alone = model(input_ids=tokens, decoder_input_ids=target, use_cache=True, **parse).logits
     torch.testing.assert_close(first.logits, whole[:, :3], atol=2e-5, rtol=2e-5)
     torch.testing.assert_close(rest, whole[order, 3:], atol=2e-5, rtol=2e-5)
