@@ -97,9 +97,12 @@ def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
         label_dictionary=label_dictionary,
         require_parses=lambda fields: None,
     )
-    model = ARCH_MODEL_REGISTRY[name].build_model(cfg, task)
+    return randomized(ARCH_MODEL_REGISTRY[name].build_model(cfg, task))
+
+
+def randomized(model: Any) -> Any:
+    """Give what starts at zero other values, as zeros would hide what they multiply."""
     for parameter in model.parameters():
-        # What starts at zero would hide what it multiplies.
         if not parameter.any():
             torch.nn.init.normal_(parameter, std=0.2)
     return model.double().eval()

@@ -8,7 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.testing import SIZES, label_dictionary, make_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary, make_dictionary, randomized
 
 
 def make_task(labelled, whole_words=False):
@@ -32,9 +32,4 @@ def build(labelled, name="transformer", task=None, **options):
     cfg = MODEL_DATACLASS_REGISTRY["labeller"](
         **{"encoder": name, "dropout": 0.0, **sizes, **options}
     )
-    model = ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task or make_task(labelled))
-    for parameter in model.parameters():
-        # What starts at zero would hide what it multiplies.
-        if not parameter.any():
-            torch.nn.init.normal_(parameter, std=0.2)
-    return model.double().eval()
+    return randomized(ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task or make_task(labelled)))

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
-from fairseq_phrase.testing import SIZES, label_dictionary
+from fairseq_phrase.testing import SIZES, label_dictionary, randomized
 
 
 def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
@@ -36,11 +36,3 @@ def build_encoder(
     cfg = nested_config(options("pretrainer", encoder=name, **changed))
     cfg.relative_segments = segments  # as the pre-trainer sets it
     return randomized(build_named_encoder(cfg, make_task(dictionary), dictionary))
-
-
-def randomized(model: Any) -> Any:
-    """Give what starts at zero other values, as zeros would hide what they multiply."""
-    for parameter in model.parameters():
-        if not parameter.any():
-            torch.nn.init.normal_(parameter, std=0.2)
-    return model.double().eval()

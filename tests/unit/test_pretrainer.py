@@ -8,8 +8,8 @@ from fairseq.models import MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.testing import make_batch, make_dictionary
-from tests.support.named_models import make_task, options, randomized
+from fairseq_phrase.testing import make_batch, make_dictionary, randomized
+from tests.support.named_models import make_task, options
 
 DICTIONARY = make_dictionary()
 ROWS = [

@@ -13,8 +13,8 @@ from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.causal_window import CausalWindow
-from fairseq_phrase.testing import make_dictionary
-from tests.support.named_models import build_encoder, make_task, options, randomized
+from fairseq_phrase.testing import make_dictionary, randomized
+from tests.support.named_models import build_encoder, make_task, options
 from tests.twins.two_streams import two_streams as definition
 
 DICTIONARY = make_dictionary()
