@@ -6,11 +6,14 @@ commands with their libraries for HTTP. Together they take a quarter of a transl
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
+
+from fairseq_phrase.errors import UserError, needs
 
 #: The modules of other libraries, and what they import late.
 _LATE = {
@@ -68,3 +71,25 @@ class _Late(ModuleType):
             return getattr(import_module(self.__name__), name)(*args, **options)
 
         return call
+
+
+def import_transformers(what: str) -> Any:
+    """Import transformers, which takes seconds.
+
+    Args:
+        what: what cannot be done without it.
+
+    Raises:
+        UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
+    """
+    with needs(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
+        import transformers
+    with suppress(ModuleNotFoundError):
+        try:
+            import_module("torchaudio")
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"transformers imports torchaudio, which is made for another torch ({error}): "
+                "pip uninstall torchaudio, or install the one of this torch"
+            ) from None
+    return transformers

@@ -141,6 +141,9 @@ sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.pat
             "$python" -m pip install --quiet --no-build-isolation 'fairseq-fixed==0.12.3.1'
         step "this project and its packages" \
             "$python" -m pip install --quiet --no-build-isolation --editable ".[$2]"
+        # fairseq brings torchaudio, for speech. Made for another torch, it would keep transformers from importing.
+        [ ! -x "$python" ] || "$python" -c 'import torchaudio' 2>/dev/null ||
+            run "$python" -m pip uninstall --quiet --yes torchaudio
         run "$python" scripts/link_package.py
         run touch "$stamp"
     fi

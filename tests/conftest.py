@@ -7,14 +7,11 @@ replace them, and pytest's header says so.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import shutil
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import sentencepiece
@@ -26,13 +23,6 @@ from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
 from tests.support import attaching
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
-
-try:
-    importlib.import_module("torchaudio")
-except (ImportError, OSError):
-    # One that does not fit torch would keep transformers from importing any model. No test needs it.
-    sys.modules["torchaudio"] = ModuleType("torchaudio")
-    sys.modules["torchaudio"].__spec__ = ModuleSpec("torchaudio", None)
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
 # come every time.

@@ -21,6 +21,7 @@ from fairseq.utils import split_paths
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import load_ensemble
+from fairseq_phrase.late_imports import import_transformers
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 
 #: Every value of an option.
@@ -285,12 +286,7 @@ def export_transformers(
     Raises:
         UserError: transformers is not installed, or the checkpoint cannot be exported.
     """
-    try:
-        import transformers
-    except ModuleNotFoundError:
-        raise UserError(
-            "--to transformers needs transformers: pip install 'fairseq-phrase[transformers]'"
-        ) from None
+    transformers = import_transformers("--to transformers")
     with new_folder(out) as folder:
         (model,), task = load_ensemble(str(checkpoint), data, source_parser, **identity)
         if _is_fsmt(model):

@@ -8,7 +8,8 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.late_imports import import_transformers
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
@@ -44,10 +45,7 @@ def take_configuration(cfg: Any) -> None:
 
 
 def _transformers() -> Any:
-    """Import transformers, which takes seconds."""
-    with needs("--encoder huggingface needs transformers", "'fairseq-phrase[transformers]'"):
-        import transformers
-    return transformers
+    return import_transformers("--encoder huggingface")
 
 
 def _configuration(folder: str) -> Any:

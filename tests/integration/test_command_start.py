@@ -6,6 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.late_imports import import_transformers
 from tests.support.repository import REPOSITORY
 
 # Each of these takes from a tenth of a second to several seconds.
@@ -79,3 +83,11 @@ def test_what_a_script_has_imported_stays():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_torchaudio_of_another_torch_is_named(tmp_path, monkeypatch):
+    (tmp_path / "torchaudio.py").write_text("raise OSError('Could not load this library: x.so')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
+    with pytest.raises(UserError, match=r"another torch .*x\.so.*: pip uninstall torchaudio"):
+        import_transformers("this")

@@ -52,8 +52,6 @@ STOCK_MODEL = (
 def packages(spacy_pipeline, tmp_path_factory) -> Path:
     """One pipeline under the names of the pages."""
     folder = tmp_path_factory.mktemp("packages")
-    (folder / "torchaudio").mkdir()  # see conftest.py
-    (folder / "torchaudio" / "__init__.py").touch()
     return install_pipelines(folder, spacy_pipeline, "de_core_news_sm", "en_core_web_sm")
 
 

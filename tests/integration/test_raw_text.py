@@ -168,7 +168,8 @@ def test_the_hub_keeps_no_parse(hub):
     before = number_of_tensors()
     for number in range(1, 4):
         hub.translate([f"Der Hund {number} ☃"])
-    assert number_of_tensors() == before
+    # Fewer, if tests before this one left garbage.
+    assert number_of_tensors() <= before
 
 
 @pytest.mark.parametrize("fields", [[], ["words", "heads"]])
