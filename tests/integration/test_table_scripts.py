@@ -81,6 +81,10 @@ TABLES = {
     "pretraining sst": ["--part", "sst"],
     "pretraining objectives documents": ["--text", "documents", "--part", "objectives"],
     "pretraining sst documents": ["--text", "documents", "--part", "sst"],
+    **{
+        f"pretrained_table {part}": ["--part", part]
+        for part in ("tagging", "chunking", "sst", "translation")
+    },
     "quickstart": [],
     "quickstart fast": ["--fast"],
 }
@@ -303,6 +307,8 @@ def test_an_environment_that_is_not_ready_is_named(tmp_path):
         ("sst_imdb_table imdb", "raw/labels", False),
         ("pretraining tagging", "tagging/raw", True),
         ("pretraining sst", "sst/raw", False),
+        ("pretrained_table chunking", "chunking/raw", False),
+        ("pretrained_table sst", "sst/raw", False),
     ],
 )
 def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, parse):
