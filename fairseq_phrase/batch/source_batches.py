@@ -321,7 +321,7 @@ def truncated(parse: Parse, subwords: int) -> Parse:
     if len(parse["words"]) <= subwords:
         return parse
     words = parse["words"][:subwords]
-    count = int(words[-1]) + 1 if len(words) else 0
+    count = int(words.max(initial=-1)) + 1
     return {
         name: field_of(name).truncated(values, subwords, count) for name, values in parse.items()
     }

@@ -70,6 +70,8 @@ class SubwordSampling:
                 f"{where} says --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
                 "words in several ways"
             )
+        if manifest.protected:
+            raise UserError(f"{where} has protected tokens, beside which words cannot be cut again")
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
         model = Path(directory) / manifest.bpe_model

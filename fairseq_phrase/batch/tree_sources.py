@@ -217,7 +217,7 @@ class TreeSource:
         """
         if self.name == "parse":
             return parse
-        count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
+        count = int(parse["words"].max(initial=-1)) + 1
         return {**parse, "heads": self._heads(count, tokens, index)}
 
     def _heads(self, words: int, tokens: Any, index: int | None) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.choices import CONSTITUENTS, ENGINES, WHOLE_WORDS
@@ -24,6 +25,20 @@ def positive(text: str) -> int:
     return number
 
 
+def protected(text: str) -> tuple[str, ...]:
+    """Read protected tokens: a file of them, or their names with commas between them."""
+    from fairseq_phrase.store.dictionaries import SPECIAL
+
+    path = Path(text)
+    names = path.read_text(encoding="utf-8").split() if path.is_file() else text.split(",")
+    if bad := [name for name in names if name.split() != [name] or name in SPECIAL]:
+        raise argparse.ArgumentTypeError(
+            f"'{bad[0]}' cannot be protected: expected names without white space, and none of "
+            f"{' '.join(SPECIAL)}"
+        )
+    return tuple(dict.fromkeys(names))
+
+
 def share(text: str) -> float:
     """Read a number from 0 to 1."""
     number = float(text)
@@ -31,6 +46,9 @@ def share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, not {text}")
     return number
 
+
+#: Files that are needed until the command ends.
+_MADE: list[TemporaryDirectory[str]] = []
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--parser": {
@@ -53,6 +71,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--sentencepiece-model": {"type": Path, "metavar": "FILE"},
     "--bpe-codes": {"type": Path, "metavar": "FILE"},
+    "--protected-tokens": {
+        "type": protected,
+        "default": (),
+        "dest": "protected",
+        "metavar": "FILE|NAME,...",
+        "help": "tokens that are one entry of the dictionary and stand outside of the parsed text, such "
+        "as language tags (<2de>, [en_XX]) and <BT>: a file with one per line, or names",
+    },
     "--labeldict": {
         "type": Path,
         "metavar": "DIR",
@@ -158,6 +184,12 @@ def model_of(args: dict[str, Any]) -> Path | None:
         # SentencePiece cuts the target.
         args["bpe"], args["target_model"] = kind, model
         return tokenizer_file(folder)
+    if kind == "gpt2":
+        from fairseq_phrase.raw_text.segmenters import gpt2_file
+
+        args["bpe"] = kind
+        _MADE.append(TemporaryDirectory())
+        return gpt2_file(Path(folder), Path(_MADE[-1].name) / "tokenizer.json")
     if model is not None and args["bpe"] != "sentencepiece":
         raise UserError("--sentencepiece-model goes with --bpe sentencepiece")
     if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):

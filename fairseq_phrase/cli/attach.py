@@ -41,15 +41,17 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument(
-        "--bpe", choices=SUBWORD_MODELS, required=True,
-        help="what cut the text into subwords: subword-nmt or fastBPE (words at white space, @@ between "
-        "their subwords); or SentencePiece (whole lines with ▁ for spaces)",
+        "--bpe", required=True,
+        help="what cut the text into subwords: subword_nmt (or fastBPE: words at white space, @@ between "
+        "their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines of "
+        "numbers; the folder has GPT-2's encoder.json and vocab.bpe)",
     )  # fmt: skip
     for model in ("--sentencepiece-model", "--bpe-codes"):
         add(
             subwords, model,
             help="what cut the text: copied into DATA, to cut new lines in fairseq-interactive",
         )  # fmt: skip
+    add(subwords, "--protected-tokens")
     syntax = parser.add_argument_group("syntax")
     add(syntax, "--parser", "--constituents")
     syntax.add_argument(
@@ -77,6 +79,10 @@ def main(namespace: argparse.Namespace) -> None:
     directory, language = args.pop("data"), args.pop("lang") or args["source_lang"]
     if language not in (args["source_lang"], args["target_lang"]):
         raise UserError(f"--lang {language} is neither the source language nor the target language")
+    if args["bpe"] not in SUBWORD_MODELS and not args["bpe"].startswith("gpt2:"):
+        raise UserError(
+            f"--bpe {args['bpe']}: expected one of {', '.join(SUBWORD_MODELS)} or gpt2:FOLDER"
+        )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.corpus.attach import attach

@@ -90,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
         "none: words stay whole; huggingface:FOLDER: the tokenizer of a model of transformers, whose "
         "vocabulary is the source's dictionary (the target is cut by SentencePiece, or with "
-        "--joined-dictionary by the same tokenizer)",
+        "--joined-dictionary by the same tokenizer); gpt2:FOLDER: GPT-2's BPE (encoder.json, "
+        "vocab.bpe)",
     )
     subwords.add_argument(
         "--min-count", type=positive, default=1, metavar="N",
@@ -125,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
-    add(subwords, "--labeldict", "--allow-difference")
+    add(subwords, "--protected-tokens", "--labeldict", "--allow-difference")
     work = parser.add_argument_group("work")
     add(work, "--workers", "--engine", "--ray-address")
     work.add_argument(
@@ -149,6 +150,8 @@ def main(namespace: argparse.Namespace) -> None:
         _refuse(args, refused, "with --only-source there is one language, the source")
     elif args["target_lang"] is None:
         raise UserError("give --target-lang, or --only-source for text of one language")
+    if args["protected"] and (args["target_lang"] is None or args["labels"] == "word"):
+        raise UserError("--protected-tokens is for translation, and for labels of sentences")
     if args["labels"] is not None:
         _refuse(args, _OF_TARGET_TEXT, "the target side has labels (--labels), not text")
         # Words with labels are those between white space.

@@ -7,8 +7,9 @@ characters (:mod:`fairseq_phrase.raw_text.source_encoder`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import load_segmenter
-from fairseq_phrase.raw_text.source_encoder import CutLine
+from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, Segmenter, load_segmenter
+from fairseq_phrase.raw_text.source_encoder import CutLine, spell
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
@@ -74,8 +75,17 @@ def attach(options: Options) -> Attached:
     files: dict[Path, str] = {}
     for text in texts.values():
         files |= files_of(text, pipeline)
-    if options.bpe_model is not None:
-        _check_model(options, texts.values())
+    if missing := [token for token in options.protected if token not in dictionary]:
+        raise UserError(
+            f"--protected-tokens: {dictionary_path} lacks {', '.join(missing)}: run fairseq-preprocess "
+            "with text that has them"
+        )
+    segmenter = load_segmenter(options.bpe, options.bpe_model) if options.bpe_model else None
+    spelled = partial(spell, bpe=options.bpe, segmenter=segmenter, protected=options.protected)
+    if isinstance(segmenter, Gpt2Segmenter):
+        segmenter.check(dictionary_path, dictionary.symbols)
+    if segmenter is not None:
+        _check_model(options, segmenter, spelled, texts.values())
     with staging_area(options.directory) as area:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
@@ -85,7 +95,7 @@ def attach(options: Options) -> Attached:
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):
             splits = [
-                _checked_split(options, name, text, pipeline, dictionary, area)
+                _checked_split(options, name, text, pipeline, dictionary, area, spelled)
                 for name, text in texts.items()
             ]
             _make(options, splits, labels, area)
@@ -117,22 +127,25 @@ def _find_splits(options: Options, language: str) -> list[str]:
     return sorted(found - set(options.splits))
 
 
-def _check_model(options: Options, texts: Iterable[Path]) -> None:
+def _check_model(
+    options: Options,
+    segmenter: Segmenter,
+    spelled: Callable[..., CutLine],
+    texts: Iterable[Path],
+) -> None:
     """Check that the subword model makes the subwords of the texts, in their first lines.
 
     A few lines may differ, for example those that SentencePiece would normalize a second time.
     """
-    assert options.bpe_model is not None
-    segmenter = load_segmenter(options.bpe, options.bpe_model)
-    spell = CutLine.from_subword_nmt if options.bpe == "subword_nmt" else CutLine.from_sentencepiece
     total, differing = 0, []
     for path in texts:
         for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
-            again = segmenter.line_pieces(spell(pieces).text) if pieces else []
+            line = spelled(pieces)
+            again = segmenter.line_pieces(line.text) if line.pieces else []
             total += 1
-            if again != pieces:
+            if again != line.pieces:
                 differing.append(
-                    f"{at(path, number)}: '{' '.join(pieces)}' and '{' '.join(again)}'"
+                    f"{at(path, number)}: '{' '.join(line.pieces)}' and '{' '.join(again)}'"
                 )
     if len(differing) <= total / 20:
         return
@@ -164,6 +177,7 @@ def _checked_split(
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
     area: StagingArea,
+    spelled: Callable[..., CutLine],
 ) -> Split:
     """Check that a text is the one that was binarized; return its split."""
     (language,) = options.parsing
@@ -175,7 +189,7 @@ def _checked_split(
     key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = CutSide(language, corpus, pipeline, area.files / file, options.bpe)
+    side = CutSide(language, corpus, pipeline, area.files / file, spelled)
     side.checksums |= checksums
     return Split(name, (side,), is_whole=True)
 

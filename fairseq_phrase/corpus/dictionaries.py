@@ -37,6 +37,10 @@ def make_dictionaries(
     # Text of one language has one dictionary.
     given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
     made = {language: load_dictionary(path) for language, path in given.items() if path is not None}
+    for dictionary in made.values():
+        for token in options.protected:
+            if token not in dictionary:
+                dictionary.add_symbol(token)  # at the end, as fairseq's mBART adds language tags
     missing = [language for language in options.languages if language not in made]
     if options.joined_dictionary and made:
         made.update(dict.fromkeys(missing, next(iter(made.values()))))
@@ -45,14 +49,15 @@ def make_dictionaries(
     for group in groups:
         dictionary = Dictionary()
         entries = (vocabularies or {}).get(group[0], ())
-        for entry in entries:
+        are_labels = options.labels is not None and group == [options.target_lang]
+        for entry in (*entries, *(() if are_labels else options.protected)):
             # fairseq sorts by frequency; one that training lacks is an entry, too.
             dictionary.add_symbol(entry, max(1, options.min_count))
         for language in group:
             for subword, count in subwords[language].items():
                 dictionary.add_symbol(subword, count)
         add_slots(dictionary, options)
-        if options.labels and group == [options.target_lang]:
+        if are_labels:
             # fairseq pads dictionaries with made-up words, which would be labels here.
             dictionary.finalize(padding_factor=1)
         else:

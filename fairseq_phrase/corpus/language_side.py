@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
 from fairseq_phrase.parsers import FileParser, Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import Segmenter, encode_sentence
+from fairseq_phrase.raw_text.segmenters import Segmenter, encode_sentence, separate
 from fairseq_phrase.raw_text.source_encoder import CutLine, encode_line
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
@@ -122,19 +122,19 @@ class RawSide(Side):
         self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
 
     def _text(self) -> Iterator[str]:
-        return read_lines(self.corpus.path)
+        return (separate(self._segmenter, line)[0] for line in read_lines(self.corpus.path))
 
     def lines(self) -> Iterator[SideLine]:
         """Yield all lines, cut into subwords, with their parse, after :meth:`parse`."""
         if self.pipeline is None:
-            for line in self._text():
+            for line in read_lines(self.corpus.path):
                 yield SideLine(self._segmenter.line_pieces(line))
             return
-        for parse in self._parses:
+        for parse, line in zip(self._parses, read_lines(self.corpus.path), strict=True):
             problem = None
             if isinstance(parse, Unparsed):
                 problem, parse = parse.reason, self.pipeline.flat(parse)
-            encoded = encode_sentence(parse, self._segmenter)
+            encoded = encode_sentence(parse, self._segmenter, separate(self._segmenter, line)[1])
             yield SideLine(encoded.pieces, encoded, problem)
 
 
@@ -142,20 +142,21 @@ class CutSide(Side):
     """Text of subwords. The parser's words are found in the text that the subwords spell.
 
     Args:
-        bpe: what cut the text, one of :data:`fairseq_phrase.raw_text.segmenters.SEGMENTERS`.
+        spelled: spells a line (:func:`fairseq_phrase.raw_text.source_encoder.spell`).
     """
 
     def __init__(
-        self, language: str, corpus: Corpus, pipeline: ParsingPipeline, prefix: Path, bpe: str
+        self,
+        language: str,
+        corpus: Corpus,
+        pipeline: ParsingPipeline,
+        prefix: Path,
+        spelled: Callable[..., CutLine],
     ):
         super().__init__(language, corpus, pipeline, prefix)
         self._pipeline = pipeline
-        if bpe == "sentencepiece":
-            self._spell = CutLine.from_sentencepiece
-        else:
-            # The pipeline unescapes words for a parser itself; files hold unescaped words.
-            unescape = isinstance(pipeline.parser, FileParser)
-            self._spell = partial(CutLine.from_subword_nmt, unescape=unescape)
+        # The pipeline unescapes words for a parser itself; files hold unescaped words.
+        self._spell = partial(spelled, unescape=isinstance(pipeline.parser, FileParser))
 
     def _cut(self) -> Iterator[CutLine]:
         return map(self._spell, subwords_of_lines(self.corpus.path))
@@ -170,7 +171,7 @@ class CutSide(Side):
             swallowed = 0
             if not isinstance(parse, Unparsed) and problem is None:
                 swallowed = len(parse.words) - encoded.num_words
-            yield SideLine(line.pieces, encoded, problem, swallowed)
+            yield SideLine(encoded.pieces, encoded, problem, swallowed)
 
 
 class SideWriter:

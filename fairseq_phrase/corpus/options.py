@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Options:
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is cut already, None means that the model is not known.
         target_model: the target's SentencePiece model, where :meth:`bpe_of` differs; None trains one.
+        protected: tokens that are not cut and not parsed.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
         max_flat: the largest share of a split's lines that may get flat trees for want of a parse.
         copy_words: the number of slots for unknown source words of a sentence
@@ -57,6 +58,7 @@ class Options:
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
     target_model: Path | None = None
+    protected: Sequence[str] = ()
     min_count: int = 1
     copy_words: int = 0
     vocab_size: int | None = None

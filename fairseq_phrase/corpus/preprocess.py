@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
@@ -22,6 +24,8 @@ from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.raw_text.segmenters import (
     EveryWord,
+    Gpt2Segmenter,
+    ProtectedTokens,
     Segmenter,
     WholeWords,
     find_segmenter,
@@ -135,7 +139,10 @@ def _check_early(options: Options) -> None:
         )
     given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in given:
-        check_slots(path, load_dictionary(path).indices, options)
+        entries = load_dictionary(path).indices
+        check_slots(path, entries, options)
+        if options.bpe == "gpt2" and options.bpe_model is not None:
+            Gpt2Segmenter(options.bpe_model).check(path, entries)
     if options.bpe != WHOLE_WORDS:
         _check_reused(options, model)
     needed = 1 if options.joined_dictionary else len(options.languages)
@@ -267,16 +274,22 @@ def _segmenters(
     options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
 ) -> dict[str, Segmenter]:
     """Make what cuts the text of each language; labels stay whole."""
-    made = {
+    made: dict[str, Segmenter] = {
         bpe: _segmenter(options, bpe, corpora, files, pipelines)
         for bpe in dict.fromkeys(map(options.bpe_of, options.languages))
     }
+    if options.protected:
+        made = {bpe: ProtectedTokens(each, options.protected) for bpe, each in made.items()}
     segmenter = made[options.bpe]
     if options.labels is None:
         return {language: made[options.bpe_of(language)] for language in options.languages}
     if options.labels == "word":
         segmenter = EveryWord(segmenter)
     return {options.source_lang: segmenter, options.languages[1]: WholeWords()}
+
+
+def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
+    return clean(protected.separate(line)[0])
 
 
 def _segmenter(
@@ -299,6 +312,9 @@ def _segmenter(
         for language, text in zip(options.languages, corpora["train"], strict=False):
             parser = pipelines[language].parser if language in pipelines else None
             clean = parser.text_of if isinstance(parser, LineParser) else str
+            if options.protected:
+                protected = ProtectedTokens(WholeWords(), options.protected)
+                clean = partial(_cleaned, clean, protected)
             are_labels = options.labels is not None and language == options.target_lang
             if options.bpe_of(language) == bpe and not are_labels:
                 cleaned.append((text, clean))

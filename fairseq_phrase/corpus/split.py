@@ -200,7 +200,8 @@ def begin_manifest(
         parser_stamp=pipeline.parser.stamp,
         allowed=options.allowed,
         dictionary=fingerprint(dictionary),
-        whole_lines=options.is_cut and options.bpe == "sentencepiece",
+        whole_lines=options.is_cut and options.bpe in ("sentencepiece", "gpt2"),
+        protected=list(options.protected),
         made_by=ATTACH if options.is_cut else PREPROCESS,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
+from fairseq_phrase.inspection.record_checks import RecordChecker, in_words, word_counts
 from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
 from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.manifest import Manifest
@@ -115,10 +115,10 @@ class SplitStatistics:
         """
         arrays = block.arrays
         lines = np.arange(block.first + 1, block.first + len(block) + 1)
-        words, counts = arrays["words"], word_counts(arrays["words"])
+        words, counts = in_words(arrays["words"]), word_counts(arrays["words"])
         self.sentences += len(block)
         self.words.add(counts, lines)
-        self.subwords.add(words.sizes, lines)
+        self.subwords.add(arrays["words"].sizes, lines)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         of_words = Ragged(np.zeros(offsets[-1], dtype=np.int64), offsets)
         numbers = words.values + np.repeat(offsets[:-1], words.sizes)

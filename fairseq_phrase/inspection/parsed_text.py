@@ -132,7 +132,9 @@ class ParsedTextReader:
         symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]
         pairs = zip(parse["words"].tolist(), symbols, strict=True)
         cut = [
-            [symbol for _, symbol in word] for _, word in groupby(pairs, key=lambda pair: pair[0])
+            [symbol for _, symbol in word]
+            for number, word in groupby(pairs, key=lambda pair: pair[0])
+            if number >= 0
         ]
         spelled = [self._spelled(pieces) for pieces in cut]
         constituents = None

@@ -125,8 +125,15 @@ class RecordChecker:
         )
 
 
+def in_words(words: Ragged) -> Ragged:
+    """Leave out protected tokens, which belong to no word (-1)."""
+    real = words.values != -1
+    return Ragged(words.values[real], np.concatenate([[0], np.cumsum(real)])[words.offsets])
+
+
 def word_counts(words: Ragged) -> np.ndarray:
     """Count each sentence's words. Shape: ``(sentences,)``, int64."""
+    words = in_words(words)
     counts = np.zeros(len(words.sizes), dtype=np.int64)
     filled = words.sizes > 0
     counts[filled] = words.values[words.offsets[1:][filled] - 1] + 1
@@ -169,6 +176,7 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
 
 def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     """Check that each subword belongs to the word of the previous subword or to the next word."""
+    words = in_words(words)
     steps = np.diff(words.values, prepend=0)
     starts = words.offsets[:-1][words.sizes > 0]
     steps[starts] = words.values[starts]

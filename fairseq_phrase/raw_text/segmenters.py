@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,6 +192,122 @@ class TokenizerSegmenter:
         return str(decoder.decode(pieces.split())).strip() if decoder else pieces
 
 
+class Gpt2Segmenter(TokenizerSegmenter):
+    """GPT-2's byte-level BPE as fairseq's BART and RoBERTa have it: the subwords are numbers.
+
+    Raises:
+        UserError: as for :class:`TokenizerSegmenter`.
+    """
+
+    def __init__(self, model: Path):
+        super().__init__(model)
+        self._symbols, self.vocabulary = self.vocabulary, []  # the training text has the entries
+        self._numbers = {symbol: str(number) for number, symbol in enumerate(self._symbols)}
+        # Bytes that are not printable are written as characters from 256 on.
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [byte for byte in range(256) if byte not in printable]
+        self._bytes = {chr(byte): byte for byte in printable}
+        self._bytes |= {chr(256 + number): byte for number, byte in enumerate(others)}
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, or a word."""
+        return [self._numbers[symbol] for symbol in super().line_pieces(line)]
+
+    def content(self, piece: str) -> bytes:
+        """Return the bytes of a subword."""
+        if not piece.isdigit() or int(piece) >= len(self._symbols):
+            return piece.encode()
+        return bytes(self._bytes[character] for character in self._symbols[int(piece)])
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return b"".join(map(self.content, pieces.split())).decode(errors="replace").strip()
+
+    def check(self, dictionary: Path, entries: Collection[str]) -> None:
+        """Check that a dictionary has these subwords.
+
+        Raises:
+            UserError: it has others.
+        """
+        there, here = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
+        here -= {self._numbers.get("<|endoftext|>", "")} - there  # no part of a line
+        if other := there ^ here:
+            raise UserError(
+                f"{dictionary} does not fit encoder.json and vocab.bpe, which have "
+                f"{len(self._symbols)} subwords: {len(other)} numbers, such as {min(other)}, are in only "
+                "one of them: give the files of one model"
+            )
+
+
+class ProtectedTokens:
+    """Tokens that are never cut and stand outside of the parsed text, as language tags do.
+
+    Between white space, such a token is one entry of the dictionary, and belongs to no word.
+
+    Args:
+        segmenter: cuts all else.
+        tokens: the tokens.
+    """
+
+    def __init__(self, segmenter: Segmenter, tokens: Sequence[str]):
+        self.segmenter, self.tokens = segmenter, frozenset(tokens)
+        self.word_pieces = segmenter.word_pieces
+        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+        self._pattern = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, tokens))})(?!\S)")
+
+    def separate(self, line: str) -> tuple[str, list[tuple[int, str]]]:
+        """Remove the tokens from a line.
+
+        Returns:
+            The text; the number of the text's words at white space before each token, and the token.
+        """
+        first, *rest = self._pattern.split(line)
+        if not rest:
+            return line, []
+        parts, found, words = [first.strip()], [], len(first.split())
+        for token, text in zip(rest[::2], rest[1::2], strict=True):
+            found.append((words, token))
+            words += len(text.split())
+            parts.append(text.strip())
+        return " ".join(filter(None, parts)), found
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line."""
+        first, *rest = self._pattern.split(line)
+        if not rest:
+            return self.segmenter.line_pieces(line)
+        pieces: list[str] = []
+        text = ""
+        for part in (first, *rest):
+            if part in self.tokens:
+                pieces.append(part)
+            elif part.strip():
+                # The space before a word is part of its subword in GPT-2's BPE, but for the first.
+                pieces += self.segmenter.line_pieces(part.rstrip() if text else part.strip())
+                text += part
+        return pieces
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        parts = self._pattern.split(pieces)
+        joined = (
+            part if part in self.tokens else self.segmenter.join(part.strip()) for part in parts
+        )
+        return " ".join(filter(None, joined))
+
+
+def separate(segmenter: Segmenter, line: str) -> tuple[str, list[tuple[int, str]]]:
+    """Remove the protected tokens from a line (:meth:`ProtectedTokens.separate`), if there are any."""
+    return segmenter.separate(line) if isinstance(segmenter, ProtectedTokens) else (line, [])
+
+
+def innermost(segmenter: Any) -> Any:
+    """Return the segmenter that others wrap."""
+    while hasattr(segmenter, "segmenter"):
+        segmenter = segmenter.segmenter
+    return segmenter
+
+
 class WholeWords:
     """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
 
@@ -271,12 +389,26 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     return find_segmenter(bpe)(model)
 
 
-def encode_sentence(sentence: ParsedSentence, segmenter: Segmenter) -> EncodedSentence:
-    """Cut a sentence's words into subwords (:func:`encode_words`)."""
+def encode_sentence(
+    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[tuple[int, str]] = ()
+) -> EncodedSentence:
+    """Cut a sentence's words into subwords (:func:`encode_words`).
+
+    Args:
+        tokens: what :meth:`ProtectedTokens.separate` removed from the line.
+    """
     words = marked_words(sentence)
-    if isinstance(getattr(segmenter, "segmenter", segmenter), TokenizerSegmenter):
+    if isinstance(innermost(segmenter), TokenizerSegmenter):
         words[:1] = sentence.words[:1]  # which such a tokenizer sees without a space, as in a line
-    return encode_words(sentence, [segmenter.word_pieces(word) for word in words])
+    cut = [segmenter.word_pieces(word) for word in words]
+    encoded = encode_words(sentence, cut)
+    if not tokens:
+        return encoded
+    ends = [0, *accumulate(map(len, cut))]
+    # Where the words at white space begin, and the end.
+    starts = [ends[n] for n, space in enumerate(sentence.space_before) if space or not n]
+    starts.append(ends[-1])
+    return encoded.with_tokens([(starts[min(n, len(starts) - 1)], token) for n, token in tokens])
 
 
 def marked_words(sentence: ParsedSentence) -> list[str]:
@@ -334,6 +466,7 @@ SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,
     "subword_nmt": SubwordNmtSegmenter,
     "huggingface": TokenizerSegmenter,
+    "gpt2": Gpt2Segmenter,
 }
 #: The group of entry points in which installed packages offer segmenters.
 GROUP = "fairseq_phrase.segmenters"
@@ -341,12 +474,34 @@ GROUP = "fairseq_phrase.segmenters"
 
 def model_name(bpe: str) -> str:
     """Return what a data directory calls the subword model of ``--bpe``."""
-    names = {
-        "sentencepiece": "spm.model",
-        "subword_nmt": "bpe.codes",
-        "huggingface": "tokenizer.json",
-    }
+    names = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
+    names |= dict.fromkeys(("huggingface", "gpt2"), "tokenizer.json")
     return names.get(bpe, "bpe.model")
+
+
+def gpt2_file(folder: Path, made: Path) -> Path:
+    """Write the tokenizer of GPT-2's ``encoder.json`` and ``vocab.bpe``.
+
+    Args:
+        folder: the folder with both.
+        made: the file to write.
+
+    Raises:
+        UserError: one is missing or damaged.
+    """
+    files = [folder / "encoder.json", folder / "vocab.bpe"]
+    for file in files:
+        require_file(file, "file of GPT-2's BPE")
+    with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    try:
+        tokenizer = Tokenizer(models.BPE.from_file(*map(str, files)))
+    except Exception as error:  # tokenizers raises nothing more specific
+        raise UserError(f"{folder} has no BPE of GPT-2: {error}") from None
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(made))
+    return made
 
 
 def tokenizer_file(folder: str) -> Path:

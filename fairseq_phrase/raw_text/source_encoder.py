@@ -8,8 +8,8 @@ fairseq and no torch, so that worker processes start quickly.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -25,11 +25,15 @@ from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeli
 from fairseq_phrase.raw_text.segmenters import (
     JOIN,
     EveryWord,
+    Gpt2Segmenter,
+    ProtectedTokens,
     Segmenter,
     encode_sentence,
+    innermost,
     load_segmenter,
     marked_words,
     model_name,
+    separate,
 )
 from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
@@ -50,11 +54,13 @@ class CutLine:
         text: the text that they spell, for a parser. It has a word if the line has a subword.
         starts: the offset in the text of each subword's first character that is not a space, in
             ascending order.
+        tokens: protected tokens, with the index of the subword before which each stands.
     """
 
     pieces: list[str]
     text: str
     starts: list[int]
+    tokens: Sequence[tuple[int, str]] = ()
 
     @classmethod
     def from_sentencepiece(cls, pieces: list[str]) -> CutLine:
@@ -70,6 +76,26 @@ class CutLine:
             for start, piece in zip(_starts(pieces), pieces, strict=True)
         )
         return cls(pieces, text, [max(0, start - first) for start in starts])
+
+    @classmethod
+    def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> CutLine:
+        """Spell a line of byte-level BPE, whose subwords may begin within a character.
+
+        Args:
+            contents: the bytes of each subword.
+        """
+        spelled = b"".join(contents)
+        text = spelled.decode(errors="replace")
+        if text.strip() and len(text.encode()) == len(spelled):
+            first = len(text) - len(text.lstrip())
+            # The character of each byte: those that continue one begin with the bits 10.
+            characters = list(accumulate((byte & 0xC0) != 0x80 for byte in spelled))
+            starts = []
+            for start, content in zip(_starts(contents), contents, strict=True):
+                space = len(content) - len(content.lstrip(b" ")) if content.strip(b" ") else 0
+                starts.append(max(0, characters[start + space] - 1 - first))
+            return cls(pieces, text.strip(), starts)
+        return cls(pieces, " ".join(pieces), _starts([f"{piece} " for piece in pieces]))
 
     @classmethod
     def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
@@ -120,7 +146,39 @@ class CutLine:
         return [self.pieces[start:end] for start, end in pairwise(bounds)]
 
 
-def _starts(parts: Sequence[str]) -> list[int]:
+def spell(
+    pieces: Sequence[str],
+    bpe: str,
+    segmenter: Segmenter | None,
+    protected: Collection[str] = (),
+    *,
+    unescape: bool = False,
+) -> CutLine:
+    """Spell a line of subwords.
+
+    Args:
+        bpe: what cut the line.
+        segmenter: its subword model, which only GPT-2's BPE needs.
+        protected: tokens that are not part of the text.
+        unescape: as in :meth:`CutLine.from_subword_nmt`.
+    """
+    kept: list[str] = []
+    tokens = []
+    for piece in pieces:
+        if piece in protected:
+            tokens.append((len(kept), piece))
+        else:
+            kept.append(piece)
+    if bpe == "subword_nmt":
+        line = CutLine.from_subword_nmt(kept, unescape=unescape)
+    elif bpe == "gpt2":
+        line = CutLine.from_bytes(kept, list(map(innermost(segmenter).content, kept)))
+    else:
+        line = CutLine.from_sentencepiece(kept)
+    return replace(line, tokens=tokens)
+
+
+def _starts(parts: Sequence[str] | Sequence[bytes]) -> list[int]:
     """Return where each part starts in their concatenation."""
     return list(accumulate(map(len, parts), initial=0))[:-1]
 
@@ -154,11 +212,13 @@ def encode_line(
         problem = parse.reason
     else:
         try:
-            return encode_words(parse, line.pieces_of(parse.words)), None
+            encoded = encode_words(parse, line.pieces_of(parse.words))
+            return encoded.with_tokens(line.tokens), None
         except MisspeltError as error:
             problem = f"its parse is not one of this text: {error}"
     flat = pipeline.flat(Unparsed(problem, cut_at_white_space(line.text)))
-    return encode_words(flat, line.pieces_of(flat.words)), problem
+    encoded = encode_words(flat, line.pieces_of(flat.words))
+    return encoded.with_tokens(line.tokens), problem
 
 
 logger = logging.getLogger(__name__)
@@ -181,10 +241,12 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
         )
     if target and manifest.target_bpe not in ("", manifest.bpe):
-        return load_segmenter(
-            manifest.target_bpe, Path(directory) / model_name(manifest.target_bpe)
-        )
-    segmenter = load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+        model = Path(directory) / model_name(manifest.target_bpe)
+        segmenter = load_segmenter(manifest.target_bpe, model)
+    else:
+        segmenter = load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
+    if manifest.protected:
+        segmenter = ProtectedTokens(segmenter, manifest.protected)
     return EveryWord(segmenter) if manifest.labelling == "word" else segmenter
 
 
@@ -277,7 +339,12 @@ class SourceEncoder:
         self, lines: Sequence[str], parse: Callable[[Sequence[str]], Iterable[Parse]]
     ) -> list[EncodedSentence]:
         if not self.whole_lines:
-            made = [encode_sentence(self._usable(one), self.segmenter) for one in parse(lines)]
+            apart = [separate(self.segmenter, line) for line in lines]
+            parses = parse([text for text, _ in apart])
+            made = [
+                encode_sentence(self._usable(one), self.segmenter, tokens)
+                for one, (_, tokens) in zip(parses, apart, strict=True)
+            ]
         else:
             cut = self._cut_whole(lines)
             parses = parse([line.text for line in cut])
@@ -297,6 +364,8 @@ class SourceEncoder:
         """Parse lines; a line that cannot be parsed gets flat trees."""
         if self.whole_lines:
             lines = [line.text for line in self._cut_whole(lines)]
+        else:
+            lines = [separate(self.segmenter, line)[0] for line in lines]
         return list(map(self._usable, self.pipeline.parse(lines)))
 
     def _usable(self, parse: Parse) -> ParsedSentence:
@@ -312,4 +381,10 @@ class SourceEncoder:
         return sentence
 
     def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
-        return [CutLine.from_sentencepiece(self.segmenter.line_pieces(line)) for line in lines]
+        is_gpt2 = isinstance(innermost(self.segmenter), Gpt2Segmenter)
+        bpe = "gpt2" if is_gpt2 else "sentencepiece"
+        protected = getattr(self.segmenter, "tokens", ())
+        return [
+            spell(self.segmenter.line_pieces(line), bpe, self.segmenter, protected)
+            for line in lines
+        ]

@@ -47,11 +47,11 @@ def smallest_dtype(maximum: int) -> np.dtype:
 
 
 class IndexedWriter:
-    """Write arrays of non-negative integers one after the other.
+    """Write arrays of integers one after the other.
 
-    The integer type is the smallest that can represent all values, so it is known only at the end.
-    Values are first written to a temporary file as int32, and converted in :meth:`finish`. Memory grows
-    by 4 bytes per array.
+    The integer type is the smallest that can represent all values (int32 if some are negative), so it is
+    known only at the end. Values are first written to a temporary file as int32, and converted in
+    :meth:`finish`. Memory grows by 4 bytes per array.
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
@@ -65,9 +65,11 @@ class IndexedWriter:
         self._spill_path = self.prefix.with_name(self.prefix.name + ".spill")
         self._spill = open(self._spill_path, "wb")  # noqa: SIM115 - open until finish()
         self._sizes = array("i")
+        self._is_signed = False
 
     def append(self, values: np.ndarray) -> None:
-        """Add one array. Shape: ``(size,)``, non-negative integers."""
+        """Add one array. Shape: ``(size,)``, integers."""
+        self._is_signed |= bool(values.min(initial=0) < 0)
         self._spill.write(np.asarray(values, dtype=np.int32).tobytes())
         self._sizes.append(len(values))
 
@@ -93,7 +95,7 @@ class IndexedWriter:
         )
         if mapping is not None:
             largest = max(largest, int(mapping.max(initial=0)))
-        dtype = smallest_dtype(largest)
+        dtype = np.dtype(np.int32) if self._is_signed else smallest_dtype(largest)
         paths = [Path(f"{self.prefix}.bin")]
         with open(paths[0], "wb") as stream:
             for start in _starts(spilled):

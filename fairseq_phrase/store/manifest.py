@@ -84,6 +84,7 @@ class Manifest:
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         bpe_digest: SHA-256 of the subword model; empty without one.
         target_bpe: what cut the target; empty for ``bpe``.
+        protected: tokens that are not cut and not parsed.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
         parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
         dictionary: fingerprint of the language's fairseq dictionary.
@@ -110,6 +111,7 @@ class Manifest:
     dictionary: str
     bpe_digest: str = ""
     target_bpe: str = ""
+    protected: list[str] = field(default_factory=list)
     parser_digest: str = ""
     parser_stamp: str = ""
     whole_lines: bool = False
@@ -192,6 +194,7 @@ class Manifest:
         """Return the record of what cut, parsed and numbered the text."""
         cut = "whole lines" if self.whole_lines else "words"
         cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
+        cut += f" but {' '.join(self.protected)}" * bool(self.protected)
         entries = {
             "segmenter": Entry(cut, cut, "text"),
             "parser": parser_entry(self.parser_version, self.parser_digest),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,8 @@ class EncodedSentence:
     """A source line as the input of a model.
 
     Attributes:
-        words: the word of each subword. Shape: ``(subwords,)``, word indices from 0.
+        words: the word of each subword; -1 for a protected token. Shape: ``(subwords,)``, word indices
+            from 0.
         heads: the head of each word; the root is its own head; None without a parse.
             Shape: ``(words,)``, word indices from 0.
         deprels: the relation of each word to its head.
@@ -43,7 +44,25 @@ class EncodedSentence:
     @property
     def num_words(self) -> int:
         """The number of words; each has at least one subword."""
-        return int(self.words[-1]) + 1 if len(self.words) else 0
+        return int(self.words.max(initial=-1)) + 1
+
+    def with_tokens(self, tokens: Sequence[tuple[int, str]]) -> EncodedSentence:
+        """Add tokens that are not part of the trees.
+
+        Before and after all words, they belong to no word. Between words, they belong to the word before
+        them, as a sentence's words are together.
+
+        Args:
+            tokens: the index of the subword before which each stands, ascending, and the token.
+        """
+        if not tokens:
+            return self
+        count, pieces = len(self.pieces), list(self.pieces)
+        for index, token in reversed(tokens):
+            pieces.insert(index, token)
+        indices = [index for index, _ in tokens]
+        owners = [self.words[index - 1] if 0 < index < count else -1 for index in indices]
+        return replace(self, pieces=pieces, words=np.insert(self.words, indices, owners))
 
 
 def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:

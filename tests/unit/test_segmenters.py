@@ -226,7 +226,7 @@ def test_an_installed_segmenter_cuts_data_and_new_text(installed, synthetic_corp
     [
         (
             "sylables",
-            "error: --bpe sylables: expected one of sentencepiece, subword_nmt, huggingface, broken, ",
+            "error: --bpe sylables: expected one of sentencepiece, subword_nmt, huggingface, gpt2, ",
         ),
         (
             "broken",

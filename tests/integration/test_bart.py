@@ -1,0 +1,204 @@
+"""A BART of one's own, in the files of the public one, from its folder to a corrected line."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq_cli import preprocess as binarize
+from fairseq_cli import train as fairseq_train
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import ByteLevelBPETokenizer
+
+from fairseq_phrase import parsers
+from fairseq_phrase.cli.attach import main as attach
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.cli.translate import main as translate
+from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, gpt2_file
+from fairseq_phrase.raw_text.source_encoder import spell
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.text import read_lines
+from tests.support.gold_parser import GoldParser
+
+LINES = {"train": 80, "valid": 10, "test": 10}
+SIZE = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}
+
+
+@pytest.fixture(scope="module")
+def text(synthetic_corpus, tmp_path_factory):
+    """English lines with their trees; the target is the same."""
+    folder = tmp_path_factory.mktemp("errors")
+    for split, count in LINES.items():
+        trees = (synthetic_corpus / f"{split}.en.conllu").read_text().split("\n\n")[:count]
+        (folder / f"{split}.src.conllu").write_text("\n\n".join(trees) + "\n\n")
+        lines = list(read_lines(synthetic_corpus / f"{split}.en"))[:count]
+        for suffix in ("src", "tgt"):
+            (folder / f"{split}.{suffix}").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bart(text, tmp_path_factory):
+    """encoder.json, vocab.bpe, dict.txt and model.pt, as in bart.base.tar.gz."""
+    folder = tmp_path_factory.mktemp("bart")
+    made = ByteLevelBPETokenizer()
+    made.train([str(text / "train.src")], 320, special_tokens=[], show_progress=False)
+    made.save_model(str(folder))
+    encoder = json.loads((folder / "vocab.json").read_text())
+    encoder["<|endoftext|>"] = len(encoder)
+    (folder / "encoder.json").write_text(json.dumps(encoder))
+    (folder / "merges.txt").rename(folder / "vocab.bpe")
+    entries = [f"{number} 1" for number in encoder.values()] + ["madeupword0000 0"]
+    (folder / "dict.txt").write_text("\n".join(entries) + "\n")
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZE.items()}
+    args = Namespace(arch="bart_base", task="denoising", data="", **sizes)
+    args.max_source_positions = args.max_target_positions = 128
+    ARCH_CONFIG_REGISTRY["bart_base"](args)
+    torch.manual_seed(0)
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = ARCH_MODEL_REGISTRY["bart_base"].build_model(args, task)
+    torch.save({"args": args, "model": model.state_dict()}, folder / "model.pt")
+    return folder
+
+
+def loss(log):
+    return re.search(r"valid on 'valid' subset \| loss (\S+)", log)[1]
+
+
+def training(command, data, bart, save, *options):
+    return command(
+        fairseq_train, data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        "--pretrained-model", bart / "model.pt", "--take-options", "--optimizer", "adam",
+        "--criterion", "cross_entropy", "--max-tokens", "1000", "--no-progress-bar", "--cpu",
+        "--num-workers", "0", "--seed", "1", "--save-dir", save, *options,
+    )  # fmt: skip
+
+
+def test_from_the_public_folder_to_a_corrected_line(
+    text, bart, tmp_path, command, monkeypatch, capsys
+):
+    data = tmp_path / "data"
+    preprocess(
+        ["-s", "src", "-t", "tgt", "--parser", "conllu", "--bpe", f"gpt2:{bart}"]
+        + ["--srcdict", f"{bart}/dict.txt", "--joined-dictionary", "--destdir", str(data)]
+        + [f"--{split}pref={text / split}" for split in LINES]
+    )
+    found = [
+        loss(
+            training(
+                command,
+                data,
+                bart,
+                tmp_path / arch,
+                "--arch",
+                arch,
+                "--lr",
+                "0",
+                "--max-update",
+                "1",
+            )
+        )
+        for arch in ("bart_base", "relation_transformer")
+    ]
+    assert found[0] == found[1]
+    log = training(
+        command, data, bart, tmp_path / "tuned", "--arch", "relation_transformer", "--relation-bias",
+        "both", "--lr", "0.01", "--max-epoch", "12", "--no-epoch-checkpoints",
+    )  # fmt: skip
+    losses = re.findall(r"valid on .valid. subset \| loss (\S+)", log)
+    assert float(losses[-1]) < 0.8 * float(found[0])
+    gold = GoldParser(text / "test.src")
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    line = next(iter(read_lines(text / "test.src")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{line}\n".encode())))
+    capsys.readouterr()
+    path = f"--path={tmp_path}/tuned/checkpoint_last.pt"
+    translate([str(data), path, "--source-parser", "gold", "--device", "cpu"])
+    (corrected,) = capsys.readouterr().out.splitlines()
+    assert corrected
+    assert not re.fullmatch(r"[\d ]+", corrected)
+
+
+def test_attached_text_of_numbers_has_the_words_of_its_lines(
+    text, bart, segmenter, tmp_path, command
+):
+    """The data are made as for fairseq's BART: numbers of GPT-2's BPE, then fairseq-preprocess."""
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    for split in LINES:
+        for suffix in ("src", "tgt"):
+            lines = read_lines(text / f"{split}.{suffix}")
+            pieces = [" ".join(segmenter.line_pieces(line)) for line in lines]
+            (cut / f"{split}.{suffix}").write_text("\n".join(pieces) + "\n")
+        shutil.copy(text / f"{split}.src.conllu", cut)
+    data = tmp_path / "data"
+    command(
+        binarize, "-s", "src", "-t", "tgt", "--srcdict", bart / "dict.txt", "--tgtdict",
+        bart / "dict.txt", "--destdir", data, "--workers", "1",
+        *(f"--{split}pref={cut / split}" for split in LINES),
+    )  # fmt: skip
+    attach(
+        [str(data), "-s", "src", "-t", "tgt", "--bpe", f"gpt2:{bart}", "--parser", "conllu"]
+        + [f"--{split}pref={cut / split}" for split in LINES]
+    )
+    assert Manifest.load(data, "src").whole_lines
+    store = ParseStore(data, "train.src-tgt", "src", {"words", "heads"})
+    for number, line in enumerate(read_lines(text / "train.src")):
+        pieces, words = segmenter.line_pieces(line), store[number]["words"]
+        spelled = {}
+        for piece, word in zip(pieces, words.tolist(), strict=True):
+            spelled[word] = spelled.get(word, b"") + segmenter.content(piece)
+        assert b"".join(spelled.values()).decode() == line
+        assert all(word.strip() for word in spelled.values())
+        assert len(spelled) == len(store[number]["heads"])
+
+
+@pytest.fixture(scope="module")
+def segmenter(bart):
+    return Gpt2Segmenter(gpt2_file(bart, bart / "tokenizer.json"))
+
+
+@given(line=st.text(min_size=1, max_size=40))
+def test_bytes_spell_their_line(segmenter, line):
+    line = " ".join(line.split())
+    pieces = segmenter.line_pieces(line)
+    assert segmenter.join(" ".join(pieces)) == line.encode(errors="replace").decode()
+    cut = spell(pieces, "gpt2", segmenter)
+    if line:
+        assert cut.text == line
+    assert sorted(cut.starts) == cut.starts
+    assert len(cut.starts) == len(pieces)
+
+
+@pytest.mark.parametrize("change", ["fewer", "more", "missing", "damaged"])
+def test_files_that_do_not_fit_the_dictionary_are_named(text, bart, tmp_path, capsys, change):
+    folder = shutil.copytree(bart, tmp_path / "bart")
+    entries = (folder / "dict.txt").read_text().splitlines()
+    match = r"does not fit encoder.json and vocab.bpe"
+    if change == "fewer":
+        (folder / "dict.txt").write_text("\n".join(entries[40:]) + "\n")
+    elif change == "more":
+        (folder / "dict.txt").write_text("\n".join([*entries, "99999 1"]) + "\n")
+    elif change == "missing":
+        (folder / "vocab.bpe").unlink()
+        match = r"vocab.bpe"
+    else:
+        (folder / "encoder.json").write_text("{}")
+        match = r"has no BPE of GPT-2"
+    options = ["-s", "src", "-t", "tgt", "--bpe", f"gpt2:{folder}", "--joined-dictionary"]
+    options += ["--srcdict", f"{folder}/dict.txt", f"--trainpref={text}/train"]
+    with pytest.raises(SystemExit):
+        preprocess([*options, "--destdir", str(tmp_path / "data")])
+    assert re.search(match, capsys.readouterr().err)
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,205 @@
+"""Language tags and other protected tokens: one entry, no word, the same trees; raw text too."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+
+import pytest
+from fairseq.data import Dictionary
+from fairseq_cli import generate, interactive
+from fairseq_cli import train as fairseq_train
+
+from fairseq_phrase import parsers
+from fairseq_phrase.batch.subword_sampling import SubwordSampling
+from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.segmenters import ProtectedTokens, WholeWords
+from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.text import read_lines
+from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines
+from tests.support.commands import SIZES, TRAINING
+from tests.support.gold_parser import GoldParser
+
+TAGS = ("<2de>", "<BT>", "[en_XX]")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "tokens"),
+    [
+        ("<2de> a b", "a b", [(0, "<2de>")]),
+        ("<2de> <BT> a", "a", [(0, "<2de>"), (0, "<BT>")]),
+        ("a  b [en_XX]", "a  b", [(2, "[en_XX]")]),
+        ("a <BT> b c", "a b c", [(1, "<BT>")]),
+        ("a<BT> x<2de> b", "a<BT> x<2de> b", []),
+        (" a ", " a ", []),
+        ("<BT>", "", [(0, "<BT>")]),
+    ],
+)
+def test_tokens_stand_between_white_space(line, text, tokens):
+    protected = ProtectedTokens(WholeWords(), TAGS)
+    assert protected.separate(line) == (text, tokens)
+    assert protected.line_pieces(line) == line.split()
+    assert protected.join(" ".join(line.split())) == " ".join(line.split())
+
+
+def tagged(line, number):
+    """A language tag, a tag of back-translation for every third line, and a tag within or at the end."""
+    words = line.split()
+    if number % 4 == 1:
+        words.append("[en_XX]")
+    if number % 4 == 2:
+        words.insert(2, "[en_XX]")
+    return " ".join(["<2de>", *(["<BT>"] if number % 3 == 0 else []), *words])
+
+
+@pytest.fixture(scope="module")
+def texts(synthetic_corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagged")
+    for name in ("plain", "tagged"):
+        (folder / name).mkdir()
+        for split, count in (("train", 80), ("valid", 10), ("test", 12)):
+            trees = (synthetic_corpus / f"{split}.de.conllu").read_text().split("\n\n")[:count]
+            (folder / name / f"{split}.de.conllu").write_text("\n\n".join(trees) + "\n\n")
+            for language in ("de", "en"):
+                lines = list(read_lines(synthetic_corpus / f"{split}.{language}"))[:count]
+                if name == "tagged" and language == "de":
+                    lines = [tagged(line, number) for number, line in enumerate(lines)]
+                if name == "tagged" and language == "en":
+                    lines = [f"[en_XX] {line}" for line in lines]
+                (folder / name / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(texts):
+    for name, options in (("plain", []), ("tagged", ["--protected-tokens", ",".join(TAGS)])):
+        model = (
+            [] if name == "plain" else ["--sentencepiece-model", f"{texts}/data.plain/spm.model"]
+        )
+        preprocess(
+            ["-s", "de", "-t", "en", "--parser", "conllu", "--constituents", "from-dependencies"]
+            + [f"--{split}pref={texts / name / split}" for split in ("train", "valid", "test")]
+            + ["--destdir", f"{texts}/data.{name}", "--joined-dictionary", *model, *options]
+            + (["--vocab-size", "80"] if name == "plain" else [])
+        )
+    return texts
+
+
+def test_the_trees_are_those_of_the_text_without_tokens(data):
+    stores, pieces = [], []
+    for name in ("plain", "tagged"):
+        folder = data / f"data.{name}"
+        fields = set(Manifest.load(folder, "de").fields)
+        stores.append(ParseStore(folder, "test.de-en", "de", fields))
+        pieces.append(subwords_of(folder, "test"))
+    assert {"heads", "spans"} <= fields
+    for number in range(12):
+        plain, found = stores[0][number], stores[1][number]
+        is_token = [piece in TAGS for piece in pieces[1][number]]
+        assert any(is_token)
+        at = [index for index, each in enumerate(is_token) if each]
+        for index in at:  # of no word, or within the sentence of the word before them
+            outside = all(is_token[:index]) or all(is_token[index:])
+            before = [w for w in found["words"][:index] if w >= 0]
+            assert found["words"][index] == (-1 if outside else before[-1])
+        kept = [piece for piece in pieces[1][number] if piece not in TAGS]
+        assert kept == pieces[0][number]
+        found["words"] = found["words"][[not each for each in is_token]]
+        for name in fields - {"deprels", "tags"}:
+            columns = slice(0, 2) if name == "spans" else slice(None)
+            assert (plain[name][..., columns] == found[name][..., columns]).all(), name
+        expected = tagged(list(read_lines(data / "plain/test.de"))[number], number).split()
+        at = [index for index, word in enumerate(expected) if word in TAGS]
+        joined = "".join(p if p not in TAGS else f"▁{p}" for p in pieces[1][number])
+        spelled = joined.lstrip("▁").split("▁")
+        assert [spelled[index] for index in at] == [expected[index] for index in at]
+
+
+def test_attached_parses_are_those_of_preprocessing(data, tmp_path, capsys):
+    made, splits = data / "data.tagged", ("train", "test")
+    for split in splits:
+        for language in ("de", "en"):
+            lines = map(" ".join, subwords_of(made, split, language))
+            write_lines(tmp_path / f"{split}.{language}", lines)
+        shutil.copy(data / f"tagged/{split}.de.conllu", tmp_path)
+    dictionary = ("--joined-dictionary", "--srcdict", made / "dict.de.txt")
+    found = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
+    options = [*GOLD, f"--sentencepiece-model={made}/spm.model", "--protected-tokens"]
+    attach(found, tmp_path, *options, ",".join(TAGS), splits=splits, bpe="sentencepiece")
+    assert Manifest.load(found, "de").protected == list(TAGS)
+    fields = {"words", "heads", "spans"}
+    stores = [ParseStore(folder, "test.de-en", "de", fields) for folder in (made, found)]
+    for number in range(12):
+        first, second = (store[number] for store in stores)
+        for name in ("words", "heads"):
+            assert (first[name] == second[name]).all()
+        assert (first["spans"][:, :2] == second["spans"][:, :2]).all()
+    with pytest.raises(SystemExit):
+        attach(found, tmp_path, *options, "<2fr>,<2de>", splits=splits, bpe="sentencepiece")
+    assert "dict.de.txt lacks <2fr>" in capsys.readouterr().err
+
+
+def test_tokens_are_entries_and_in_the_record(data):
+    dictionary = Dictionary.load(f"{data}/data.tagged/dict.de.txt")
+    assert all(dictionary.index(tag) != dictionary.unk() for tag in TAGS)
+    assert not any("<" in symbol for symbol in dictionary.symbols[4:] if symbol not in TAGS)
+    manifests = [Manifest.load(data / f"data.{name}", "de") for name in ("plain", "tagged")]
+    first, second = (each.identity().entries["segmenter"].value for each in manifests)
+    assert first != second
+    inspect([f"{data}/data.tagged", "--check"])
+    inspect([f"{data}/data.tagged", "--sentences", "2"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["--arch", "relation_transformer", "--relation-bias", "both"],
+        ["--arch", "tree_transformer"],
+        ["--arch", "structural_transformer", "--structural-absolute", "--structural-relative"],
+        ["--arch", "phrase_transformer", "--phrase-source", "dependency"],
+        ["--arch", "relation_transformer", "--tree-source", "random", "--tree-seed", "1"],
+    ],
+)
+def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
+    folder = data / "data.tagged"
+    common = [folder, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--cpu"]
+    command(
+        fairseq_train, *common, *SIZES, *TRAINING[:-1], *model, "--max-tokens", "2000",
+        "--max-update", "3", "--save-dir", tmp_path,
+    )  # fmt: skip
+    path = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "8", "--batch-size", "6"]
+    printed = command(generate, *common, *path, "--gen-subset", "test")
+    found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    gold = GoldParser(data / "plain/test.de")
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
+    printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
+    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == found
+    assert len(found) == 12
+
+
+def test_what_does_not_go_with_them_is_said(data, texts, capsys):
+    prefix = ["-s", "de", "-t", "en", f"--trainpref={texts}/plain/train", "--protected-tokens"]
+    for name in ("a b", "<s>"):
+        with pytest.raises(SystemExit):
+            preprocess([*prefix, name])
+        assert f"'{name}' cannot be protected" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        preprocess([*prefix, "<BT>", "--labels", "word"])
+    assert "--protected-tokens is for translation" in capsys.readouterr().err
+    dictionaries = [Dictionary.load(f"{data}/data.tagged/dict.{side}.txt") for side in ("de", "en")]
+    with pytest.raises(UserError, match="has protected tokens"):
+        SubwordSampling(0.1, f"{data}/data.tagged", "de", dictionaries, (100, 100))
+
+
+def test_names_may_be_in_a_file(tmp_path):
+    from fairseq_phrase.cli.arguments import protected
+
+    (tmp_path / "names").write_text("<2de>\n[en_XX]\n")
+    assert protected(str(tmp_path / "names")) == ("<2de>", "[en_XX]")
+    assert protected("<2de>,<BT>") == ("<2de>", "<BT>")
