@@ -18,6 +18,7 @@ from fairseq.tasks import setup_task
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
 import fairseq_phrase.models.architectures
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
+from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.store.fields import FIELDS
@@ -67,6 +68,10 @@ class Built:
         """Return a batch without the parses that the model does not need."""
         wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
         net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
+        tokens = net_input["src_tokens"]
+        if not tokens.is_cuda:  # what a collater makes in training
+            parse = {name: x for name, x in net_input.items() if name in self.parses}
+            net_input |= make_structures(self.task.source_text.structures, tokens, parse)
         return {**sample, "net_input": net_input}
 
 

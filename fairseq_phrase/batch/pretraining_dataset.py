@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import torch
 from fairseq.data import FairseqDataset, data_utils
 
 from fairseq_phrase.batch.objectives import Source
-from fairseq_phrase.batch.source_batches import collate_parses
+from fairseq_phrase.batch.source_batches import collate_parses, make_structures
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
+from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.fields import PREFIX
 
 
@@ -27,6 +28,7 @@ class PretrainingDataset(FairseqDataset):
         inputs: the parse fields that the model needs.
         of_loss: those that a criterion reads, which are put into the batch's ``parse``.
         shuffle: whether samples of one length come in random order.
+        structures: what else to make of the parses for the model.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class PretrainingDataset(FairseqDataset):
         inputs: Collection[str] = (),
         of_loss: Collection[str] = (),
         shuffle: bool = False,
+        structures: Mapping[str, MakeStructure] | None = None,
     ):
         super().__init__()
         self.blocks, self._source, self._dictionary = blocks, source, dictionary
-        self._seed, self._shuffle = seed, shuffle
+        self._seed, self._shuffle, self._structures = seed, shuffle, structures or {}
         self._inputs, self._of_loss = frozenset(inputs), frozenset(of_loss)
         self.set_epoch(1)
 
@@ -104,6 +107,7 @@ class PretrainingDataset(FairseqDataset):
             # Separators are words of the parse, so they are not special tokens here.
             words = tokens.masked_fill(is_parsed, self._dictionary.unk())
             collated = collate_parses(words, parses, self._dictionary)
+            net_input |= make_structures(self._structures, tokens, collated)
         net_input |= {f"{PREFIX}{name}": collated[f"{PREFIX}{name}"] for name in self._inputs}
         batch = {
             "id": torch.tensor([sample["id"] for sample in samples]),

@@ -5,7 +5,7 @@ Parses of data directories become tensors by the same :func:`collate_parses`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.modules.parse_batch import MADE, MakeStructure, ParseBatch
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.dictionaries import as_entry
@@ -41,6 +42,7 @@ class SourceText:
 
     Attributes:
         fields: the fields of parses that the models asked for. Batches carry them.
+        structures: what they asked to be made of parses, by key.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SourceText:
         self._trees, self._left_pad = trees or Trees(), left_pad
         self._places = number_of_slots(dictionary.indices)
         self.fields: set[str] = set()
+        self.structures: dict[str, MakeStructure] = {}
 
     @cached_property
     def encoder(self) -> SourceEncoder:
@@ -160,7 +163,8 @@ class SourceText:
         if not self.fields:
             return {}
         parses = [self._parse_of(sentence, limit) for sentence in sentences]
-        return collate_parses(tokens, parses, self._dictionary)
+        collated = collate_parses(tokens, parses, self._dictionary)
+        return collated | make_structures(self.structures, tokens, collated)
 
     def _parse_of(self, sentence: EncodedSentence, limit: int | None) -> Parse:
         parse = numbered_parse(sentence, self.fields_to_parse, self._labels)
@@ -281,6 +285,20 @@ def collate_parses(
             padded = _pad(values)
         batch[f"{PREFIX}{name}"] = torch.from_numpy(padded)
     return batch
+
+
+def make_structures(
+    structures: Mapping[str, MakeStructure],
+    src_tokens: torch.Tensor,
+    collated: Mapping[str, torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    """Make what encoders have asked for of a batch's parses, under the names that ``net_input`` takes."""
+    found = {}
+    parse = ParseBatch.from_net_input(collated)
+    for key, make in structures.items():
+        for number, tensor in enumerate(make(src_tokens, parse)):
+            found[f"{MADE}{key}.{number}"] = tensor
+    return found
 
 
 def _check_lengths(subwords: Sequence[int], parses: Sequence[Parse]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,11 +12,13 @@ from fairseq_phrase.batch.source_batches import (
     PAIRS_PER_TOKEN,
     Parse,
     collate_parses,
+    make_structures,
     truncated,
 )
 from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.fields import PREFIX, rerun
 
 
@@ -58,6 +60,7 @@ class SyntaxDataset(_WrappedPairs):
         inputs: the fields that models need, which are put into ``net_input``; all by default.
         sampling: cuts words into other subwords each time. Sentences that ``max_subwords`` cuts short
             keep their cut.
+        structures: what else to make of the parses for models.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -74,6 +77,7 @@ class SyntaxDataset(_WrappedPairs):
         of_loss: Collection[str] = (),
         inputs: Collection[str] | None = None,
         sampling: SubwordSampling | None = None,
+        structures: Mapping[str, MakeStructure] | None = None,
     ):
         super().__init__(dataset)
         if len(parses) != len(dataset):
@@ -83,7 +87,7 @@ class SyntaxDataset(_WrappedPairs):
         self.trees = trees or Trees()
         self.is_pool = is_pool
         self.of_loss, self.inputs = of_loss, inputs
-        self.sampling = sampling
+        self.sampling, self.structures = sampling, {} if structures is None else structures
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
@@ -169,6 +173,7 @@ class SyntaxDataset(_WrappedPairs):
             for name, values in collated.items():
                 if self.inputs is None or field_of(name.removeprefix(PREFIX)).name in self.inputs:
                     batch["net_input"][name] = values
+            batch["net_input"] |= make_structures(self.structures, tokens, collated)
             if self.of_loss:
                 batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self.of_loss}
         return batch

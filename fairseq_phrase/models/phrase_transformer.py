@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +28,7 @@ from fairseq_phrase.models.positioned_encoder import (
 )
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.phrases.first_states import (
     FIRST_STATES,
     EndsOfPhrases,
@@ -41,7 +43,13 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.positioned_phrases import CausalPhrases, PositionedPhrases
-from fairseq_phrase.modules.phrases.sources import SourceTokens, find_phrases, load_source
+from fairseq_phrase.modules.phrases.sources import (
+    SourceTokens,
+    find_phrases,
+    list_phrases,
+    listed_phrases,
+    load_source,
+)
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 
 
@@ -156,6 +164,10 @@ def check_phrases(cfg: Any) -> list[str]:
     except ValueError as error:
         raise UserError(f"--phrase-source: {error}") from None
     return [*dict.fromkeys([*needed, *(["words", "heads"] if needs_tree(cfg) else [])])]
+
+
+def _key(cfg: Any) -> str:
+    return f"phrases:{cfg.phrase_source}:{cfg.phrase_unit}:{cfg.phrase_max_length}"
 
 
 class NodeAttention(RelativeAttention):
@@ -336,17 +348,29 @@ class PhraseEncoder(PositionedEncoder):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
         """Find the phrases of a batch and, if the options ask for them, their positions."""
         padding_mask = self.padding(src_tokens)
-        is_unit = ~padding_mask
-        for special in (self.dictionary.eos(), self.dictionary.bos()):
-            is_unit &= src_tokens.ne(special)
-        tokens = SourceTokens(padding_mask, is_unit, src_tokens, self.dictionary)
-        phrases = find_phrases(self._source, tokens, parse, self.cfg)
+        if made := parse.made(_key(self.cfg)):
+            phrases = listed_phrases(padding_mask, *made)
+        else:
+            tokens = SourceTokens.of(src_tokens, padding_mask, self.dictionary)
+            phrases = find_phrases(self._source, tokens, parse, self.cfg)
         if not self._has_positions:
             return phrases
         tree = self.find_tree(src_tokens, parse)
         depths = torch.zeros_like(src_tokens) if tree is None else tree.depths
         relative = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
         return PositionedPhrases(phrases, depths, relative, relative_clips(self.cfg))
+
+    @classmethod
+    def batch_structure(
+        cls, cfg: TransformerConfig, dictionary: Any
+    ) -> tuple[str, MakeStructure] | None:
+        """Return what finds phrases that are listed: all but n-grams of tokens."""
+        if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
+            return None
+        chosen = Namespace(
+            phrase_max_length=cfg.phrase_max_length, phrase_unit=str(cfg.phrase_unit)
+        )
+        return _key(cfg), partial(list_phrases, cfg.phrase_source, chosen, dictionary)
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:

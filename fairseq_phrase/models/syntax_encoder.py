@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
 
 logger = logging.getLogger(__name__)
@@ -260,6 +260,23 @@ class SyntaxEncoder(TransformerEncoderBase):
             ValueError: the batch does not carry what the method needs.
         """
         return SourceStructure(self.padding(src_tokens))
+
+    @classmethod
+    def batch_structure(
+        cls, cfg: TransformerConfig, dictionary: Any
+    ) -> tuple[str, MakeStructure] | None:
+        """Return what the collater is to make of a batch's parses, so that no device is waited for.
+
+        :meth:`structure` takes the tensors from ``parse.made(key)``; without them it makes them itself.
+
+        Args:
+            cfg: fairseq's options with those of the method.
+            dictionary: the source dictionary.
+
+        Returns:
+            A key, the same for the same options, and a function that can be pickled; None for nothing.
+        """
+        return None
 
     def first_states(
         self, src_tokens: Tensor, structure: Any, token_embeddings: Tensor | None = None

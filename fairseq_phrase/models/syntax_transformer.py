@@ -41,6 +41,9 @@ def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
             "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
         )
     task.require_parses(needed)
+    made = getattr(method.encoder, "batch_structure", lambda *_: None)(cfg, task.source_dictionary)
+    if made is not None and hasattr(task, "require_structure"):
+        task.require_structure(*made)
 
 
 class SyntaxTransformerModel(TransformerModelBase):

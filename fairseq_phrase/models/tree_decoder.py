@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -32,9 +32,8 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
     rows. They are kept only once, as long as the rows of the sentence are adjacent.
 
-    The host must read the order, and so waits for the device. The encoder's output and every
-    layer's cache are reordered by one tensor: the answer is kept with it, and the host waits once a
-    step.
+    The host would wait for an order that is on a GPU, and does not read it. There it relies on fairseq's
+    search, which keeps the rows of a sentence adjacent and all sentences in order, and the GPU checks it.
 
     Args:
         new_order: for each new row, the index of the old row. Shape: (new rows,), int64
@@ -45,16 +44,6 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
         nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
         row becomes a sentence.
     """
-    if new_order.is_inference():  # changes in place are not counted
-        return _regroup(new_order, sentences, beams)
-    answers = vars(new_order).setdefault("_regrouped", {})
-    question = (new_order._version, sentences, beams)
-    if question not in answers:
-        answers[question] = _regroup(new_order, sentences, beams)
-    return cast(tuple[Tensor | None, int], answers[question])
-
-
-def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
     source = new_order if beams == 1 else new_order // beams
     rows = len(source)
     together = rows // sentences if beams == 1 and rows % sentences == 0 else beams
@@ -62,14 +51,15 @@ def _regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | No
         return source, 1
     groups = source.view(-1, together)
     chosen = groups[:, 0]
-    # Whether the rows of each sentence are adjacent, and whether no sentence moves.
-    answers = [(groups == groups[:, :1]).all()]
-    if len(chosen) == sentences:
-        answers.append((chosen == torch.arange(sentences, device=chosen.device)).all())
-    stand_together, *stays = torch.stack(answers).tolist()
-    if not stand_together:
+    stays = together > 1 and len(chosen) == sentences
+    if new_order.is_cuda:
+        kept = torch.arange(sentences, device=chosen.device) if stays else chosen
+        as_expected = (groups == kept[:, None]).all()
+        torch._assert_async(as_expected, "beam search parted the rows of a sentence")
+        return None if stays else chosen, together
+    if not (groups == groups[:, :1]).all():
         return source, 1
-    return None if any(stays) else chosen, together
+    return None if chosen.tolist() == [*range(sentences)] else chosen, together
 
 
 IncrementalState = dict[str, dict[str, Tensor | None]]

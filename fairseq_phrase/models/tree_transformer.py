@@ -16,9 +16,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.models.tree_decoder import NEUTRAL, TreeDecoder, build_accumulation, regroup
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.trees.tree_attention import CONVENTIONS, TreeSelfAttention
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 
 
 @dataclass
@@ -114,7 +114,14 @@ class TreeEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
         """Make the trees of a batch."""
-        return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens))
+        return TreeBatch.from_words(
+            parse["words"], parse["spans"], self.padding(src_tokens), *parse.made("tree")
+        )
+
+    @classmethod
+    def batch_structure(cls, cfg: TransformerConfig, dictionary: Any) -> tuple[str, MakeStructure]:
+        """Return what checks the trees and counts their paths."""
+        return "tree", tree_sizes
 
     def first_states(
         self, src_tokens: Tensor, structure: TreeBatch, token_embeddings: Tensor | None = None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fairseq_phrase.store.fields import FIELDS, PREFIX
+
+#: What the names of tensors begin with that the collater has made of parses.
+MADE = f"{PREFIX}made."
+#: Makes tensors of a batch's tokens and parses, on the host.
+MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Tensor]]
 
 
 class ParseBatch:
@@ -16,17 +21,24 @@ class ParseBatch:
     fairseq's ``net_input`` carries the tensors by name: ``src_words`` for the field ``words``. An
     encoder receives them as this object.
 
+    Further tensors, whose names begin with :data:`MADE`, are what the collater has made of the parses
+    (``SyntaxEncoder.batch_structure``).
+
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
             Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
             as the field counts.
+
+        made: by name, what the collater has made.
 
     Raises:
         ValueError: a field is unknown, or a tensor has another type or shape than its field or than the
             other tensors.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], made: Mapping[str, Tensor] | None = None
+    ) -> None:
         sizes: dict[str, tuple[str, int]] = {}
         for name, tensor in tensors.items():
             if name not in FIELDS:
@@ -56,6 +68,7 @@ class ParseBatch:
                         f"{PREFIX}{name} has {axis} of size {size}, and {PREFIX}{other} {expected}"
                     )
         self._tensors = dict(tensors)
+        self._made = dict(made or {})
 
     @classmethod
     def from_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
@@ -64,13 +77,17 @@ class ParseBatch:
         Raises:
             ValueError: see the class; also if an argument is not a parse field.
         """
-        return cls(
-            {
-                name.removeprefix(PREFIX): tensor
-                for name, tensor in net_input.items()
-                if tensor is not None
-            }
-        )
+        fields: dict[str, Tensor] = {}
+        made: dict[str, Tensor] = {}
+        for name, tensor in net_input.items():
+            if tensor is not None:
+                of = made if name.startswith(MADE) else fields
+                of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
+        return cls(fields, made)
+
+    def made(self, key: str) -> list[Tensor]:
+        """Return the tensors that the collater has made under a key, in their order; else none."""
+        return [tensor for name, tensor in self._made.items() if name.rpartition(".")[0] == key]
 
     def __contains__(self, field: str) -> bool:
         return field in self._tensors

@@ -104,6 +104,31 @@ def upcast(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
+def true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Return the indices of what is True, as ``mask.nonzero(as_tuple=True)`` does.
+
+    Args:
+        mask: any mask.
+        count: how many are True, so that the host does not wait for a GPU to count them.
+
+    Returns:
+        For each dimension the indices. Shape of each: (count,), int64
+    """
+    return counted_true_at(mask, count) if mask.is_cuda else mask.nonzero(as_tuple=True)
+
+
+def counted_true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Compute :func:`true_at` in operations whose results have known sizes."""
+    # Element number n that is True is the first one with n of them up to it.
+    numbers = torch.arange(1, count + 1, device=mask.device)
+    flat = torch.searchsorted(mask.flatten().cumsum(0), numbers)
+    indices = []
+    for size in reversed(mask.shape):
+        indices.append(flat % size)
+        flat = flat // size
+    return tuple(reversed(indices))
+
+
 def exact_product(left: Tensor, right: Tensor) -> Tensor:
     """Multiply boolean matrices as numbers, in single precision also under autocast. Shape: as ``@``'s.
 

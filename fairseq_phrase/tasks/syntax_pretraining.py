@@ -28,6 +28,7 @@ from fairseq_phrase.batch.objectives import (
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.identity import MASK, free_options
 from fairseq_phrase.store.manifest import Manifest, languages_in
@@ -115,6 +116,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self._directories = utils.split_paths(cfg.data)
         self._labels = LabelDictionaries(self._directories[0], self._language)
         self._fields: set[str] = set()
+        self._structures: dict[str, MakeStructure] = {}
         self._fields_of_loss: set[str] = set()
         self._objective: Objective | None = None
         self._masking = Masking(
@@ -166,6 +168,10 @@ class SyntaxPretrainingTask(IdentifiedTask):
         """Add parses to every batch from now on; see ``SyntaxTranslationTask.require_parses``."""
         self._check_fields({"words", *fields})
         (self._fields if for_model else self._fields_of_loss).update({"words", *fields})
+
+    def require_structure(self, key: str, make: MakeStructure) -> None:
+        """Make tensors of the parses of every batch; see ``SyntaxTranslationTask``."""
+        self._structures[key] = make
 
     def require_objective(self, objective: Objective) -> None:
         """Make samples for an objective from now on.
@@ -250,6 +256,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
             inputs=self._fields,
             of_loss=self._fields_of_loss,
             shuffle=is_training,
+            structures=self._structures,
         )
 
     def _source(self, objective: Objective) -> Source:

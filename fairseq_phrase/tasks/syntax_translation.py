@@ -22,6 +22,7 @@ from fairseq_phrase.compat import leave_out_unknown_inputs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrained import PretrainedOptions
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
+from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.identity import Entry, Identity, free_options
@@ -167,6 +168,10 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         needed = self.source_text.fields if for_model else self._fields_of_loss
         self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields})
         needed.update({"words", *fields})
+
+    def require_structure(self, key: str, make: MakeStructure) -> None:
+        """Make tensors of the parses of every batch from now on, in the processes that collate."""
+        self.source_text.structures[key] = make
 
     def _check_fields(self, fields: Collection[str]) -> None:
         """Check that the parses of the data have these fields."""
@@ -327,6 +332,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             of_loss=frozenset(self._fields_of_loss),
             inputs=frozenset(self.source_text.fields),
             sampling=sampling,
+            structures=self.source_text.structures,
         )
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:

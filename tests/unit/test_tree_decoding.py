@@ -95,22 +95,6 @@ def test_an_order_that_changed_in_place_is_read_again():
         assert regroup(order, 2, 2) == (None, 2)
 
 
-def test_an_order_is_read_once_a_step_however_many_layers_there_are(dictionary, monkeypatch):
-    model = build(dictionary)
-    read, steps = [], []
-    compute, decode = tree_decoder._regroup, model.decoder.forward
-    monkeypatch.setattr(
-        tree_decoder, "_regroup", lambda *asked: read.append(asked) or compute(*asked)
-    )
-    monkeypatch.setattr(
-        model.decoder, "forward", lambda *given, **more: steps.append(1) or decode(*given, **more)
-    )
-    generate(model, dictionary, batch(dictionary, FOREST), 4)
-    assert len(model.decoder.layers) > 1
-    # The first reading gives each sentence its rows.
-    assert len(read) <= len(steps)
-
-
 def generate(model, dictionary, inputs, beam, kind=SequenceGenerator, **options):
     lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
     generator = kind(

@@ -64,6 +64,7 @@ class ListedPairs:
     """Adjacent pairs as an explicit list."""
 
     listed: PhraseEdges
+    contained: tuple[Tensor, Tensor] | None = None  # what memberships() returns, if it is known
 
     def edges(self, padding_mask: Tensor) -> PhraseEdges:
         """Return the list."""
@@ -82,6 +83,8 @@ class ListedPairs:
 
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
         """Take the pairs of a phrase and a token out of the list."""
+        if self.contained is not None:
+            return self.contained
         num_nodes = padding_mask.size(1)
         query, key = self.listed
         is_pair = (query % num_nodes >= num_tokens) & (key % num_nodes < num_tokens)
@@ -307,7 +310,8 @@ class PhraseBatch:
         A sentence that is all padding attends to its padding. Its states are never read, but a NaN
         in them would reach the gradients.
         """
-        if not bool(self.padding_mask.any()):
+        # Asked only where the question does not wait for the device.
+        if not self.padding_mask.is_cuda and not self.padding_mask.numpy().any():
             return None
         return (~self.padding_mask | self.padding_mask.all(1, keepdim=True))[:, None, None]
 

@@ -171,8 +171,8 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
 
 @functools.cache
 def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    """Copy numbers to a device, once: a copy waits for the device."""
-    return torch.tensor(numbers, device=device)
+    """Make numbers on a device, once; a copy would wait for the device."""
+    return torch.cat([torch.arange(n, n + 1, device=device) for n in numbers])
 
 
 def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Tensor:

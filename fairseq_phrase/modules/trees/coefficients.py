@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from fairseq_phrase.modules.tensors import applied, crossover, for_device
+from fairseq_phrase.modules.tensors import applied, crossover, for_device, true_at
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
@@ -187,8 +187,8 @@ class PathCoefficients:
         entries = first.unsqueeze(1) + torch.stack([leaf, *columns_of_nodes], 1)
         is_entry = torch.ones_like(entries, dtype=torch.bool)
         is_entry[:, 0] = top == node
-        # Listed once: each use of a mask as an index would let the host wait for the device.
-        triple, which = is_entry.nonzero(as_tuple=True)
+        others = len(entries) * (entries.size(1) - 1)
+        triple, which = true_at(is_entry, others + tree.num_members)
         columns = sentence * tree.num_leaves + leaf
         self._matrix = ConstantSparseMatrix(
             entries[triple, which],

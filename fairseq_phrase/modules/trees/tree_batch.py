@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.tensors import check_mask, check_tensor
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, true_at
 
 Cached = TypeVar("Cached")
 
@@ -50,6 +51,9 @@ class TreeBatch:
         labels: index of each nonterminal's label, any number at padding; None without labels.
             Shape: (batch, nonterminals), int64
 
+        sizes: from :func:`tree_sizes`, which has checked the trees; by default they are computed, which
+            waits for the device.
+
     Raises:
         ValueError: a tensor has another type or shape; or a span is empty, out of range or holds
             padding, two spans cross, or a parent comes before its child. Spans are checked only where the
@@ -57,7 +61,12 @@ class TreeBatch:
     """
 
     def __init__(
-        self, *, leaf_spans: Tensor, padding_mask: Tensor, labels: Tensor | None = None
+        self,
+        *,
+        leaf_spans: Tensor,
+        padding_mask: Tensor,
+        labels: Tensor | None = None,
+        sizes: Tensor | None = None,
     ) -> None:
         check_mask("padding_mask", padding_mask, "batch", "leaves")
         check_tensor("leaf_spans", leaf_spans, torch.int64, padding_mask.size(0), "nonterminals", 2)
@@ -65,11 +74,14 @@ class TreeBatch:
         self.padding_mask = padding_mask
         self.labels = labels
         self._cache: dict[Any, Any] = {}
-        if not leaf_spans.is_cuda:
+        self._sizes = sizes
+        if sizes is None and not leaf_spans.is_cuda:
             _check_spans(leaf_spans.numpy(), padding_mask.numpy())
 
     @classmethod
-    def from_words(cls, words: Tensor, spans: Tensor, padding_mask: Tensor) -> TreeBatch:
+    def from_words(
+        cls, words: Tensor, spans: Tensor, padding_mask: Tensor, sizes: Tensor | None = None
+    ) -> TreeBatch:
         """Make the trees of constituents over words whose subwords are the leaves.
 
         Args:
@@ -80,6 +92,7 @@ class TreeBatch:
                 its label in a third column if there is one; -1 at padding.
                 Shape: (batch, constituents, 2 or more), int64
             padding_mask: True at padding. Shape: (batch, tokens), bool
+            sizes: see the class.
 
         Raises:
             ValueError: a tensor has another type or shape; or words are out of order, or a constituent
@@ -88,7 +101,7 @@ class TreeBatch:
         """
         check_tensor("words", words, torch.int64, "batch", "tokens")
         check_tensor("spans", spans, torch.int64, "batch", "constituents", "2 or more")
-        if not words.is_cuda:
+        if sizes is None and not words.is_cuda:
             _check_words(words.numpy(), spans.numpy())
         is_word = words >= 0
         first = is_word.long().argmax(1, keepdim=True)
@@ -102,6 +115,7 @@ class TreeBatch:
             leaf_spans=torch.where(ends < 0, ends, leaf_spans),
             padding_mask=padding_mask,
             labels=spans[..., 2].clamp(min=0) if spans.size(2) > 2 else None,
+            sizes=sizes,
         )
 
     @property
@@ -135,10 +149,17 @@ class TreeBatch:
         Args:
             order: indices of sentences. Shape: (new batch,), int64
         """
+        sizes = None
+        if order.is_cuda and len(order) == self.batch_size:
+            # Sentences that change their order have the same sizes, which the host need not wait for.
+            all_of_them = order.sort().values == torch.arange(len(order), device=order.device)
+            torch._assert_async(all_of_them.all(), "beam search repeats a sentence's tree")
+            sizes = self._sizes
         return TreeBatch(
             leaf_spans=self.leaf_spans.index_select(0, order),
             padding_mask=self.padding_mask.index_select(0, order),
             labels=self.labels if self.labels is None else self.labels.index_select(0, order),
+            sizes=sizes,
         )
 
     def cached(self, build: Callable[..., Cached], *choices: Hashable) -> Cached:
@@ -211,23 +232,34 @@ class TreeBatch:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
         return self._numbers[2]
 
+    @property
+    def num_members(self) -> int:
+        """Number of pairs of a nonterminal and a leaf under it."""
+        return self._numbers[3]
+
     @cached_property
-    def _numbers(self) -> list[int]:
-        """Largest depth, largest span and number of paths; the host waits once for all three."""
-        paths = (self.leaf_depths * (self.leaf_depths + 1) // 2).sum()
-        largest = [_maximum(self.leaf_depths), _maximum(self.leaf_counts)]
-        return torch.stack([*largest, paths]).tolist()
+    def _numbers(self) -> Sequence[int]:
+        """Largest depth and span, and numbers of paths, of members and of pairs in :attr:`subtrees`.
+
+        If they were not given, the host waits once for all of them.
+        """
+        if self._sizes is not None:
+            return self._sizes.shape[1:]
+        depths = self.leaf_depths
+        sums = [(depths * (depths + 1) // 2).sum(), depths.sum(), self.subtrees.sum()]
+        largest = [_maximum(depths), _maximum(self.leaf_counts)]
+        return cast(list[int], torch.stack([*largest, *sums]).tolist())
 
     def paths(self) -> Paths:
         """List the triples (i, t on the path from i to j, j)."""
-        sentence, leaf, node = self.membership.transpose(1, 2).nonzero(as_tuple=True)
+        sentence, leaf, node = true_at(self.membership.transpose(1, 2), self.num_members)
         # The paths through a node begin at the node or its ancestors. They are listed node by node.
-        _, _, tops = self.subtrees.transpose(1, 2).nonzero(as_tuple=True)
+        _, _, tops = true_at(self.subtrees.transpose(1, 2), self._numbers[4])
         num_tops = self.subtrees.sum(1).flatten()
         first = num_tops.cumsum(0) - num_tops
         flat = sentence * self.num_nonterminals + node
         repeats = num_tops[flat]
-        pair = torch.repeat_interleave(repeats)
+        pair = torch.repeat_interleave(repeats, output_size=self.num_paths)
         offset = torch.arange(len(pair), device=self.device) - (repeats.cumsum(0) - repeats)[pair]
         return Paths(sentence[pair], tops[first[flat[pair]] + offset], node[pair], leaf[pair])
 
@@ -257,6 +289,17 @@ class TreeBatch:
         mask = torch.cat([from_leaves, from_nonterminals], 1)
         itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
         return (mask | itself).unsqueeze(1)
+
+
+def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
+    """Check the trees of a batch on the host, and count what it must know of them later.
+
+    Returns:
+        A tensor without elements. Its sizes are the numbers, which the host knows wherever it is.
+    """
+    padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
+    tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
+    return [torch.empty(0, *tree._numbers)]
 
 
 def _maximum(counts: Tensor) -> Tensor:

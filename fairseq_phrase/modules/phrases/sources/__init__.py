@@ -14,10 +14,11 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 
 # Importing these registers them.
 from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram  # noqa: F401
@@ -72,3 +73,39 @@ def find_phrases(
     if isinstance(phrases, Tensor):
         return phrases_of_members(phrases, tokens.padding_mask)
     return phrases
+
+
+def list_phrases(
+    spec: str, options: Any, dictionary: Any, src_tokens: Tensor, parse: ParseBatch
+) -> list[Tensor]:
+    """Find the phrases of a batch on the host; :func:`listed_phrases` takes them on any device.
+
+    Args:
+        spec: the source, as for :func:`load_source`.
+        options: the ``--phrase-*`` options.
+        dictionary: the source dictionary.
+        src_tokens: Shape: (batch, tokens)
+        parse: the batch's parse.
+
+    Returns:
+        Nothing if the phrases are not a list, but follow from the tokens. Else which slots have no phrase
+        (shape (batch, slots)), the queries and keys of adjacent pairs (shape of each: (edges,)), and the
+        phrases' tokens (shape of each: (memberships,)).
+    """
+    tokens = SourceTokens.of(src_tokens, src_tokens.eq(dictionary.pad()), dictionary)
+    phrases = find_phrases(load_source(spec), tokens, parse, options)
+    if not isinstance(phrases.pairs, ListedPairs):
+        return []
+    slots = phrases.padding_mask[:, phrases.num_tokens :]
+    return [slots, *phrases.edges, *phrases.memberships]
+
+
+def listed_phrases(
+    padding_mask: Tensor, slots: Tensor, query: Tensor, key: Tensor, phrase: Tensor, token: Tensor
+) -> PhraseBatch:
+    """Make the phrases of what :func:`list_phrases` returned, and of the tokens' padding."""
+    return PhraseBatch(
+        padding_mask=torch.cat([padding_mask, slots], 1),
+        num_tokens=padding_mask.size(1),
+        pairs=ListedPairs(PhraseEdges(query, key), (phrase, token)),
+    )

@@ -27,7 +27,9 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Ph
     """Every span of 2..k adjacent tokens, or of whole words with ``--phrase-unit word``."""
     if options.phrase_unit == "word":
         return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
-    ends_with_eos = not bool(tokens.is_unit[:, -1].any())
+    # Saves a few slots where the question does not wait for the device.
+    last = tokens.is_unit[:, -1]
+    ends_with_eos = not last.is_cuda and not last.numpy().any()
     return token_ngrams(
         tokens.is_unit,
         tokens.padding_mask,

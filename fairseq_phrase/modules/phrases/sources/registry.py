@@ -88,6 +88,14 @@ class SourceTokens:
     indices: Tensor | None = None
     dictionary: Any = None
 
+    @classmethod
+    def of(cls, src_tokens: Tensor, padding_mask: Tensor, dictionary: Any) -> SourceTokens:
+        """Take a batch's tokens. Shape of both: (batch, tokens)."""
+        is_unit = ~padding_mask
+        for special in (dictionary.eos(), dictionary.bos()):
+            is_unit &= src_tokens.ne(special)
+        return cls(padding_mask, is_unit, src_tokens, dictionary)
+
 
 class PhraseOptions(Protocol):
     """The options that a source may read, ``--phrase-*``; see :mod:`fairseq_phrase.models`."""

@@ -1,0 +1,116 @@
+"""A training step and decoding steps of every encoder on a fake device.
+
+There no number can be read and no shape can depend on data. So a step that runs through lets the host
+wait nowhere, and has all its tensors on one device.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import pytest
+import torch
+from fairseq.models.transformer import transformer_decoder
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fairseq_phrase.batch.source_batches import make_structures
+from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.modules.positions.relation_bias import _constant
+from fairseq_phrase.modules.tensors import counted_true_at
+from tests.support.parsed_batches import build_model, make_batch
+
+ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
+META = torch.device("meta")
+
+
+@pytest.fixture(autouse=True)
+def like_a_gpu(monkeypatch):
+    """Tensors of the device ``meta`` count as those of a GPU, whose kernels need not be there."""
+    monkeypatch.setattr(Tensor, "is_cuda", property(lambda tensor: tensor.device == META))
+    read = Tensor.__bool__
+
+    def truth(tensor: Tensor) -> bool:
+        # fairseq's own wait, of its Transformer, too: whether the target has padding.
+        caller = sys._getframe(1).f_globals["__name__"]
+        return caller == transformer_decoder.__name__ or read(tensor)
+
+    monkeypatch.setattr(Tensor, "__bool__", truth)
+    _constant.cache_clear()
+    yield
+    _constant.cache_clear()  # of fake tensors
+
+
+def move(module: nn.Module, mode: FakeTensorMode) -> None:
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                fake = mode.from_tensor(parameter.detach()).to(META)
+                part._parameters[name] = nn.Parameter(fake, parameter.requires_grad)
+        for held in (part._buffers, vars(part)):
+            for name, value in held.items():
+                if isinstance(value, Tensor):
+                    held[name] = mode.from_tensor(value.detach()).to(META)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
+    # fairseq's sinusoids read a shape as a tensor.
+    options = {**ENCODERS[name].rows[row], "no_token_positional_embeddings": True}
+    model = build_model(name, dictionary, **options).to(dtype).train()
+    inputs = make_batch(dictionary, [7, 1, 4, 5], extra=2)
+    tokens = inputs.pop("src_tokens")
+    structure = model.encoder.batch_structure(model.cfg, dictionary)
+    if structure is not None:
+        inputs |= make_structures(dict([structure]), tokens, inputs)
+    mode = FakeTensorMode()
+    move(model, mode)
+    parse = {key: mode.from_tensor(tensor).to(META) for key, tensor in inputs.items()}
+    tokens = mode.from_tensor(tokens).to(META)
+    with mode:
+        logits, _ = model(tokens, None, prev_output_tokens=tokens, **parse)
+        logits.float().sum().backward()
+        assert all(each.grad is not None for each in model.encoder.parameters())
+        model.eval()
+        with torch.inference_mode():
+            encoded = model.encoder(tokens, **parse)
+            for beams in (1, 2):
+                search(model, encoded, tokens, beams)
+
+
+def search(model, encoded, tokens, beams):
+    """Steps of fairseq's search, of which the last one lacks a sentence."""
+    state = {}
+    rows = torch.arange(len(tokens) * beams, device=META)
+    encoded = model.encoder.reorder_encoder_out(encoded, rows // beams)
+    for length in (1, 2, 3):
+        prefix = tokens[:, :length].repeat_interleave(beams, 0)[: len(rows)]
+        model.decoder(prefix, encoder_out=encoded, incremental_state=state)
+        rows = rows if length == 1 else rows[beams:]
+        model.decoder.reorder_incremental_state_scripting(state, rows)
+        encoded = model.encoder.reorder_encoder_out(encoded, rows)
+
+
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+def test_what_the_collater_makes_is_what_the_encoder_makes(dictionary, name, row):
+    model = build_model(name, dictionary, **ENCODERS[name].rows[row])
+    structure = model.encoder.batch_structure(model.cfg, dictionary)
+    if structure is None:
+        return
+    inputs = make_batch(dictionary, [7, 1, 4, 5], left=True)
+    tokens = inputs.pop("src_tokens")
+    key, make = pickle.loads(pickle.dumps(structure))  # as a worker that is spawned gets it
+    made = make_structures({key: make}, tokens, inputs)
+    assert made
+    own, given = (model.encoder(tokens, **inputs, **more) for more in ({}, made))
+    assert torch.equal(own["encoder_out"][0], given["encoder_out"][0])
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 0, 3), (7,)])
+def test_true_elements_of_a_known_number_are_found_in_order(shape):
+    mask = torch.rand(shape) < 0.3
+    found = counted_true_at(mask, int(mask.sum()))
+    for index, expected in zip(found, mask.nonzero(as_tuple=True), strict=True):
+        assert torch.equal(index, expected)
