@@ -32,8 +32,8 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
     rows. They are kept only once, as long as the rows of the sentence are adjacent.
 
-    The host would wait for an order that is on a GPU, and does not read it. There it relies on fairseq's
-    search, which keeps the rows of a sentence adjacent and all sentences in order, and the GPU checks it.
+    The host would wait for an order that is on a GPU, and does not read it: see
+    :meth:`~fairseq_phrase.models.tree_transformer.TreeEncoder.reorder_encoder_out`.
 
     Args:
         new_order: for each new row, the index of the old row. Shape: (new rows,), int64

@@ -114,9 +114,8 @@ class TreeEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
         """Make the trees of a batch."""
-        return TreeBatch.from_words(
-            parse["words"], parse["spans"], self.padding(src_tokens), *parse.made("tree")
-        )
+        sizes = [made.size(1) for made in parse.made("tree")] or None
+        return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens), sizes)
 
     @classmethod
     def batch_structure(cls, cfg: TransformerConfig, dictionary: Any) -> tuple[str, MakeStructure]:
@@ -175,6 +174,11 @@ class TreeEncoder(SyntaxEncoder):
 
         A sentence is kept once for all its rows, so that the decoder accumulates it once. ``beams`` is
         the number of rows.
+
+        On a GPU the host does not wait to read the order, and relies on what fairseq's searches do: the
+        rows of a sentence are adjacent, as many for each sentence, and sentences keep their order, except
+        that they may change it while each has one row. Any other order, as of a search of another
+        package, ends in CUDA's ``device-side assert triggered``. On a CPU every order is right.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
         chosen, beams = regroup(new_order, tree.batch_size, beams)

@@ -17,9 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import _constant
 from fairseq_phrase.modules.tensors import counted_true_at
-from tests.support.parsed_batches import build_model, make_batch
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
+from fairseq_phrase.testing import build_model, make_batch
 
 ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
 META = torch.device("meta")
@@ -114,3 +116,13 @@ def test_true_elements_of_a_known_number_are_found_in_order(shape):
     found = counted_true_at(mask, int(mask.sum()))
     for index, expected in zip(found, mask.nonzero(as_tuple=True), strict=True):
         assert torch.equal(index, expected)
+
+
+def test_a_deep_chain_has_sizes_that_travel():
+    words = torch.arange(250).unsqueeze(0)
+    spans = torch.stack([words, torch.full_like(words, 250)], -1).flip(1)
+    labelled = torch.cat([spans, words[..., None]], -1)
+    made = tree_sizes(words, ParseBatch({"words": words, "spans": labelled}))
+    sizes = [tensor.size(1) for tensor in pickle.loads(pickle.dumps(made))]
+    tree = TreeBatch.from_words(words, spans, words < 0)
+    assert sizes == [250, 250, tree.num_paths, tree.num_members, int(tree.subtrees.sum())]

@@ -51,8 +51,8 @@ class TreeBatch:
         labels: index of each nonterminal's label, any number at padding; None without labels.
             Shape: (batch, nonterminals), int64
 
-        sizes: from :func:`tree_sizes`, which has checked the trees; by default they are computed, which
-            waits for the device.
+        sizes: those of :func:`tree_sizes`, which has checked the trees; by default they are computed,
+            which waits for the device.
 
     Raises:
         ValueError: a tensor has another type or shape; or a span is empty, out of range or holds
@@ -66,7 +66,7 @@ class TreeBatch:
         leaf_spans: Tensor,
         padding_mask: Tensor,
         labels: Tensor | None = None,
-        sizes: Tensor | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> None:
         check_mask("padding_mask", padding_mask, "batch", "leaves")
         check_tensor("leaf_spans", leaf_spans, torch.int64, padding_mask.size(0), "nonterminals", 2)
@@ -80,7 +80,7 @@ class TreeBatch:
 
     @classmethod
     def from_words(
-        cls, words: Tensor, spans: Tensor, padding_mask: Tensor, sizes: Tensor | None = None
+        cls, words: Tensor, spans: Tensor, padding_mask: Tensor, sizes: Sequence[int] | None = None
     ) -> TreeBatch:
         """Make the trees of constituents over words whose subwords are the leaves.
 
@@ -150,10 +150,10 @@ class TreeBatch:
             order: indices of sentences. Shape: (new batch,), int64
         """
         sizes = None
-        if order.is_cuda and len(order) == self.batch_size:
+        if self._sizes is not None and order.is_cuda and len(order) == self.batch_size:
             # Sentences that change their order have the same sizes, which the host need not wait for.
             all_of_them = order.sort().values == torch.arange(len(order), device=order.device)
-            torch._assert_async(all_of_them.all(), "beam search repeats a sentence's tree")
+            torch._assert_async(all_of_them.all(), "as many rows, of which two are one sentence")
             sizes = self._sizes
         return TreeBatch(
             leaf_spans=self.leaf_spans.index_select(0, order),
@@ -244,7 +244,7 @@ class TreeBatch:
         If they were not given, the host waits once for all of them.
         """
         if self._sizes is not None:
-            return self._sizes.shape[1:]
+            return self._sizes
         depths = self.leaf_depths
         sums = [(depths * (depths + 1) // 2).sum(), depths.sum(), self.subtrees.sum()]
         largest = [_maximum(depths), _maximum(self.leaf_counts)]
@@ -295,11 +295,12 @@ def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
     """Check the trees of a batch on the host, and count what it must know of them later.
 
     Returns:
-        A tensor without elements. Its sizes are the numbers, which the host knows wherever it is.
+        For each number a tensor without elements. Its second size, which the host knows wherever it is,
+        is the number. Shape: (0, number)
     """
     padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
     tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
-    return [torch.empty(0, *tree._numbers)]
+    return [torch.empty(0, number) for number in tree._numbers]
 
 
 def _maximum(counts: Tensor) -> Tensor:
