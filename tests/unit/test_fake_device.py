@@ -17,13 +17,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import _constant
 from fairseq_phrase.modules.tensors import counted_true_at
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 from fairseq_phrase.testing import build_model, make_batch
 
-ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
+# What an encoder of transformers waits for is that package's.
+ROWS = [
+    (name, row)
+    for name, method in translation_encoders().items()
+    if issubclass(method.encoder, SyntaxEncoder)
+    for row in method.rows
+]
 META = torch.device("meta")
 
 
