@@ -15,9 +15,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
-from fairseq_phrase.raw_text.segmenters import TokenizerSegmenter, tokenizer_file
+from fairseq_phrase.raw_text.segmenters import TokenizerSegmenter, encode_sentence, tokenizer_file
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.testing import SIZES
-from tests.support.huggingface_models import write_bert
+from tests.support.huggingface_models import write_bert, write_model
 from tests.support.labellers import build, make_task
 
 LINES = ["the old dog sees a cat", "every farmer admires the yellow horse", "a watch"]
@@ -30,6 +31,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def task(folder):
+    return task_of(folder)
+
+
+def task_of(folder):
     task = make_task("word")
     task.source_dictionary = Dictionary()
     for symbol in TokenizerSegmenter(tokenizer_file(str(folder))).vocabulary:
@@ -40,10 +45,11 @@ def task(folder):
 
 def batch(task, segmenter, left_pad=False):
     """Lines as fairseq's batch, with a chain of words as their trees."""
-    rows = [[list(segmenter.word_pieces(f"▁{word}")) for word in line.split()] for line in LINES]
-    tokens = [[task.source_dictionary.index(p) for w in row for p in w] + [2] for row in rows]
-    words = [[i for i, w in enumerate(row) for _ in w] + [-1] for row in rows]
-    heads = [[max(0, i - 1) for i in range(len(row))] for row in rows]
+    sentences = [ParsedSentence(words, [True] * len(words)) for words in map(str.split, LINES)]
+    rows = [encode_sentence(sentence, segmenter) for sentence in sentences]
+    tokens = [[task.source_dictionary.index(piece) for piece in row.pieces] + [2] for row in rows]
+    words = [[*row.words, -1] for row in rows]
+    heads = [[max(0, i - 1) for i in range(row.num_words)] for row in rows]
 
     def padded(values, pad, left=False):
         longest = max(map(len, values))
@@ -56,7 +62,7 @@ def batch(task, segmenter, left_pad=False):
         "src_tokens": padded(tokens, 1, left_pad),
         "src_words": padded(words, -1, left_pad),
         "src_heads": padded(heads, -1),
-        "src_deprels": padded([[4] * len(row) for row in rows], -1),
+        "src_deprels": padded([[4] * len(row) for row in heads], -1),
     }
 
 
@@ -87,6 +93,26 @@ def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad,
         real = inputs["src_tokens"][row].ne(1)
         torch.testing.assert_close(found["encoder_out"][0][real, row], expected, rtol=0, atol=1e-12)
     assert len(found["encoder_states"]) == 3
+
+
+@pytest.mark.parametrize("left_pad", [False, True])
+@pytest.mark.parametrize("kind", ["Roberta", "DistilBert", "Bart", "T5"])
+def test_other_models_of_bytes_start_as_their_own_function(tmp_path, kind, left_pad):
+    folder = write_model(kind, tmp_path / "model", LINES * 5)
+    task, segmenter = task_of(folder), TokenizerSegmenter(tokenizer_file(str(folder)))
+    encoder = encoder_of(folder, task, relation_bias="both", relation_labels=True)
+    inputs = batch(task, segmenter, left_pad)
+    found = encoder(**inputs)["encoder_out"][0]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).double().eval()
+    model = model.get_encoder() if model.config.is_encoder_decoder else model
+    for row, line in enumerate(LINES):
+        ids = tokenizer(line, return_tensors="pt", return_token_type_ids=False)
+        real = inputs["src_tokens"][row].ne(1)
+        expected = model(**ids).last_hidden_state[0, kind != "T5" :]  # T5 has no <s>
+        torch.testing.assert_close(found[real, row], expected, rtol=0, atol=1e-12)
+    found.sum().backward()
+    assert all(p.grad is not None for n, p in encoder.named_parameters() if "relations" in n)
 
 
 @pytest.mark.parametrize("left_pad", [False, True])
