@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
-from argparse import Namespace
 
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq_cli import preprocess as binarize
 from fairseq_cli import train as fairseq_train
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import ByteLevelBPETokenizer
 
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.attach import main as attach
@@ -27,10 +23,11 @@ from fairseq_phrase.raw_text.source_encoder import spell
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
+from tests.support.attaching import write_lines
+from tests.support.fairseq_bart import write_bart, write_checkpoint
 from tests.support.gold_parser import GoldParser
 
 LINES = {"train": 80, "valid": 10, "test": 10}
-SIZE = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +46,7 @@ def text(synthetic_corpus, tmp_path_factory):
 @pytest.fixture(scope="module")
 def bart(text, tmp_path_factory):
     """encoder.json, vocab.bpe, dict.txt and model.pt, as in bart.base.tar.gz."""
-    folder = tmp_path_factory.mktemp("bart")
-    made = ByteLevelBPETokenizer()
-    made.train([str(text / "train.src")], 320, special_tokens=[], show_progress=False)
-    made.save_model(str(folder))
-    encoder = json.loads((folder / "vocab.json").read_text())
-    encoder["<|endoftext|>"] = len(encoder)
-    (folder / "encoder.json").write_text(json.dumps(encoder))
-    (folder / "merges.txt").rename(folder / "vocab.bpe")
-    entries = [f"{number} 1" for number in encoder.values()] + ["madeupword0000 0"]
-    (folder / "dict.txt").write_text("\n".join(entries) + "\n")
-    dictionary = Dictionary.load(str(folder / "dict.txt"))
-    dictionary.add_symbol("<mask>")
-    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZE.items()}
-    args = Namespace(arch="bart_base", task="denoising", data="", **sizes)
-    args.max_source_positions = args.max_target_positions = 128
-    ARCH_CONFIG_REGISTRY["bart_base"](args)
-    torch.manual_seed(0)
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    model = ARCH_MODEL_REGISTRY["bart_base"].build_model(args, task)
-    torch.save({"args": args, "model": model.state_dict()}, folder / "model.pt")
-    return folder
+    return write_bart(tmp_path_factory.mktemp("bart"), text / "train.src")
 
 
 def loss(log):
@@ -128,6 +105,39 @@ def test_from_the_public_folder_to_a_corrected_line(
     (corrected,) = capsys.readouterr().out.splitlines()
     assert corrected
     assert not re.fullmatch(r"[\d ]+", corrected)
+
+
+def test_the_tags_of_an_mbart_are_protected_and_keep_their_rows(text, tmp_path, command):
+    tags = ["[de_DE]", "[en_XX]"]
+    tagged, mbart = tmp_path / "tagged", tmp_path / "mbart"
+    mbart.mkdir()
+    shutil.copytree(text, tagged)
+    for split in LINES:
+        write_lines(
+            tagged / f"{split}.src", (f"{a} [de_DE]" for a in read_lines(text / f"{split}.src"))
+        )
+        write_lines(
+            tagged / f"{split}.tgt", (f"[en_XX] {a}" for a in read_lines(text / f"{split}.tgt"))
+        )
+    options = ["-s", "src", "-t", "tgt", "--parser", "conllu", "--joined-dictionary"]
+    preprocess(
+        [*options, f"--trainpref={text}/train", "--vocab-size=80", f"--destdir={tmp_path}/plain"]
+    )
+    shutil.copy(tmp_path / "plain/dict.src.txt", mbart / "dict.txt")
+    saved = write_checkpoint(mbart, "mbart_base", [*tags, "<mask>"])
+    data = tmp_path / "data"
+    options += [f"--{split}pref={tagged / split}" for split in LINES]
+    options += [f"--sentencepiece-model={tmp_path}/plain/spm.model", f"--srcdict={mbart}/dict.txt"]
+    preprocess([*options, "--protected-tokens", ",".join(tags), f"--destdir={data}"])
+    assert Dictionary.load(f"{data}/dict.src.txt").symbols[-2:] == tags
+    found = []
+    for arch in ("mbart_base", "relation_transformer"):
+        save = tmp_path / arch
+        still = ["--arch", arch, "--lr", "0", "--max-update", "1"]
+        found.append(loss(training(command, data, mbart, save, *still)))
+        made = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
+        assert torch.equal(made["encoder.embed_tokens.weight"], saved[:-1])
+    assert found[0] == found[1]
 
 
 def test_attached_text_of_numbers_has_the_words_of_its_lines(

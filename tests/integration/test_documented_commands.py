@@ -18,6 +18,7 @@ from fairseq_phrase.text import read_lines
 from tests.support import warm_start
 from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees, write_lines
 from tests.support.documented import LEFT_OUT, blocks_of, install_pipelines, run_page
+from tests.support.fairseq_bart import write_bart
 from tests.support.huggingface_models import write_bert
 from tests.support.labelled_corpora import write_corpus
 from tests.support.repository import REPOSITORY
@@ -222,13 +223,15 @@ def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
         trees = tmp_path / "gec" / f"{split}.src.conllu"
         shutil.copyfile(gold_corpus / f"{split}.en.conllu", trees)
     write_lines(tmp_path / "new.src", ["the dog sleeps .", "a student sees the dog ."])
+    write_bart(tmp_path / "bart.base", tmp_path / "gec" / "train.src.conllu")
     small = {"--arch relation_transformer": "--arch relation_transformer_tiny"}
     run_page("docs/tutorials/grammatical_errors.md", tmp_path, small, packages=packages)
     assert (tmp_path / "gec" / "test.tgt").read_text() != (
         tmp_path / "gec" / "test.src"
     ).read_text()
     assert len(list(read_lines(tmp_path / "corrections.txt"))) == 30
-    assert len(list(read_lines(tmp_path / "new.corrected"))) == 2
+    for name in ("new.corrected", "new.bart"):
+        assert len(list(read_lines(tmp_path / name))) == 2
     kept = {path.name for path in (tmp_path / "checkpoints" / "gec").glob("*.pt")}
     assert kept == {"checkpoint_best.pt", "checkpoint_last.pt"}
 
