@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 
+from fairseq_phrase.models.encoder_method import translation_encoders
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -32,7 +35,7 @@ COMMANDS = {
 def run(folder: Path, command: str) -> str:
     """Run a benchmark on the CPU; return what it printed."""
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} {REPOSITORY}/benchmarks/{command} --device cpu"],
+        ["bash", "-c", f"{python()} {REPOSITORY}/benchmarks/{command} --device cpu"],
         cwd=folder, capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPOSITORY}:{folder}"},
     )  # fmt: skip
@@ -45,11 +48,22 @@ def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name}.py {COMMANDS[name]}").replace("|:-", "|--")
 
 
-def test_every_encoder_is_tried_on_the_device(tmp_path):
-    run(tmp_path, "smoke.py --updates 2 --sentences 4 --first-rows --out smoke.jsonl")
+def test_models_are_tried_on_the_device(tmp_path):
+    run(
+        tmp_path, "smoke.py --updates 2 --sentences 4 --models tree parent-scaled --out smoke.jsonl"
+    )
     lines = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
-    assert {"transformer", "tree", "parent-scaled"} <= {line["model"] for line in lines}
+    assert {line["model"] for line in lines} == {"transformer", "tree", "parent-scaled"}
     assert not any(line["problems"] for line in lines)
+
+
+def test_one_row_of_each_encoder_is_chosen():
+    from models import chosen_models
+
+    chosen = chosen_models(Namespace(models=[], first_rows=True))
+    first = {next(iter(method.rows)) for method in translation_encoders().values()}
+    assert chosen[0] == "transformer"
+    assert set(chosen) == {"transformer"} | first
 
 
 def test_the_crossovers_are_written_for_the_device(tmp_path):

@@ -48,6 +48,13 @@ fairseq_phrase.register()
 late = {"sklearn", "sklearn.metrics", "scipy.stats", "spacy.cli", "spacy.cli.info"}
 assert not late & set(sys.modules), late & set(sys.modules)
 
+from hydra.core.config_store import ConfigStore
+
+stored = ConfigStore.instance().repo["model"]["phrase_transformer.yaml"]
+assert "node" not in vars(stored)
+options = ConfigStore.instance().load("model/phrase_transformer.yaml").node
+assert (options._name, options.phrase_max_length) == ("phrase_transformer", 2)
+
 import numpy as np
 from fairseq.criterions.sentence_prediction import acc_and_f1, matthews_corrcoef, pearson_and_spearman
 from fairseq.tasks.audio_classification import sklearn_metrics

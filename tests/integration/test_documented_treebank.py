@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.text import read_lines
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 
 def test_a_treebank_becomes_text_and_trees_as_the_documentation_says(tmp_path):
@@ -19,7 +19,7 @@ def test_a_treebank_becomes_text_and_trees_as_the_documentation_says(tmp_path):
     document = (REPOSITORY / "docs" / "parsers.md").read_text(encoding="utf-8")
     (script,) = [part for part in document.split("```python\n") if "one_line_each" in part]
     script = script.split("```")[0]
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    subprocess.run([python(), "-c", script], cwd=tmp_path, check=True)
     texts = list(read_lines(tmp_path / "train.en"))
     assert texts == ["Mr. Vinken is ( .", "Hi"]
     sentences = list(BracketFiles().read(tmp_path / "train.en.ptb", iter(texts)))

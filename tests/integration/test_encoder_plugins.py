@@ -16,6 +16,7 @@ from fairseq_phrase.modules.phrases.sources import load_source
 from tests.support.commands import SIZES, run, train
 from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 EXAMPLE = REPOSITORY / "examples" / "encoder_plugin"
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
@@ -73,7 +74,7 @@ def test_the_example_trains_generates_and_is_plotted(data_directory, tmp_path, w
 
 def test_the_examples_own_tests_pass_where_it_is_installed(installed, with_plugin):
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", installed],
+        [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", installed],
         cwd=installed,
         env={**os.environ, **with_plugin},
         capture_output=True,

@@ -18,6 +18,7 @@ from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from tests.support.hostile import LINES
+from tests.support.warm_start import python
 
 
 @pytest.fixture
@@ -65,9 +66,7 @@ def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
             f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
             "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
         )
-        ended = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-        )
+        ended = subprocess.run([python(), "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert f"cannot connect to Ray at '{address}': no answer within 1 seconds" in ended.stderr
 

@@ -40,7 +40,7 @@ def flags_of(name):
 
 
 @every_model
-def test_a_training_that_is_resumed_six_times_ends_where_an_uninterrupted_one_does(
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
     data_directory, tmp_path, command, name
 ):
     options = [*USER, *TRAINING, *SIZES, *flags_of(name), "--max-tokens", "300"]

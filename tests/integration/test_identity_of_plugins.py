@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from fairseq_phrase.store.identity import Entry
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 
 def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
@@ -22,7 +22,7 @@ def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
     plugin = str(Path(REPOSITORY) / "examples" / "encoder_plugin")
     paths = os.pathsep.join([plugin, str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [python(), "-c", code],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     expected = Entry("2.0", "2.0", "encoder", "must", default="1.0")

@@ -15,6 +15,7 @@ from fairseq_phrase.parsers import GROUP, load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
 
 EXAMPLE = REPOSITORY / "examples" / "parser_plugin"
 
@@ -78,7 +79,7 @@ def test_the_example_parses_in_a_process_of_its_own(installed):
     )
     path = os.pathsep.join([str(installed), str(REPOSITORY)])
     output = subprocess.run(
-        [sys.executable, "-c", code],
+        [python(), "-c", code],
         env={**os.environ, "PYTHONPATH": path},
         check=True,
         capture_output=True,

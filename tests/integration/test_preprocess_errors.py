@@ -16,6 +16,7 @@ from fairseq_phrase.store import indexed as indexed_module
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import make_task
+from tests.support.warm_start import python
 
 DOG = "1\tHund\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n2\tbellt\t_\tVERB\t_\t_\t{}\tdep\t_\t_\n\n"
 
@@ -305,7 +306,7 @@ def test_what_a_killed_run_left_does_not_hinder_the_next(workplace):
 
 def test_a_process_prints_one_message_and_no_traceback(workplace):
     workplace.write("en", workplace.lines("en")[:-1])
-    command = [sys.executable, "-m", "fairseq_phrase.cli.preprocess", *workplace.arguments()]
+    command = [python(), "-m", "fairseq_phrase.cli.preprocess", *workplace.arguments()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("fairseq-phrase-preprocess: error: ")

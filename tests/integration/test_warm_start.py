@@ -38,7 +38,7 @@ def run(interpreter, *words, **options):
 def test_streams_arguments_and_status_are_its_own(tmp_path, code):
     (tmp_path / "script.py").write_text(CODES[code])
     options = {"cwd": tmp_path, "env": {**os.environ, "MINE": "ä"}}
-    for words in (["script.py", "--one", "two"], ["-c", CODES[code], "three"]):
+    for words in (["script.py", "--one", "two"], ["-c", CODES[code], "three"], ["-m", "script"]):
         assert run(python(), *words, **options) == run(sys.executable, *words, **options)
 
 

@@ -104,23 +104,23 @@ def losses(log: str) -> dict[int, float]:
 
 
 def train_with_stops(train: Callable[..., object], folder: Path) -> None:
-    """Compare a training of three epochs with one that stops in the middle and at the end of each.
+    """Compare a training of two epochs with one that stops in the middle and at the end of each.
 
     Args:
         train: trains with the options that it is given.
         folder: for both.
     """
-    train("--max-epoch", 3, "--save-dir", folder / "once")
+    train("--max-epoch", 2, "--save-dir", folder / "once")
     once = torch.load(folder / "once" / "checkpoint_last.pt", weights_only=True)
-    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], 3)
+    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], 2)
     assert not rest
     assert updates > 2
     save = ("--save-dir", folder / "stopped")
-    for epoch in (1, 2, 3):
+    for epoch in (1, 2):
         train("--max-update", epoch * updates - updates // 2, *save)
         train("--max-epoch", epoch, *save)
     stopped = torch.load(folder / "stopped" / "checkpoint_last.pt", weights_only=True)
-    assert stopped["optimizer_history"][-1]["num_updates"] == 3 * updates
+    assert stopped["optimizer_history"][-1]["num_updates"] == 2 * updates
     for part in ("model", "last_optimizer_state"):
         torch.testing.assert_close(stopped[part], once[part], rtol=0, atol=0)
 

@@ -19,6 +19,7 @@ _SMALLER = {
     r"--workers \d+": "--workers 1",
     r"--max-epoch \d+": "--max-epoch 2",
     r"--max-update \d+": "--max-update 2",
+    r"checkpoint\.save_dir=": "optimization.max_update=2 checkpoint.save_dir=",
     r"--last \d+": "--last 2",
     r"fairseq-(generate|interactive)": r"\g<0> --max-len-b 8",
     r"--user-dir fairseq_phrase": f"--user-dir {REPOSITORY}/fairseq_phrase",

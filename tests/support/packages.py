@@ -17,6 +17,7 @@ def install_package(folder: Path, name: str, entry_points: str = "", **modules: 
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(entry_points)
+    if entry_points:
+        (metadata / "entry_points.txt").write_text(entry_points)
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text)

@@ -1,12 +1,15 @@
 """Commands that start at once: forks of a process that has imported torch, fairseq and spaCy.
 
 To import them takes several seconds, which most tests of a command spend more than once. A fork runs the
-same script, with arguments, environment, folder, streams and exit status of its own. Commands import this
-package anew, except those of fairseq with --user-dir, which imports it whole. Three things differ from a
-process of its own: the hash seed, variables that libraries read when they are imported, and what torch
-and fairseq would say while they are imported.
+same script, with arguments, environment, folder, streams and exit status of its own. For commands of
+this package, and for those of fairseq with --user-dir, this package is imported and registered already.
+Commands with plugins in PYTHONPATH import it anew, and so do all of this package's with anything there:
+a command of the documentation's pages that does not register what it needs fails. Three things differ
+from a process of its own: the hash seed, variables that libraries read when they are imported, and what
+torch and fairseq would say while they are imported.
 
-:func:`python` replaces the interpreter for ``python FILE …`` and ``python -c CODE …``.
+:func:`python` replaces the interpreter for ``python FILE …``, ``python -c CODE …`` and ``python -m
+MODULE …``.
 :func:`commands` is a folder for PATH. Where the system is not Linux, they are the usual ones.
 """
 
@@ -44,13 +47,23 @@ REAL = Path(sys.executable).parent
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 
+def has_plugins(folder):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return "fairseq_phrase" in names or any(
+        os.path.exists(os.path.join(folder, name, "entry_points.txt")) for name in names
+    )
+
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
 if not name.startswith("python"):
     words = ["{real}/" + name, *words]
-elif not words or (words[0].startswith("-") and words[0] != "-c"):
+elif not words or (words[0].startswith("-") and words[0] not in ("-c", "-m")):
     os.execv("{python}", ["{python}", *words])
 added = set(os.environ.get("PYTHONPATH", "").split(":")) - {paths}
-whole = os.path.basename(words[0]) in {user_dir} and "--user-dir" in words and not added
+command = os.path.basename(words[0])
+if command.startswith("fairseq-phrase-"):
+    whole = not added
+else:
+    whole = command in {user_dir} and "--user-dir" in words and not any(map(has_plugins, added))
 server = socket.socket(socket.AF_UNIX)
 server.connect("{folder}/" + {sockets}[whole])
 socket.send_fds(server, [b"."], [0, 1, 2])
@@ -189,6 +202,10 @@ def run(words: list[str]) -> int:
     if words[0] == "-c":
         _, code, *arguments = words
         sys.argv, sys.path[0] = ["-c", *arguments], ""
+    elif words[0] == "-m":
+        _, module, *arguments = words
+        code = f"import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+        sys.argv, sys.path[0] = ["-m", *arguments], os.getcwd()
     else:
         script = Path(words[0])
         code, main.__file__ = script.read_text("utf-8"), words[0]
