@@ -1,4 +1,4 @@
-"""Recurrent models learn to copy longer sequences than in training, to subsample, and to order."""
+"""Recurrent models learn to copy longer sequences than in training, and to order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ TRAINING = [
     ("kind", "longest", "options", "updates", "least"),
     [
         ("copy", 10, ["--dropout", "0.1"], 500, 1.0),
-        ("subsample", 10, ["--dropout", "0.1"], 500, 0.99),
         ("order", 4, POINTER, 600, 0.95),
     ],
 )

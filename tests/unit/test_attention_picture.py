@@ -14,6 +14,7 @@ from fairseq_phrase.attention.encoder_maps import (
     attention_picture,
 )
 from fairseq_phrase.batch.source_sentence import SourceSentence
+from fairseq_phrase.drawing.figures import save
 from fairseq_phrase.drawing.heat_maps import draw_attention, plot_attention
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -164,7 +165,7 @@ def test_a_picture_of_any_size_is_whole_and_can_be_looked_at(tmp_path, nodes):
             assert min(x0, y0) >= 0
             assert x1 <= figure.bbox.width
             assert y1 <= figure.bbox.height
-    plot_attention(picture, path)
+    save(figure, path)
     height, width = matplotlib.image.imread(path).shape[:2]
     assert width <= 2600 * len(picture.panels)
     assert height <= 2600
