@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.syntax_encoder import add_neutral
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.identity import Entry, Identity
 
@@ -137,6 +138,18 @@ class SourceFactors:
 _ENDS = ("", "-combine", "-dim")
 
 
+def begin_with_factors(trained: Identity, here: Identity) -> Identity:
+    """Let a model with factors begin from one without, if they are added and so start at 0.
+
+    Returns:
+        The record of the checkpoint, with the entries that this adds.
+    """
+    if "source-factors" in trained.entries or here.value("source-factors-combine") != "sum":
+        return trained
+    added = {name: here.entries[name] for name in (f"source-factors{end}" for end in _ENDS)}
+    return replace(trained, entries={**trained.entries, **added})
+
+
 class FactoredEmbedding(nn.Module):
     """The embeddings of tokens, with those of their words' labels.
 
@@ -170,6 +183,11 @@ class FactoredEmbedding(nn.Module):
             tables[name] = nn.Embedding.from_pretrained(drawn, False, _PAD)
         self.factors = nn.ModuleDict(tables)
         self._labels: dict[str, Tensor] = {}
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Add factors of value 0 to a checkpoint that has none; see fairseq."""
+        if self.adds:
+            add_neutral(self, ["factors"], state_dict, name)
 
     @contextmanager
     def reading(self, inputs: Mapping[str, Any]) -> Iterator[None]:

@@ -17,6 +17,7 @@ from fairseq_phrase.batch.data_directory import LabelDictionaries
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
 from fairseq_phrase.models.pretrained import start, step, take_options
+from fairseq_phrase.models.source_factors import begin_with_factors
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare, free_options
 from fairseq_phrase.store.manifest import data_identity
 
@@ -130,6 +131,8 @@ class IdentifiedTask(FairseqTask):
         if door != "use":
             allow = self.cfg.allow_difference
             trained = begin_neutrally(trained, here, self._encoder, path, allow)
+        if door.startswith("pretrained"):
+            trained = begin_with_factors(trained, here)
         self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
         if door == "train":
             self._log()
