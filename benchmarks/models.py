@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,12 +124,20 @@ def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
         options: those of :func:`add_arguments`.
         *further: more flags for all of them.
     """
-    names = chosen_models(options)
+    return _build({name: MODELS[name] for name in chosen_models(options)}, further, options)
+
+
+def build_pair(name: str, flags: str, options: argparse.Namespace) -> list[Built]:
+    """Build a row, and the same row with further flags."""
+    return _build({name: MODELS[name], flags: [*MODELS[name], *flags.split()]}, (), options)
+
+
+def _build(rows: dict[str, list[str]], further: Sequence[str], options: Any) -> list[Built]:
     with tempfile.TemporaryDirectory() as made:
         if not options.data:
             write_dictionaries(made, options)
         data = options.data or made
-        return [build(name, [*MODELS[name], *further], data, options) for name in names]
+        return [build(name, [*flags, *further], data, options) for name, flags in rows.items()]
 
 
 def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:

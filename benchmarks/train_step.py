@@ -1,17 +1,17 @@
 """Words per second and memory of a training step of our models, compared with fairseq's Transformer.
 
-All models have the same sizes and are built as fairseq-train builds them. They take their steps
-(forward, backward, label-smoothed cross entropy, Adam) in turns on the same batches, so that a
-slowdown of the machine affects all of them. The table shows medians over the steps:
+With --pair FLAGS a row is compared with itself with these flags. All models have the same sizes and are
+built as fairseq-train builds them. They take their steps (forward, backward, label-smoothed cross
+entropy, Adam) in turns on the same batches, so that a slowdown of the machine affects all of them. The
+table shows medians over the steps, and relative to the first model:
 
 - ``words/s``: target tokens per second,
-- ``measured``: words per second divided by the transformer's, the median of the paired ratios,
+- ``measured``: words per second divided by the first's, the median of the paired ratios,
 - ``predicted``: the same ratio if time were proportional to the counted FLOPs of the matrix products
   of forward and backward. Padded nodes count, too,
-- ``measured/predicted``: the share of the possible speed that is reached; 1 or more is as good as
-  the transformer,
+- ``measured/predicted``: the share of the possible speed that is reached,
 - ``MiB``: the peak memory of one step (forward, backward, update) in addition to parameters and
-  optimizer state; and that number divided by the transformer's.
+  optimizer state; and that number divided by the first's.
 
 A model that needs parses gets them with its batches. Computing its structure from them is part of its
 step. Without DATA, sentences are random words in random trees, with Multi30k's lengths or one length
@@ -23,6 +23,8 @@ Examples:
     python benchmarks/train_step.py DATA --size multi30k --max-tokens 1024 --steps 9
     python benchmarks/train_step.py --models structural --length 256 --max-tokens 1024 --steps 5
     python benchmarks/train_step.py DATA --device cuda --dtype bfloat16 --max-tokens 8192 --steps 30
+    python benchmarks/train_step.py --models tree --pair=--neutral-start     what a neutral start costs
+    python benchmarks/train_step.py --models 'Hugging Face encoder' --pair='--relation-bias none'
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ import torch
 from fairseq import utils
 from fairseq.optim import FP16Optimizer, build_optimizer
 from machine import describe_machine, peak_memory, seconds
-from models import Built, add_arguments, build_models, load_dataset
+from models import Built, add_arguments, build_models, build_pair, load_dataset
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
@@ -136,7 +138,7 @@ def table(models: list[Trained], times: list[list[float]], batches: list[dict[st
     words = [batches[step % len(batches)]["ntokens"] for step in range(len(times))]
     headings = [
         "model", "words/s", "ms per step", "GFLOPs per step", "measured", "predicted",
-        "measured/predicted", "MiB", "MiB/transformer's",
+        "measured/predicted", "MiB", "MiB/first's",
     ]  # fmt: skip
     lines = []
     for index, trained in enumerate(models):
@@ -175,6 +177,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add_arguments(parser)
     add_step_arguments(parser, max_tokens=4096, steps=12, batches=4)
+    parser.add_argument(
+        "--pair",
+        metavar="FLAGS",
+        help="compare one row with itself with these flags",
+    )
     parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
     return parser.parse_args(arguments)
 
@@ -186,7 +193,11 @@ def main() -> None:
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
-    built = build_models(options)
+    built = (
+        build_pair(options.models[0], options.pair, options)
+        if options.pair
+        else build_models(options)
+    )
     batches = load_batches(built, options)
     models = [Trained.of(each) for each in built]
     for trained in models:
