@@ -22,7 +22,7 @@ _STEP = "--size tiny --models 'phrase, k = 2'"
 _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
-    "train_step": f"{_STEP} {_FEW} --batches 1",
+    "train_step": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
     "phrase_attention": f"{_BATCH} --max-lengths 2",
     "decode": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "relative_attention": _BATCH,
