@@ -64,16 +64,24 @@ class Built:
     task: Any
     model: Any
     parses: set[str] = field(default_factory=set)
+    _own: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch without the parses that the model does not need."""
-        wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
-        net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
-        tokens = net_input["src_tokens"]
-        if not tokens.is_cuda:  # what a collater makes in training
-            parse = {name: x for name, x in net_input.items() if name in self.parses}
-            net_input |= make_structures(self.task.source_text.structures, tokens, parse)
-        return {**sample, "net_input": net_input}
+        """Return a batch without the parses that the model does not need, with what a collater makes.
+
+        That is made once for a batch: in training it is the work of other processes.
+        """
+        if id(sample) not in self._own:
+            wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
+            net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
+            parse = {name: net_input[name].cpu() for name in self.parses}
+            tokens = net_input["src_tokens"]
+            made = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
+            net_input |= {name: x.to(tokens.device) for name, x in made.items()}
+            # The batch is kept, so that no other gets its id.
+            self._own[id(sample)] = sample, {**sample, "net_input": net_input}
+        own: dict[str, Any] = self._own[id(sample)][1]
+        return own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

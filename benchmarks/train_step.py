@@ -13,9 +13,14 @@ table shows medians over the steps, and relative to the first model:
 - ``MiB``: the peak memory of one step (forward, backward, update) in addition to parameters and
   optimizer state; and that number divided by the first's.
 
-A model that needs parses gets them with its batches. Computing its structure from them is part of its
-step. Without DATA, sentences are random words in random trees, with Multi30k's lengths or one length
-(--length).
+A model that needs parses gets them with its batches. Without DATA, sentences are random words in random
+trees, with Multi30k's lengths or one length (--length).
+
+Left out is what the processes of a data loader do (reading, collating, and what the collater makes of the
+parses: collate.py), and of fairseq-train the clipping of gradients, logging, validation and checkpoints.
+
+All models are in memory until they have taken their last step, each with 12 bytes a parameter in single
+precision; gradients of one model at a time.
 
 On a machine that others use, too, set OMP_NUM_THREADS=1.
 
@@ -34,7 +39,7 @@ import logging
 import statistics
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +91,11 @@ class Trained:
         self.optimizer.multiply_grads(1 / sample_size)
         self.optimizer.step()
 
+    def release(self) -> None:
+        """Free the model, its optimizer's state and its batches; what was measured stays."""
+        self.built = replace(self.built, model=None, task=None, _own={})
+        self.criterion = self.optimizer = None
+
 
 def load_batches(models: list[Built], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Draw the batches as an epoch of fairseq-train does."""
@@ -128,6 +138,7 @@ def measure(
         for turn in range(len(models)):
             index = (number + turn) % len(models)
             taken[index] = seconds(lambda i=index, b=batch: models[i].step(b, 1), device)
+            models[index].optimizer.zero_grad()
         if number >= 0:
             times.append(taken)
     return times
@@ -203,10 +214,14 @@ def main() -> None:
     for trained in models:
         trained.flops = count_flops(trained, batches)
     times = measure(models, batches, options)
+    del built
     for trained in models:
+        # A step of training begins with the gradients of the step before.
+        trained.forward_backward(batches[0], 1)
         trained.memory = peak_memory(
             lambda t=trained: t.step(batches[0], 1), torch.device(options.device)
         )
+        trained.release()
     words = statistics.mean(batch["ntokens"] for batch in batches)
     conditions = (
         f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, "
