@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
@@ -38,6 +39,29 @@ def check_mask(name: str, tensor: Tensor, *shape: int | str) -> None:
     check_tensor(name, tensor, torch.bool, *shape)
 
 
+def may_read(tensor: Tensor) -> bool:
+    """Return whether reading values neither waits for a GPU nor parts the graph of torch.compile."""
+    return not tensor.is_cuda and not torch.compiler.is_compiling()
+
+
+Value = TypeVar("Value")
+
+
+class kept(Generic[Value]):  # noqa: N801 - like property
+    """A property that is computed once.
+
+    Before Python 3.12 ``functools.cached_property`` has a lock, which torch.compile cannot trace.
+    """
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        value = self.compute(instance)
+        setattr(instance, self.compute.__name__, value)
+        return value
+
+
 # Holds what is made of a tensor only as long as the tensor itself.
 _made = WeakTensorKeyDictionary()
 
@@ -51,6 +75,10 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     Returns:
         True at padding. Shape: (batch, tokens)
     """
+    if (
+        torch.compiler.is_compiling()
+    ):  # which finds repetitions by itself, and cannot read a version
+        return tokens.eq(padding_index)
     # The version counts changes in place. Tensors of inference mode have none.
     version = 0 if tokens.is_inference() else tokens._version
     made = _made.setdefault(tokens, {})
@@ -82,7 +110,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """
     if mask is None:
         return None
-    made = _made.setdefault(mask, {})
+    made = {} if torch.compiler.is_compiling() else _made.setdefault(mask, {})
     if dtype not in made:
         made[dtype] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
     return cast(Tensor | None, made[dtype])

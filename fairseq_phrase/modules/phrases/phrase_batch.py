@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.tensors import check_mask
+from fairseq_phrase.modules.tensors import check_mask, kept, may_read
 
 
 class PhraseEdges(NamedTuple):
@@ -284,12 +283,12 @@ class PhraseBatch:
 
     # The following are computed from the pairs when a layer first needs them.
 
-    @cached_property
+    @kept
     def edges(self) -> PhraseEdges:
         """The adjacent pairs of nodes (eq. 4), sorted by query."""
         return self.pairs.edges(self.padding_mask)
 
-    @cached_property
+    @kept
     def adjacency(self) -> Tensor:
         """A of eq. 6: True where one node's tokens are a subset of the other's.
 
@@ -297,13 +296,13 @@ class PhraseBatch:
         """
         return self.pairs.adjacency(self.padding_mask)
 
-    @cached_property
+    @kept
     def degrees(self) -> Tensor:
         """Number of neighbours of each node, itself included. Shape: (batch, nodes)."""
         counts = count(self.edges.query, self.padding_mask.numel())
         return counts.view(self.padding_mask.shape)
 
-    @cached_property
+    @kept
     def key_mask(self) -> Tensor | None:
         """The keys that phase 1 attends to; None for all. Shape: (batch, 1, 1, nodes).
 
@@ -311,18 +310,18 @@ class PhraseBatch:
         in them would reach the gradients.
         """
         # Asked only where the question does not wait for the device.
-        if not self.padding_mask.is_cuda and not self.padding_mask.numpy().any():
+        if may_read(self.padding_mask) and not self.padding_mask.numpy().any():
             return None
         return (~self.padding_mask | self.padding_mask.all(1, keepdim=True))[:, None, None]
 
-    @cached_property
+    @kept
     def tokens(self) -> PhraseBatch:
         """The tokens alone."""
         pairs = NgramPairs((NgramLevel(1, 0, self.num_tokens),))
         padding_mask = self.padding_mask[:, : self.num_tokens]
         return PhraseBatch(padding_mask=padding_mask, num_tokens=self.num_tokens, pairs=pairs)
 
-    @cached_property
+    @kept
     def memberships(self) -> tuple[Tensor, Tensor]:
         """The tokens of each phrase, as flat indices; a slot without a phrase may have any tokens.
 
@@ -331,7 +330,7 @@ class PhraseBatch:
         """
         return self.pairs.memberships(self.padding_mask, self.num_tokens)
 
-    @cached_property
+    @kept
     def extents(self) -> tuple[Tensor, Tensor]:
         """The first token of each node, and how many it has; undefined at slots without a phrase.
 

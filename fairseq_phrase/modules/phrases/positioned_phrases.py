@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from torch import Tensor
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.phrases.phrase_batch import AdjacentPairs, PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
+from fairseq_phrase.modules.tensors import kept
 
 
 class PositionedPhrases(PhraseBatch):
@@ -59,7 +59,7 @@ class PositionedPhrases(PhraseBatch):
             between = {kind: _between(tokens, position) for kind, position in relative.items()}
             self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
 
-    @cached_property
+    @kept
     def tokens(self) -> PositionedPhrases:
         """The tokens alone, with their positions."""
         return PositionedPhrases(super().tokens, *self._of_tokens)
@@ -141,12 +141,12 @@ class CausalPhrases(PhraseBatch):
         if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
             self.relative = replace(phrases.relative, masked_pairs=~self.visible)
 
-    @cached_property
+    @kept
     def key_mask(self) -> Tensor:
         """The keys that phase 1 attends to. Shape: (batch, 1, nodes, nodes)."""
         return self.visible[:, None]
 
-    @cached_property
+    @kept
     def tokens(self) -> CausalPhrases:
         """The tokens alone."""
         return CausalPhrases(self._all.tokens, self._window)

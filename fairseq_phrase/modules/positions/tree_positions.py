@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product, may_read
 from fairseq_phrase.syntax.dependency import check_relation
 
 
@@ -59,7 +59,7 @@ class TreePositions:
         first_root = is_root.view(torch.uint8).argmax(1, keepdim=True)
         # Padding is its own head, so that it does not affect any word.
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
-        if not heads.is_cuda:
+        if may_read(heads):
             self._check_trees(heads)
         # Depth so far and ancestor of each word. Shape: (2, batch, words)
         climbed = torch.stack([(self.heads != own_index).long(), self.heads])
@@ -69,7 +69,7 @@ class TreePositions:
             climbed = climbed.gather(2, climbed[1].expand_as(climbed))
             climbed[0].add_(depths_so_far)
         depths, ancestors = climbed.unbind()
-        if not heads.is_cuda:
+        if may_read(heads):
             roots = ancestors.numpy()
             if (np.take_along_axis(self.heads.numpy(), roots, 1) != roots).any():
                 raise ValueError("no dependency trees: heads run in a circle")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.tensors import check_mask, check_tensor, true_at
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, kept, may_read, true_at
 
 Cached = TypeVar("Cached")
 
@@ -75,7 +74,7 @@ class TreeBatch:
         self.labels = labels
         self._cache: dict[Any, Any] = {}
         self._sizes = sizes
-        if sizes is None and not leaf_spans.is_cuda:
+        if sizes is None and may_read(leaf_spans):
             _check_spans(leaf_spans.numpy(), padding_mask.numpy())
 
     @classmethod
@@ -101,7 +100,7 @@ class TreeBatch:
         """
         check_tensor("words", words, torch.int64, "batch", "tokens")
         check_tensor("spans", spans, torch.int64, "batch", "constituents", "2 or more")
-        if sizes is None and not words.is_cuda:
+        if sizes is None and may_read(words):
             _check_words(words.numpy(), spans.numpy())
         is_word = words >= 0
         first = is_word.long().argmax(1, keepdim=True)
@@ -176,19 +175,19 @@ class TreeBatch:
         """True at nonterminals, False at padding. Shape: (batch, nonterminals), bool."""
         return self.leaf_spans[..., 0] >= 0
 
-    @cached_property
+    @kept
     def node_padding_mask(self) -> Tensor:
         """True at padded nodes. Shape: (batch, nodes), bool."""
         return torch.cat([self.padding_mask, ~self.is_nonterminal], 1)
 
-    @cached_property
+    @kept
     def membership(self) -> Tensor:
         """M: whether leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
         leaves = torch.arange(self.num_leaves, device=self.device)
         starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
         return (starts <= leaves) & (leaves < ends)
 
-    @cached_property
+    @kept
     def subtrees(self) -> Tensor:
         """Sub: whether nonterminal t is in the subtree of i, i itself included.
 
@@ -207,27 +206,27 @@ class TreeBatch:
         """Leaves under each nonterminal, 0 at padding. Shape: (batch, nonterminals), int64."""
         return self.leaf_spans[..., 1] - self.leaf_spans[..., 0]
 
-    @cached_property
+    @kept
     def leaf_depths(self) -> Tensor:
         """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
         return self.membership.sum(1)
 
-    @cached_property
+    @kept
     def depths(self) -> Tensor:
         """Nonterminals above each one, 0 at the top and padding. Shape: (batch, nonterminals), int64."""
         return (self.subtrees.sum(1) - 1).clamp(min=0)
 
-    @cached_property
+    @kept
     def max_depth(self) -> int:
         """The largest number of nonterminals above a leaf."""
         return self._numbers[0]
 
-    @cached_property
+    @kept
     def max_span(self) -> int:
         """The largest number of leaves under a nonterminal."""
         return self._numbers[1]
 
-    @cached_property
+    @kept
     def num_paths(self) -> int:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
         return self._numbers[2]
@@ -237,7 +236,7 @@ class TreeBatch:
         """Number of pairs of a nonterminal and a leaf under it."""
         return self._numbers[3]
 
-    @cached_property
+    @kept
     def _numbers(self) -> Sequence[int]:
         """Largest depth and span, and numbers of paths, of members and of pairs in :attr:`subtrees`.
 
@@ -265,7 +264,7 @@ class TreeBatch:
 
     # Who attends to whom
 
-    @cached_property
+    @kept
     def key_mask(self) -> Tensor:
         """Which nodes may be attended to: all except padding.
 
@@ -275,7 +274,7 @@ class TreeBatch:
         padding = self.node_padding_mask
         return (~padding | padding.all(1, keepdim=True))[:, None, None]
 
-    @cached_property
+    @kept
     def subtree_mask(self) -> Tensor:
         """Who attends to whom in the encoder ("subtree masking").
 

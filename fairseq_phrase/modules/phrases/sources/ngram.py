@@ -19,7 +19,7 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     check_max_length,
     phrase_source,
 )
-from fairseq_phrase.modules.tensors import check_mask, check_tensor
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, may_read
 
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
@@ -29,7 +29,7 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Ph
         return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
     # Saves a few slots where the question does not wait for the device.
     last = tokens.is_unit[:, -1]
-    ends_with_eos = not last.is_cuda and not last.numpy().any()
+    ends_with_eos = may_read(last) and not last.numpy().any()
     return token_ngrams(
         tokens.is_unit,
         tokens.padding_mask,
@@ -78,7 +78,7 @@ def token_ngrams(
     num_tokens = is_unit.size(1)
     reach = num_tokens - int(ends_with_eos)
     # Only checked where the check does not wait for the device.
-    if ends_with_eos and not is_unit.is_cuda and is_unit[:, reach:].numpy().any():
+    if ends_with_eos and may_read(is_unit) and is_unit[:, reach:].numpy().any():
         raise ValueError("ends_with_eos was promised, but the last column holds a unit")
     levels = [NgramLevel(1, 0, num_tokens)]
     is_padding = [padding_mask]
