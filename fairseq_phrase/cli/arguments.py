@@ -95,7 +95,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--engine": {
         "choices": ENGINES,
         "default": "processes",
-        "help": "where the parsing processes run; ray needs the extra [ray]",
+        "help": "where the processes run; ray needs the extra [ray]",
     },
     "--ray-address": {
         "metavar": "ADDRESS",

@@ -6,18 +6,34 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
-from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
+from fairseq_phrase.corpus.engines import Done, EngineOptions, Job, run_elsewhere
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from fairseq_phrase.inference.forced import Given, Line
     from fairseq_phrase.inference.hypotheses import Hypothesis
+    from fairseq_phrase.inference.output_files import Shard
+
+    Chunks = Iterator[tuple[int, list[Line]]]
+
+#: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
+_SEARCH = (
+    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "seed", "glossary",
+    "alignments",
+)  # fmt: skip
 
 
 class _Parser(CommandParser):
@@ -48,7 +64,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="checkpoint or bundle; for an ensemble several, with : between them",
     )
-    parser.add_argument("--beam", type=positive, default=5, metavar="N", help="the beam's size")
+    parser.add_argument(
+        "--beam", type=positive, metavar="N",
+        help="the beam's size (default: 5, with --sampling that of --nbest)",
+    )  # fmt: skip
     parser.add_argument(
         "--nbest", type=positive, default=1, metavar="N",
         help="write the N best translations of each line, one a line",
@@ -101,6 +120,25 @@ def _parser() -> argparse.ArgumentParser:
         "--unk-dictionary", type=Path, metavar="FILE",
         help="with --replace-unk: lines of a word and its translation, which is written instead",
     )  # fmt: skip
+    parser.add_argument(
+        "--sampling", action="store_true",
+        help="draw each subword by its probability instead of a search, for back-translation",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sampling-topk", type=positive, metavar="N", help="draw from the N most probable subwords"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of --sampling")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE",
+        help="write to this file when all is translated. A run with the same options goes on after one "
+        "that was interrupted",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shard", type=_shard, metavar="I/N",
+        help="translate the I-th of N parts of the files. With --output it is in FILE.I-of-N, and the "
+        "last of the parts writes all to FILE",
+    )  # fmt: skip
+    add(parser, "--workers", "--engine", "--ray-address")
     add(
         parser,
         "--device",
@@ -128,12 +166,17 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--score scores given translations: leave the options of a search out")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary goes with --replace-unk")
-    path, data, files = _sorted(args.inputs, args.path)
+    args.path, args.data, args.inputs = _sorted(args.inputs, args.path)
+    engine = _with_gpus(engine_of(vars(args)), args.device)
     out = standard_stream("stdout")
     from tqdm import tqdm
 
+    from fairseq_phrase.inference.forced import Given
+    from fairseq_phrase.inference.output_files import join_shards
+    from fairseq_phrase.inference.raw_lines import numbered
     from fairseq_phrase.text import decoded_lines, read_lines
 
+    files, shard = args.inputs, args.shard
     typed, live = False, not all(path.is_file() for path in files)
     lines: Iterator[str] = chain.from_iterable(map(read_lines, files))
     if not files:
@@ -142,41 +185,155 @@ def main(args: argparse.Namespace) -> None:
         typed, live = source.isatty(), not _is_file(source)
     is_shown, total = not typed and sys.stderr.isatty(), None
     # Lines are counted by reading them, which a pipe allows only once.
-    if is_shown and files and not live:
+    if (is_shown or shard) and files and not live:
         total = sum(1 for path in files for _ in read_lines(path))
-    from fairseq_phrase.inference.translator import load
+    if shard and total is None:
+        raise UserError("--shard needs the number of lines: name text files, not a pipe")
+    live = live and args.output is None and engine.is_this_process
+    given = Given(args.constraints, args.prefix, args.score)
+    chunks: Chunks = numbered(given.lines(lines), args.buffer_size, live=live)
+    if shard:
+        chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
+    of_bar = None if shard else total
+    with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
+        write = partial(_write, partial(_Worker, args, given), engine, bar)
+        if args.output is None:
+            write(chunks, out, flush=live)
+        else:
+            _write_file(args, chunks, write, bar.update)
+            if shard and (missing := join_shards(args.output, shard.parts, args.nbest * total)):
+                print(f"{args.output} waits for {', '.join(missing)}", file=sys.stderr)
 
-    model = load(
-        path,
-        data,
-        source_tokenized=args.source_tokenized,
-        target_tokenized=args.target_tokenized,
-        **loading(args),
-    )
-    hypotheses = model.hypotheses(
-        lines,
-        beam=args.beam,
-        nbest=args.nbest,
-        lenpen=args.lenpen,
-        batch_size=args.batch_size,
-        buffer_size=args.buffer_size,
-        live=live,
-        constraints=args.constraints,
-        prefix=args.prefix,
-        glossary=args.glossary,
-        target=args.score,
-        alignments=args.alignments,
-        replace_unk=args.unk_dictionary or args.replace_unk,
-    )
-    with closing(hypotheses):
-        for found in tqdm(
-            hypotheses, desc="translating", total=total, unit="line", disable=not is_shown
-        ):
-            for hypothesis in found:
-                out.write(_written(hypothesis, args))
-            if live:
+
+def _write(
+    make: partial[_Worker],
+    engine: EngineOptions,
+    bar: tqdm[Any],
+    chunks: Chunks,
+    out: BinaryIO,
+    *,
+    flush: bool,
+) -> int:
+    """Translate and write chunks; returns the number of lines."""
+    count = 0
+    with closing(_translated(make, engine, chunks)) as translated:
+        for lines, text in translated:
+            out.write(text)
+            count += lines
+            bar.update(lines)
+            if flush:
                 out.flush()
     out.flush()
+    return count
+
+
+def _write_file(
+    args: argparse.Namespace,
+    chunks: Chunks,
+    write: Callable[..., int],
+    skipped: Callable[[int], object],
+) -> None:
+    """Write the file of ``--output``, or that of a part, which is there once it is whole.
+
+    Raises:
+        UserError: the file is there already.
+    """
+    from fairseq_phrase.inference.output_files import partial_path, unwritten
+
+    begun, count = time.monotonic(), 0
+    path = args.shard.path(args.output) if args.shard else args.output
+    if not path.is_file():
+        beside = (args.constraints, args.prefix, args.score, args.glossary, args.unk_dictionary)
+        read = [*args.inputs, *map(Path, args.path.split(":")), *filter(None, beside)]
+        options = {name: value for name, value in vars(args).items() if name != "device"}
+        partly = partial_path(path, repr(sorted(options.items())), read)
+        with open(partly, "a+b") as out:
+            count = write(unwritten(chunks, out, args.nbest, skipped), out, flush=True)
+        os.replace(partly, path)
+    elif not args.shard:
+        raise UserError(f"{path} is there already: remove it, or name another --output")
+    rate = count / (time.monotonic() - begun)
+    print(f"{path}: {count} lines translated, {rate:.1f} lines/s", file=sys.stderr)
+
+
+class _Worker:
+    """A model that translates chunks of lines.
+
+    Args:
+        args: the command's arguments.
+        given: what is beside the lines.
+        workers: the number of processes of this machine that translate.
+    """
+
+    def __init__(self, args: argparse.Namespace, given: Given, workers: int = 1) -> None:
+        import torch
+
+        from fairseq_phrase.inference.translator import load
+
+        self._args, self._given = args, given
+        self._model = load(
+            args.path,
+            args.data,
+            source_tokenized=args.source_tokenized,
+            target_tokenized=args.target_tokenized,
+            **loading(args),
+        )
+        if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+    def texts(self, chunks: Chunks) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of lines of each chunk, and what is written for them."""
+        args = self._args
+        options = {name: getattr(args, name) for name in _SEARCH}
+        options["replace_unk"] = args.unk_dictionary or args.replace_unk
+        with closing(self._model.in_chunks(chunks, self._given, **options)) as translated:
+            for found in translated:
+                yield len(found), b"".join(_written(one, args) for each in found for one in each)
+
+    def __call__(self, job: Job) -> Done:
+        """Translate the chunk of a job."""
+        ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
+        return Done(job, text)
+
+
+def _translated(
+    make: partial[_Worker], engine: EngineOptions, chunks: Chunks
+) -> Generator[tuple[int, bytes], None, None]:
+    """Translate chunks in this process or in others; yields what :meth:`_Worker.texts` does."""
+    if engine.is_this_process:
+        yield from make().texts(chunks)
+        return
+    jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
+    waiting, following = dict[int, Done](), 0
+    for done in run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model"):
+        waiting[done.job.number] = done
+        while found := waiting.pop(following, None):
+            yield len(found.job.lines), found.shard
+            following += 1
+
+
+def _with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
+    """Return an engine of which each actor has a GPU if the models are to be on GPUs.
+
+    Raises:
+        UserError: this machine has fewer GPUs than actors, or the device is one of several.
+    """
+    if engine.name != "ray":
+        return engine
+    import torch
+
+    found = torch.cuda.device_count()
+    kind, _, index = (device or ("cuda" if found else "cpu")).partition(":")
+    if kind != "cuda":
+        return engine
+    if index:
+        raise UserError(f"--device {device}: Ray chooses each actor's GPU: --device cuda")
+    if engine.ray_address is None and engine.workers > found:
+        raise UserError(
+            f"--workers {engine.workers}: each actor needs a GPU, and this machine has {found}: fewer "
+            "--workers, or --device cpu"
+        )
+    return replace(engine, gpus=1)
 
 
 def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
@@ -187,6 +344,16 @@ def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
     if args.alignments:
         columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
     return ("\t".join(columns) + "\n").encode()
+
+
+def _shard(text: str) -> Shard:
+    """Read ``I/N``."""
+    from fairseq_phrase.inference.output_files import Shard
+
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected I/N with I from 1 to N, not {text}")
+    return Shard(int(number), int(count))
 
 
 def _is_file(stream: BinaryIO) -> bool:

@@ -1,6 +1,6 @@
-"""Engines that parse: this process, several processes of this machine, or actors of a Ray cluster.
+"""Engines that parse or translate: this process, several of this machine, or actors of a Ray cluster.
 
-Every engine takes jobs (numbered lists of lines) and returns each job's parses as the bytes of a shard,
+Every engine takes jobs (numbered lists of lines) and returns each job's results as the bytes of a shard,
 in any order. A shard's content does not depend on the engine. This process also returns the parses as
 objects. Imports no fairseq and no torch, so that workers start quickly.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
+#: Makes what does jobs.
+_Make = Callable[[], Callable[["Job"], "Done"]]
 _JOBS_PER_WORKER = 2  # running or queued
 _DEATHS = 2  # workers that may die over one job
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
@@ -30,7 +33,7 @@ RAY_TIMEOUT = 30.0
 
 
 class Job(NamedTuple):
-    """Lines to be parsed.
+    """Lines to be parsed, or to be translated.
 
     Attributes:
         number: the shard's number, from 0.
@@ -39,21 +42,21 @@ class Job(NamedTuple):
 
     number: int
     first_line: int
-    lines: list[str]
+    lines: list[Any]
 
 
 class Done(NamedTuple):
-    """A job's parses.
+    """A job's results.
 
     Attributes:
-        shard: its parses, as bytes.
+        shard: its parses or translations, as bytes.
         problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
         parses: the same parses as objects, if this process made them.
     """
 
     job: Job
     shard: bytes
-    problem: tuple[int, str] | None
+    problem: tuple[int, str] | None = None
     parses: Sequence[Parse] = ()
 
 
@@ -65,11 +68,13 @@ class EngineOptions:
         name: one of :data:`fairseq_phrase.choices.ENGINES`.
         workers: number of processes or actors; one process is this one.
         ray_address: the cluster's address; None starts Ray on this machine.
+        gpus: GPUs of each actor of Ray.
     """
 
     name: str = "processes"
     workers: int = 1
     ray_address: str | None = None
+    gpus: int = 0
 
     @property
     def is_this_process(self) -> bool:
@@ -92,15 +97,33 @@ def run_jobs(
     Raises:
         UserError: the parser or the engine cannot be used, or workers died over one job.
     """
-    if engine.name == "ray":
-        yield from _on_ray(iter(jobs), parsing, engine)
-    elif engine.is_this_process:
+    if engine.is_this_process:
         pipeline = pipeline or ParsingPipeline(parsing)
         for job in jobs:
             parses = pipeline.parse(job.lines)
             yield _done(job, parses)._replace(parses=parses)
     else:
-        yield from _in_processes(iter(jobs), parsing, engine.workers)
+        what = f"--parser {parsing.parser}"
+        yield from run_elsewhere(jobs, partial(_parser, parsing), engine, what)
+
+
+def run_elsewhere(
+    jobs: Iterable[Job], make: _Make, engine: EngineOptions, what: str
+) -> Iterator[Done]:
+    """Do all jobs in other processes or actors, in any order.
+
+    Args:
+        jobs: read as needed.
+        make: makes what does jobs, in each process; pickled.
+        what: what it loads, for messages.
+
+    Raises:
+        UserError: the engine cannot be used, or workers died over one job.
+    """
+    if engine.name == "ray":
+        yield from _on_ray(iter(jobs), make, engine)
+    else:
+        yield from _in_processes(iter(jobs), make, engine.workers, what)
 
 
 def _done(job: Job, parses: Sequence[Parse]) -> Done:
@@ -116,27 +139,22 @@ def _done(job: Job, parses: Sequence[Parse]) -> Done:
     return Done(job, to_bytes(parses), problem)
 
 
-class Worker:
-    """A parser of another process that does jobs. Loaded once per process."""
-
-    def __init__(self, parsing: ParsingOptions):
-        self._pipeline = ParsingPipeline(parsing)
-
-    def __call__(self, job: Job) -> Done:
-        """Do a job."""
-        return _done(job, self._pipeline.parse(job.lines))
+def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
+    """Load the parser of another process."""
+    pipeline = ParsingPipeline(parsing)
+    return lambda job: _done(job, pipeline.parse(job.lines))
 
 
 # Processes of this machine
 
 
-def _in_processes(jobs: Iterator[Job], parsing: ParsingOptions, workers: int) -> Iterator[Done]:
-    """Parse in processes. If one dies, start again with the jobs that were lost."""
+def _in_processes(jobs: Iterator[Job], make: _Make, workers: int, what: str) -> Iterator[Done]:
+    """Do jobs in processes. If one dies, start again with the jobs that were lost."""
     lost: list[Job] = []
     deaths: dict[int, int] = {}
     while True:
         try:
-            yield from _in_pool(jobs, lost, parsing, workers)
+            yield from _in_pool(jobs, lost, make, workers, what)
             return
         except BrokenProcessPool:
             for job in lost:
@@ -144,16 +162,16 @@ def _in_processes(jobs: Iterator[Job], parsing: ParsingOptions, workers: int) ->
                 if deaths[job.number] > _DEATHS:
                     last = job.first_line + len(job.lines) - 1
                     raise UserError(
-                        f"parsing processes died {_DEATHS + 1} times while lines {job.first_line} to "
-                        f"{last} were parsed (out of memory?): run again to go on from here, with "
-                        "fewer --workers if memory is short"
+                        f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out "
+                        "of memory?): run again to go on from here, with fewer --workers if memory is "
+                        "short"
                     ) from None
 
 
 def _in_pool(
-    jobs: Iterator[Job], lost: list[Job], parsing: ParsingOptions, workers: int
+    jobs: Iterator[Job], lost: list[Job], make: _Make, workers: int, what: str
 ) -> Iterator[Done]:
-    """Parse in one pool of processes.
+    """Do jobs in one pool of processes.
 
     Args:
         lost: jobs to do first; if the pool breaks, those that it had not finished.
@@ -161,13 +179,13 @@ def _in_pool(
 
     Raises:
         BrokenProcessPool: a process died.
-        UserError: processes died before one of them had loaded the parser, which none would do.
+        UserError: processes died before one of them had loaded what it needs, which none would do.
     """
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
     running: dict[Future[Done], Job] = {}
     loaded = context.Event()
-    pool = ProcessPoolExecutor(workers, context, _start_process, (parsing, loaded))
+    pool = ProcessPoolExecutor(workers, context, _start_process, (make, loaded))
     try:
         while True:
             while len(running) < _JOBS_PER_WORKER * workers:
@@ -184,7 +202,7 @@ def _in_pool(
     except BrokenProcessPool:
         if not loaded.is_set():
             raise UserError(
-                f"parsing processes died while they loaded --parser {parsing.parser} (the reason is "
+                f"processes died while they loaded {what} (the reason is "
                 "above, unless memory ran out): run again with fewer --workers"
             ) from None
         lost[:0] = sorted(running.values())
@@ -205,11 +223,11 @@ def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Done]:
 _do_job: Callable[[Job], Done]
 
 
-def _start_process(parsing: ParsingOptions, loaded: Event) -> None:
-    """Load the parser once per process, and end when the process that started this one does."""
+def _start_process(make: _Make, loaded: Event) -> None:
+    """Load what does jobs once per process, and end when the process that started this one does."""
     global _do_job
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _do_job = Worker(parsing)
+    _do_job = make()
     loaded.set()
 
 
@@ -227,16 +245,26 @@ def _do(job: Job) -> Done:
 # Ray
 
 
-def _on_ray(jobs: Iterator[Job], parsing: ParsingOptions, engine: EngineOptions) -> Iterator[Done]:
-    """Parse in Ray actors, each of which holds a parser."""
+class _Actor:
+    def __init__(self, make: _Make) -> None:
+        self._do = make()
+
+    def __call__(self, job: Job) -> Done:
+        return self._do(job)
+
+
+def _on_ray(jobs: Iterator[Job], make: _Make, engine: EngineOptions) -> Iterator[Done]:
+    """Do jobs in Ray actors, each of which holds a parser or a model."""
     with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
     # An actor that dies is started again and its job done again.
-    remote: Any = ray.remote(num_cpus=1, max_restarts=_DEATHS, max_task_retries=_DEATHS)(Worker)
-    actors = [remote.remote(parsing) for _ in range(engine.workers)]
+    remote: Any = ray.remote(
+        num_cpus=1, num_gpus=engine.gpus, max_restarts=_DEATHS, max_task_retries=_DEATHS
+    )(_Actor)
+    actors = [remote.remote(make) for _ in range(engine.workers)]
     running: dict[Any, Any] = {}
 
     def hand_out(actor: Any) -> None:
@@ -274,7 +302,8 @@ def _start_ray(ray: Any, engine: EngineOptions) -> None:
     if engine.ray_address is None:
         try:
             ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        # Ray raises Exception itself if its processes are slow to start.
+        except Exception as error:
             raise UserError(f"cannot start Ray: {error}") from None
         return
     failures: list[Exception] = []

@@ -70,7 +70,7 @@ class Given:
         target: Beside | None = None,
     ) -> None:
         self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
-        self.has_target = target is not None
+        self.has_constraints, self.has_target = constraints is not None, target is not None
 
     def lines(self, texts: Iterable[str]) -> Iterator[Line]:
         """Join raw lines and what is beside them.

@@ -181,10 +181,13 @@ class Translator:
         chunks: Iterable[tuple[int, list[Line]]],
         given: Given,
         *,
-        beam: int = 5,
+        beam: int | None = None,
         nbest: int = 1,
         lenpen: float = 1.0,
         batch_size: int = 32,
+        sampling: bool = False,
+        sampling_topk: int | None = None,
+        seed: int = 1,
         glossary: str | Path | Mapping[str, str] | None = None,
         alignments: bool = False,
         replace_unk: bool | str | Path | Mapping[str, str] = False,
@@ -194,9 +197,13 @@ class Translator:
         Args:
             chunks: lines with the number of the first, of :func:`numbered`.
             given: what is beside the lines.
+            beam: the beam's size, by default 5; with ``sampling`` ``nbest``.
             nbest: the number of translations of each line; at most ``beam``.
             lenpen: scores are divided by the length to this power.
             batch_size: the largest number of sentences in a batch.
+            sampling: draw each subword by its probability, instead of a search for the best.
+            sampling_topk: draw one of so many most probable subwords.
+            seed: of what is drawn, which depends on it and on a chunk's lines and number alone.
             glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
                 a line that has the term, as words, has the target.
             alignments: align each translation's words with those of the line to which the decoder
@@ -212,9 +219,17 @@ class Translator:
                 what a translation must have is longer than a translation, is unknown to the target
                 dictionary; or the decoder has no attention for alignments.
         """
+        beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
-        search = _Search(self.task, self.models, beam=beam, lenpen=lenpen)
+        if sampling_topk is not None and not sampling:
+            raise UserError("sampling_topk goes with sampling")
+        if sampling and (given.has_constraints or glossary is not None):
+            raise UserError("constraints and a glossary need a search: leave sampling or them out")
+        search = _Search(
+            self.task, self.models, beam=beam, lenpen=lenpen, sampling=sampling,
+            sampling_topk=sampling_topk or -1,
+        )  # fmt: skip
         if replace_unk is not False:
             search.unknown = {} if replace_unk is True else word_translations(replace_unk)
         search.alignments = alignments
@@ -230,7 +245,9 @@ class Translator:
                     zip(chunk.lines, chunk.pieces, strict=True), start=chunk.first
                 )
             ]
-            found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(seed + chunk.first)
+                found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
             yield [joined([next(found) for _ in own], nbest) for own in pieces]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:

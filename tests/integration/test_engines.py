@@ -96,7 +96,7 @@ def die_once(job):
 
 def test_lines_that_kill_every_worker_are_named(spacy, monkeypatch):
     monkeypatch.setattr(engines, "_do", die)
-    with pytest.raises(UserError, match=r"died 3 times while lines 1 to 4 were parsed"):
+    with pytest.raises(UserError, match=r"died 3 times over lines 1 to 4"):
         shards(spacy, EngineOptions(workers=1 + 1))
 
 
