@@ -12,8 +12,8 @@ Five tables, each of one run (``--tables`` chooses among them):
   (made up for this). Target: under 20 µs; under a second and 200 MB.
 - ``disk``: bytes per subword. Target: 6 for words, heads, relations and tags; 12 with constituents.
 - ``memory``: the peak memory of the whole command by the size of the corpus. The corpus repeats
-  ``--text`` several times, each time with another word at the end of its lines. Target: no growth
-  beyond SentencePiece's sample.
+  ``--text`` several times, from the second time on with a new word at the end of each line. Target: no
+  growth beyond SentencePiece's sample.
 
 Example:
     python benchmarks/parse_corpus.py --text multi30k/train.de --other multi30k/train.en \\
@@ -46,7 +46,7 @@ from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
 from fairseq_phrase.corpus.sentencepiece_training import train_sentencepiece
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.parsers.spacy import BATCH_LINES
+from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
 from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
@@ -85,11 +85,12 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
     """Print sentences/s of bare spaCy, the driver, and the driver in two processes."""
     parsing = ParsingOptions(f"spacy:{pipeline}")
     lines = list(read_lines(text))
+    unused = sorted(_unused(SpacyParser(pipeline)._components))
 
     def bare() -> None:
         import spacy
 
-        nlp = spacy.load(pipeline, exclude=["ner", "lemmatizer", "textcat"])
+        nlp = spacy.load(pipeline, exclude=unused)
         for _ in nlp.pipe(lines, batch_size=BATCH_LINES):
             pass
 
@@ -260,10 +261,10 @@ def memory_table(
 
 
 def varied(path: Path) -> Iterator[str]:
-    """Yield a text's lines for ever, each round with another word at their ends."""
-    for number in itertools.count():
-        for line in read_lines(path):
-            yield f"{line} {number}\n" if number else f"{line}\n"
+    """Yield a text's lines for ever, after the first round with a new word at each end."""
+    yield from (f"{line}\n" for line in read_lines(path))
+    for number, line in enumerate(itertools.cycle(read_lines(path))):
+        yield f"{line} {number}\n"
 
 
 def main() -> None:

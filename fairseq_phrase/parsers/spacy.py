@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 _COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
 #: Number of lines in one of spaCy's batches.
 BATCH_LINES = 256
+# Words that are kept in memory. spaCy needs 700 bytes for each new word, so it forgets those that come
+# after these (its memory zones). In a zone it does not remember how a word was cut, which takes time.
+_KEPT_WORDS = 20_000
 # Components that no parse needs.
 _UNUSED = {
     "entity_linker", "entity_ruler", "lemmatizer", "ner", "span_ruler", "spancat", "textcat",
@@ -68,6 +73,7 @@ class SpacyParser(LineParser):
         self._whole: Any = None
         self._strings: tuple[_Texts, _Labels, _Labels] | None = None
         self._tokenizer: Any = None
+        self._lock = RLock()  # loading and memory zones are one thread's
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; if spaCy finds several sentences in a line, the other roots depend on the first.
@@ -101,20 +107,23 @@ class SpacyParser(LineParser):
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines into the same words as :meth:`parse`, with spaCy's tokenizer only."""
-        if self._tokenizer is None:
-            self._tokenizer = self._loaded(exclude=self._components)
-        return [
-            _tokens(self._tokenizer.make_doc(line))
-            if len(line) <= self._tokenizer.max_length
-            else cut_at_white_space(line)
-            for line in lines
-        ]
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = self._loaded(exclude=self._components)
+        with self._memory_of(self._tokenizer):
+            return [
+                _tokens(self._tokenizer.make_doc(line))
+                if len(line) <= self._tokenizer.max_length
+                else cut_at_white_space(line)
+                for line in lines
+            ]
 
     @property
     def _pipeline(self) -> Any:
-        if self._whole is None:
-            self._whole = self._loaded(exclude=_unused(self._components))
-        return self._whole
+        with self._lock:
+            if self._whole is None:
+                self._whole = self._loaded(exclude=_unused(self._components))
+            return self._whole
 
     def _loaded(self, exclude: Collection[str]) -> Any:
         try:
@@ -127,8 +136,16 @@ class SpacyParser(LineParser):
         pipeline = self._pipeline
         if self._strings is None:
             self._strings = _Texts(pipeline), _Labels(pipeline, "dep"), _Labels(pipeline, "X")
-        documents = pipeline.pipe(texts, batch_size=BATCH_LINES)
-        return [_sentence(document, *self._strings) for document in documents]
+        with self._memory_of(pipeline):
+            documents = pipeline.pipe(texts, batch_size=BATCH_LINES)
+            return [_sentence(document, *self._strings) for document in documents]
+
+    @contextmanager
+    def _memory_of(self, pipeline: Any) -> Iterator[None]:
+        """Let a pipeline forget new words at the end, if it has enough of them."""
+        is_full = len(pipeline.vocab) >= _KEPT_WORDS  # of all that it has seen
+        with self._lock, pipeline.memory_zone() if is_full else nullcontext():
+            yield
 
 
 def _unused(components: Collection[str]) -> set[str]:
@@ -140,15 +157,17 @@ def _unused(components: Collection[str]) -> set[str]:
 
 
 class _Texts(dict[int, str]):
-    """The strings of a pipeline by spaCy's numbers (as signed integers); each is looked up once."""
+    """The strings of a pipeline by spaCy's numbers (as signed integers); the first are looked up once."""
 
     def __init__(self, pipeline: Any):
         super().__init__()
         self._strings = pipeline.vocab.strings
 
     def __missing__(self, number: int) -> str:
-        self[number] = self._strings[number % (1 << 64)]
-        return self[number]
+        text: str = self._strings[number % (1 << 64)]
+        if len(self) < _KEPT_WORDS:
+            self[number] = text
+        return text
 
 
 class _Labels(_Texts):

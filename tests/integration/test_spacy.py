@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import spacy
@@ -99,6 +100,48 @@ def test_lines_together_and_alone_have_the_same_trees(small_parser):
     together = small_parser.parse(texts)
     assert [sentence.words for sentence in together] == [sentence.words for sentence in alone]
     assert [s.tree.heads.tolist() for s in together] == [s.tree.heads.tolist() for s in alone]
+
+
+def content(sentences):
+    return [
+        (
+            s.words,
+            s.space_before,
+            None if s.tree is None else s.tree.heads.tolist(),
+            s.deprels,
+            s.tags,
+        )
+        for s in sentences
+    ]
+
+
+@pytest.fixture
+def forgetful_parser(spacy_pipeline, monkeypatch):
+    """A parser that keeps no new word in memory."""
+    monkeypatch.setattr("fairseq_phrase.parsers.spacy._KEPT_WORDS", 0)
+    return SpacyParser(str(spacy_pipeline))
+
+
+def test_words_that_are_forgotten_change_no_parse(parser, forgetful_parser):
+    texts = ["Der Hund schläft.", "", *SNIPPETS, "Die Katze sieht den Zebrafinkenkäfig im Haus."]
+    words = [text.split() for text in texts]
+    sizes = set()
+    for _ in range(2):
+        for name, source in (("parse", texts), ("parse_words", words), ("tokenize", texts)):
+            expected = content(getattr(parser, name)(source))
+            assert content(getattr(forgetful_parser, name)(source)) == expected
+        with pytest.raises(UnicodeEncodeError):
+            forgetful_parser.parse(["Hund \ud83d"])
+        sizes.add(len(list(forgetful_parser._pipeline.vocab)))
+        assert not forgetful_parser._strings[0]
+    assert len(sizes) == 1
+
+
+def test_threads_may_share_a_parser_that_forgets(parser, forgetful_parser):
+    parts = [[f"Der Hund {letter * number} schläft."] * 20 for letter in "ab" for number in (7, 8)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(forgetful_parser.parse, parts))
+    assert [*map(content, found)] == [content(parser.parse(part)) for part in parts]
 
 
 def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
