@@ -221,6 +221,9 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
                 f"--parse both: --parser {parsers['source']} parses the {args['source_lang']} side; "
                 f"name the parser of the {args['target_lang']} side with --target-parser"
             )
+    for side, parser in parsers.items():
+        # Its words are between white space in any case, and have their labels behind them.
+        tokenized[side] &= parser.partition(":")[0] != "factored"
     return {
         args[f"{side}_lang"]: ParsingOptions(parsers[side], constituents, tokenized[side])
         for side in ("source", "target")

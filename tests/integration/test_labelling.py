@@ -275,14 +275,15 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     assert ensemble == split[:1]
 
 
-def test_source_factors_label_raw_text_as_the_split(corpus, tmp_path, labelled, command):
+@pytest.mark.parametrize("per", ["sentence", "word"])
+def test_source_factors_label_raw_text_as_the_split(per, corpus, tmp_path, labelled, command):
     text = tmp_path / "corpus"
     shutil.copytree(corpus, text)
     for path in text.glob("*.en"):
         lines = [[f"{word}￨{word[-1]}" for word in line.split()] for line in read_lines(path)]
         write_lines(path, map(" ".join, lines))
     options = ["--parser", "factored:factor1", "--vocab-size", "36"]
-    data = make_data(text, tmp_path / "data", "sentence", *options)
+    data = make_data(text, tmp_path / "data", per, *options)
     factors = ["--source-factors", "factor1,subwords", "--encoder", "phrase_transformer"]
     log = train(command, data, tmp_path / "save", 20, *factors)
     assert "valid on 'valid' subset" in log
