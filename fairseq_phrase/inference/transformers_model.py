@@ -6,6 +6,7 @@ configuration and a few lines of code, which import this module.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from transformers.utils.generic import ModelOutput
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import read_bundle
 from fairseq_phrase.models.loading import build_models
+from fairseq_phrase.store.fields import FIELDS, PREFIX
+
+_FIELDS = [f"{PREFIX}{name}" for name in FIELDS]
 
 
 class FairseqPhraseConfig(PretrainedConfig):
@@ -66,12 +70,7 @@ class Encoder(nn.Module):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        src_words: Tensor | None = None,
-        src_heads: Tensor | None = None,
-        src_deprels: Tensor | None = None,
-        src_tags: Tensor | None = None,
-        src_spans: Tensor | None = None,
-        **others: Any,
+        **inputs: Any,
     ) -> EncoderStates:
         """Encode a batch.
 
@@ -79,21 +78,11 @@ class Encoder(nn.Module):
             input_ids: fairseq's token indices, with the end of sentence, padded on the right.
                 Shape: ``(batch, tokens)``.
             attention_mask: not used. Padding is found by its index.
-            src_words: the word of each token. This and the other fields of the parse are as
-                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them. Only those that the
-                encoder needs are given.
-            src_deprels: the relation of each word.
-            src_tags: the part of speech of each word.
-            **others: not used.
+            **inputs: those of ``src_words``, ``src_heads``… that the encoder needs, as
+                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them. Others are not
+                used.
         """
-        fields = {
-            "src_words": src_words,
-            "src_heads": src_heads,
-            "src_deprels": src_deprels,
-            "src_tags": src_tags,
-            "src_spans": src_spans,
-        }
-        given = {name: value for name, value in fields.items() if value is not None}
+        given = {name: inputs[name] for name in _FIELDS if inputs.get(name) is not None}
         encoded = self.encoder(input_ids, src_lengths=input_ids.ne(self.padding).sum(1), **given)
         # (nodes, batch, channels) to (batch, nodes, channels)
         states = encoded["encoder_out"][0].transpose(0, 1)
@@ -102,6 +91,18 @@ class Encoder(nn.Module):
         object.__setattr__(output, "encoded", encoded)
         return output
 
+
+# generate refuses arguments that are not in the signature.
+_own = inspect.signature(Encoder.forward)
+Encoder.forward.__signature__ = _own.replace(  # type: ignore[attr-defined]
+    parameters=[
+        *list(_own.parameters.values())[:-1],
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+            for name in _FIELDS
+        ),
+    ]
+)
 
 #: The name of the cache in outputs and inputs: transformers 5.24 changed it.
 CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"

@@ -1,0 +1,40 @@
+"""The exported model reads every field of a parse that its encoder reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fairseq_phrase.inference.transformers_model import FairseqPhraseConfig, FairseqPhraseModel
+from fairseq_phrase.models.source_factors import SourceFactors
+from fairseq_phrase.testing import build_model, make_batch
+
+LENGTHS = [7, 1, 4, 5]
+
+
+@pytest.mark.parametrize("fields", ["factors", "graphs"])
+def test_factors_and_graphs_reach_the_encoder(dictionary, fields):
+    torch.manual_seed(1)
+    options = {"relation_source": "enhanced", "relation_labels": True}
+    model = build_model("relation_transformer", dictionary, **options if fields == "graphs" else {})
+    if fields == "factors":
+        SourceFactors.of("tags,deprels,subwords", "sum", None).add_to(model, lambda field: 8)
+        for table in model.encoder.embed_tokens.factors.values():
+            torch.nn.init.normal_(table.weight)
+    inputs = make_batch(dictionary, LENGTHS)
+    target = torch.cat([torch.full((4, 1), dictionary.eos()), torch.arange(5, 17).view(4, 3)], 1)
+    with torch.no_grad():
+        lengths = torch.tensor(LENGTHS) + 1
+        expected = model.eval()(**inputs, src_lengths=lengths, prev_output_tokens=target)[0]
+    special = {"pad_token_id": dictionary.pad(), "eos_token_id": dictionary.eos()}
+    special["decoder_start_token_id"] = dictionary.eos()
+    exported = FairseqPhraseModel(FairseqPhraseConfig(**special), model).eval()
+    tokens = inputs.pop("src_tokens")
+    with torch.no_grad():
+        found = exported(input_ids=tokens, decoder_input_ids=target, use_cache=False, **inputs)
+    torch.testing.assert_close(found.logits, expected)
+    made = exported.generate(
+        input_ids=tokens, num_beams=2, max_length=5, output_logits=True, **inputs,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    torch.testing.assert_close(made.logits[0][::2], expected[:, 0].float())
