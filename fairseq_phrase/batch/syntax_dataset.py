@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -100,6 +101,22 @@ class SyntaxDataset(_WrappedPairs):
             parse = self.sampling(sample, parse, index)
         sample["parse"] = self.trees(parse, sample["source"], index if self.is_pool else None)
         return sample
+
+    def lost(self) -> Counter[str]:
+        """Count the sources that ``max_subwords`` cuts, and the edges and constituents that they lose."""
+        lost: Counter[str] = Counter()
+        if self.max_subwords is None:
+            return lost
+        # fairseq has cut the sources, and added their end.
+        for index in np.flatnonzero(np.asarray(self.dataset.src_sizes) > self.max_subwords):
+            parse = self.parses[int(index)]
+            if len(parse["words"]) > self.max_subwords:
+                lost["sources"] += 1
+                for name, kept in truncated(parse, self.max_subwords).items():
+                    row = field_of(name)
+                    if row.per in ("edge", "constituent"):
+                        lost[f"{row.per}s ({name})"] += len(parse[name]) - len(kept)
+        return lost
 
     def set_epoch(self, epoch: int) -> None:
         """Take note of the epoch, which what is drawn depends on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from fairseq_phrase.metrics.labels import (
 from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
+
+logger = logging.getLogger(__name__)
 
 #: Tokens in a batch with its padding, by the type of the device. On a CPU more are slower
 #: (``benchmarks/label.py``), because a batch's states do not fit into a core's cache.
@@ -132,16 +135,23 @@ class Labeller:
         Raises:
             UserError: a line is too long for the models, or cannot be cut or parsed.
         """
-        iterator, number = iter(lines), 0
+        iterator, number, cut = iter(lines), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
             texts = {index: line for index, line in enumerate(chunk) if line.strip()}
             encoded = self.task.source_text.encode([*texts.values()]) if texts else []
             for index, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + index + 1, sentence)
+                cut += self._length(sentence) <= len(sentence.pieces)
             found = iter(self._labels(encoded))
             for index in range(len(chunk)):
                 yield next(found) if index in texts else ""
             number += len(chunk)
+        if cut:
+            logger.warning(
+                "%d texts are cut to %d subwords, as --truncate-source did in training",
+                cut,
+                self._kept,
+            )
 
     def label_split(self, subset: str) -> LabelledSplit:
         """Label a split of the data directory.

@@ -1,5 +1,6 @@
 """Translation with the parses of the source sentences: ``--task syntax_translation``."""
 
+import logging
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,9 @@ class SyntaxTranslationConfig(IdentityOptions, PretrainedOptions, TranslationCon
             "subword-nmt by BPE-dropout with the probability α"
         },
     )
+
+
+logger = logging.getLogger(__name__)
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
@@ -323,7 +327,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         if not fields:
             return
         parses = self._load_parses(directory, split, combine, fields)
-        self.datasets[split] = SyntaxDataset(
+        dataset = self.datasets[split] = SyntaxDataset(
             self.datasets[split],
             parses,
             self.kept_subwords,
@@ -334,6 +338,12 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             sampling=sampling,
             structures=self.source_text.structures,
         )
+        if lost := dataset.lost():
+            logger.warning(
+                "%s: --truncate-source cuts %d sources to %d subwords; lost: %s",
+                *(split, lost.pop("sources"), self.kept_subwords),
+                ", ".join(f"{count} {name}" for name, count in lost.items()) or "text alone",
+            )
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
         """Return the sentence pairs as models of this task get them."""

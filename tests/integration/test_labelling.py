@@ -364,7 +364,7 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
 
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
 def test_a_long_text_is_cut_as_in_a_split(
-    corpus, sentences, tmp_path, labelled, command, monkeypatch, encoder
+    corpus, sentences, tmp_path, labelled, command, monkeypatch, caplog, encoder
 ):
     train(
         command, sentences, tmp_path, 20, "--disable-validation", "--encoder", encoder,
@@ -378,6 +378,7 @@ def test_a_long_text_is_cut_as_in_a_split(
     text = (corpus / "test.en").read_text()
     raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
     assert raw == split
+    assert re.search(r"\d+ texts are cut to 8 subwords", caplog.text)
 
 
 def test_scores_need_a_split(words, tagger, labelled):

@@ -14,6 +14,7 @@ from fairseq_cli import train as fairseq_train
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import batches, make_task
 
@@ -99,10 +100,19 @@ def test_combined_training_sets_keep_their_parses_however_often_sampled(two_part
     assert sum(len(batch["id"]) for batch in batches(task, "train")) == len(dataset)
 
 
-def test_truncated_sources_have_truncated_parses(data_directory):
+def test_truncated_sources_have_truncated_parses(data_directory, caplog):
     task = make_task(data_directory, truncate_source=True, max_source_positions=8)
-    task.require_parses(["words", "heads"])
+    task.require_parses(["words", "heads", "spans"])
     task.load_dataset("valid")
+    store = ParseStore(data_directory, "valid.de-en", "de", {"words", "spans"})
+    cut = [store[index] for index in range(len(store)) if len(store[index]["words"]) > 7]
+    kept = [int(parse["words"][6]) + 1 for parse in cut]
+    lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(cut, kept, strict=True))
+    (message,) = [record.getMessage() for record in caplog.records if "truncate" in record.msg]
+    assert message == (
+        f"valid: --truncate-source cuts {len(cut)} sources to 7 subwords; lost: {lost} constituents "
+        "(spans)"
+    )
     for batch in batches(task, "valid"):
         words, heads = batch["net_input"]["src_words"], batch["net_input"]["src_heads"]
         assert batch["net_input"]["src_tokens"].shape[1] <= 8
