@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq import options as fairseq_options
+from fairseq import utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
@@ -43,6 +45,7 @@ def mend_fairseq() -> None:
     restore_integers_of_numpy()
     write_only_a_shard()
     name_empty_data()
+    train_in_bfloat16_without_a_tpu()
 
 
 def make_checkpoints_loadable() -> None:
@@ -271,6 +274,26 @@ def name_empty_data() -> None:
         return original(self)
 
     EpochBatchIterator.first_batch = property(first_batch)
+
+
+def train_in_bfloat16_without_a_tpu() -> None:
+    """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
+
+    fairseq 0.12.3 lets the flag imply ``--tpu``, and then ends with an AttributeError.
+    """
+    original = fairseq_options.parse_args_and_arch
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def parse_args_and_arch(*args: Any, **given: Any) -> Any:
+        parsed = original(*args, **given)
+        found = parsed[0] if isinstance(parsed, tuple) else parsed
+        if found.bf16 and utils.xm is None:
+            found.tpu = False
+        return parsed
+
+    fairseq_options.parse_args_and_arch = parse_args_and_arch
 
 
 def write_only_a_shard() -> None:

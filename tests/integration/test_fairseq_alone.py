@@ -8,6 +8,7 @@ import statistics
 import sys
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
@@ -54,6 +55,17 @@ def stock_checkpoint(data_directory, tmp_path_factory):
         "--max-tokens", "1000", "--save-dir", save, "--disable-validation", "--max-update", "1",
     )  # fmt: skip
     return save / "checkpoint_last.pt"
+
+
+def test_bfloat16_needs_no_tpu(data_directory, tmp_path, command):
+    printed = command(
+        fairseq_train, data_directory, *STOCK, "--arch", "transformer", *TRAINING, *SIZES, "--bf16",
+        "--max-tokens", "500", "--save-dir", tmp_path, "--disable-validation", "--max-update", "2",
+        "--train-subset", "valid",
+    )  # fmt: skip
+    assert sorted(losses(printed)) == [1, 2]
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
+    assert torch.bfloat16 in {tensor.dtype for tensor in state["model"].values()}
 
 
 def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
