@@ -8,7 +8,6 @@ import statistics
 import sys
 
 import pytest
-import torch
 from fairseq import checkpoint_utils
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
@@ -63,9 +62,9 @@ def test_bfloat16_needs_no_tpu(data_directory, tmp_path, command):
         "--max-tokens", "500", "--save-dir", tmp_path, "--disable-validation", "--max-update", "2",
         "--train-subset", "valid",
     )  # fmt: skip
-    assert sorted(losses(printed)) == [1, 2]
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
-    assert torch.bfloat16 in {tensor.dtype for tensor in state["model"].values()}
+    assert "num_updates 2" in printed
+    trained = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))["cfg"]
+    assert (trained.common.bf16, trained.common.tpu) == (True, False)
 
 
 def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
