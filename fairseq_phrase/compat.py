@@ -289,7 +289,7 @@ def train_in_bfloat16_without_a_tpu() -> None:
     def parse_args_and_arch(*args: Any, **given: Any) -> Any:
         parsed = original(*args, **given)
         found = parsed[0] if isinstance(parsed, tuple) else parsed
-        if found.bf16 and utils.xm is None:
+        if getattr(found, "bf16", False) and utils.xm is None:
             found.tpu = False
         return parsed
 
