@@ -1,12 +1,13 @@
 """Where one way of computing overtakes another on this device; --write makes it the code's choice.
 
-- ``phrase_min_sparsity``: node pairs per adjacent pair from which attention within phrases goes along the
-  list of pairs (``edges``) and not over all of them (``dense``), forward and backward.
+- ``subset_min_sparsity``, ``hadamard_min_sparsity``: node pairs per adjacent pair from which attention
+  within phrases goes along the list of pairs (``edges``) and not over all of them (``dense``), forward
+  and backward.
 - ``tree_paths_per_leaf``: listed triples per leaf up to which hierarchical accumulation lists them
   (``PathCoefficients``) in chains, the deepest trees, with the making of the list and --layers layers.
 
 A ratio is the second way's speed over the first's. A crossover is the geometric mean of the sizes on its
-two sides; of several kinds of phrases, the median.
+two sides; of several kinds of phrases, the mean.
 
 Examples:
     python benchmarks/crossovers.py --device cpu
@@ -108,18 +109,17 @@ def tree_point(leaves: int, options: argparse.Namespace) -> Point:
 
 def measure(options: argparse.Namespace) -> tuple[dict[str, float], str]:
     """Measure both crossovers; return them, and the table of all points."""
-    lines, of_phrases = [], []
-    for kind in ("token", "dependency"):
-        for mask in ATTENTION:
+    lines, found = [], {}
+    for mask in ATTENTION:
+        of_mask = []
+        for kind in ("token", "dependency"):
             points = [phrase_point(kind, mask, n, options) for n in options.lengths]
-            of_phrases.append(crossing(points))
+            of_mask.append(crossing(points))
             lines += [[f"phrases: {kind}, {mask}", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
+        found[f"{mask}_min_sparsity"] = round(statistics.mean(of_mask), 1)
     points = [tree_point(n, options) for n in options.depths]
     lines += [["paths of chains", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
-    found = {
-        "phrase_min_sparsity": round(statistics.median(of_phrases), 1),
-        "tree_paths_per_leaf": round(crossing(points), 1),
-    }
+    found["tree_paths_per_leaf"] = round(crossing(points), 1)
     return found, markdown_table(["crossover", "size", "second / first"], lines, texts=1)
 
 

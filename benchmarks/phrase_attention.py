@@ -114,7 +114,7 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
     def build(path: str) -> PhraseBatch:
         return prepare(make_phrases(kind, batch, tokens, max_length, device), mask, path)
 
-    path = choose_path(build("dense"))
+    path = choose_path(build("dense"), mask)
     phrases = build(path)
     once = [
         statistics.median(seconds(lambda name=name: build(name), device) for _ in range(3))

@@ -69,7 +69,8 @@ def test_one_row_of_each_encoder_is_chosen():
 def test_the_crossovers_are_written_for_the_device(tmp_path):
     run(tmp_path, f"crossovers.py {_BATCH} --depths 8 --json found.json")
     found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found) == {"phrase_min_sparsity", "tree_paths_per_leaf"}
+    names = {"subset_min_sparsity", "hadamard_min_sparsity", "tree_paths_per_leaf"}
+    assert set(found) == names
 
 
 def test_a_crossover_lies_between_the_sizes_on_its_sides():

@@ -60,7 +60,7 @@ def gradients(
 
 def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take one path whatever the size, with so few pairs at once that there are several rounds."""
-    monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases: path)
+    monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases, mask: path)
     monkeypatch.setitem(edge_attention.EDGES_AT_ONCE, "cpu", 7)
 
 
@@ -375,7 +375,7 @@ def test_short_inputs_take_the_dense_path_and_long_ones_a_linear_one() -> None:
             word_ngrams(words, padding, 3),
             chain_phrases(words, heads, padding, 3),
         ):
-            assert choose_path(phrases) in paths
+            assert {choose_path(phrases, mask) for mask in FUNCTIONS} <= paths
 
 
 def test_the_choice_of_path_is_the_functions_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,12 +383,12 @@ def test_the_choice_of_path_is_the_functions_default(monkeypatch: pytest.MonkeyP
     inputs = random_heads(phrases)
     chosen = []
     monkeypatch.setattr(
-        phrase_attention, "choose_path", lambda phrases: chosen.append(phrases) or "dense"
+        phrase_attention, "choose_path", lambda *asked: chosen.append(asked) or "dense"
     )
     for function in FUNCTIONS.values():
         function(*inputs, phrases)
         function(*inputs, phrases, path="edges")
-    assert chosen == [phrases, phrases]
+    assert chosen == [(phrases, mask) for mask in FUNCTIONS]
 
 
 def test_parameters_are_named_and_initialized_as_in_fairseq() -> None:

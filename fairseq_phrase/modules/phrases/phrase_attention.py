@@ -36,15 +36,15 @@ PATHS = ("dense", "edges")
 # a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
 # edges path overtook the dense one at 38 to 42, for token n-grams and dependency chains alike, and
 # at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
-# pass alone 1.04 to 1.1 times. The number for CUDA is a cautious guess until benchmarks/crossovers.py
-# has measured it.
-MIN_SPARSITY = crossover("phrase_min_sparsity")
+# pass alone 1.04 to 1.1 times. On an H200 (bfloat16, 16,384 tokens, k = 2) hadamard's edges path overtook
+# at 130 to 148; that of subset was still the slower one at 682, and twice the size is assumed.
+MIN_SPARSITY = {mask: crossover(f"{mask}_min_sparsity") for mask in ("subset", "hadamard")}
 
 
-def choose_path(phrases: PhraseBatch) -> str:
+def choose_path(phrases: PhraseBatch, mask: str) -> str:
     """Choose how attention within phrases is computed: ``"dense"`` or ``"edges"``."""
     sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
-    return "dense" if sparsity < for_device(MIN_SPARSITY, phrases.device) else "edges"
+    return "dense" if sparsity < for_device(MIN_SPARSITY[mask], phrases.device) else "edges"
 
 
 def subset_attention(
@@ -71,7 +71,7 @@ def subset_attention(
     Returns:
         Shape: (batch, heads, nodes, head width). Values at padded nodes are finite.
     """
-    path = _check_path(path or choose_path(phrases))
+    path = _check_path(path or choose_path(phrases, "subset"))
     if path == "edges":
         by_edge = None
         if bias is not None:
@@ -110,7 +110,7 @@ def hadamard_attention(
     Returns:
         Shape: (batch, heads, nodes, head width). Values at padded nodes are finite.
     """
-    path = _check_path(path or choose_path(phrases))
+    path = _check_path(path or choose_path(phrases, "hadamard"))
     if path == "dense":
         weights = attention_weights(query, key, phrases, "hadamard")
         if dropout_p > 0:
