@@ -179,9 +179,10 @@ class XLEncoder(SyntaxEncoder):
         """
         last = keys.size(0)
         # Queries are among the last keys, so the distances are -(keys - 1)..keys - 1.
-        encodings = distance_encodings(1 - last, last - 1, self.embed_tokens.embedding_dim)
+        width = self.embed_tokens.embedding_dim
+        encodings = distance_encodings(1 - last, last - 1, width, keys.device)
         rows = queries[:, :, None] - keys + (last - 1)
-        return PairStructure(encodings.to(keys.device), rows, visible, same_segment)
+        return PairStructure(encodings, rows, visible, same_segment)
 
 
 def _same_segment(of_queries: Tensor | None, of_keys: Tensor | None, length: int) -> Tensor | None:

@@ -14,6 +14,7 @@ import torch
 from fairseq.models.transformer import transformer_decoder
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
@@ -46,9 +47,29 @@ def like_a_gpu(monkeypatch):
         return caller == transformer_decoder.__name__ or read(tensor)
 
     monkeypatch.setattr(Tensor, "__bool__", truth)
+    assign = Tensor.__setitem__
+
+    def assigned(tensor: Tensor, index: object, value: object) -> None:
+        # A GPU's tensor gets a number at indices as a copy of a tensor of the host.
+        indices = index if isinstance(index, tuple) else (index,)
+        assert isinstance(value, Tensor) or not any(isinstance(i, Tensor) for i in indices)
+        assign(tensor, index, value)
+
+    monkeypatch.setattr(Tensor, "__setitem__", assigned)
     _constant.cache_clear()
     yield
     _constant.cache_clear()  # of fake tensors
+
+
+class NoCopies(TorchDispatchMode):
+    """Refuses copies from the host to the device: they wait unless the memory is pinned."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if function in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            source = args[function == torch.ops.aten.copy_.default]
+            assert source.device == found.device, f"{tuple(source.shape)} copied to {found.device}"
+        return found
 
 
 def move(module: nn.Module, mode: FakeTensorMode) -> None:
@@ -74,11 +95,12 @@ def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
     structure = model.encoder.batch_structure(model.cfg, dictionary)
     if structure is not None:
         inputs |= make_structures(dict([structure]), tokens, inputs)
+    model.decoder._future_mask = torch.zeros(16, 16)  # fairseq's decoder copies it once
     mode = FakeTensorMode()
     move(model, mode)
     parse = {key: mode.from_tensor(tensor).to(META) for key, tensor in inputs.items()}
     tokens = mode.from_tensor(tokens).to(META)
-    with mode:
+    with mode, NoCopies():
         logits, _ = model(tokens, None, prev_output_tokens=tokens, **parse)
         logits.float().sum().backward()
         assert all(each.grad is not None for each in model.encoder.parameters())

@@ -76,7 +76,8 @@ class ListedPairs:
         adjacency = torch.zeros(
             batch * num_nodes, num_nodes, dtype=torch.bool, device=padding_mask.device
         )
-        adjacency[query, key % num_nodes] = True
+        # Assigning True would copy it to a GPU, and wait.
+        adjacency.view(-1).index_fill_(0, query * num_nodes + key % num_nodes, True)
         # (batch * nodes, nodes) -> (batch, nodes, nodes)
         return adjacency.view(batch, num_nodes, num_nodes)
 
@@ -143,11 +144,14 @@ class NgramPairs:
     def adjacency(self, padding_mask: Tensor) -> Tensor:
         """Compare all pairs of spans once, for all sentences."""
         is_node = ~padding_mask
-        sizes = torch.cat([torch.full((level.length,), level.size) for level in self.levels])
-        starts = torch.cat([torch.arange(level.length) for level in self.levels])
+        device = padding_mask.device  # a copy from the host would wait for it
+        sizes = torch.cat(
+            [torch.full((level.length,), level.size, device=device) for level in self.levels]
+        )
+        starts = torch.cat([torch.arange(level.length, device=device) for level in self.levels])
         # Shape: (nodes, nodes)
-        pattern = _within_span(starts, sizes).to(padding_mask.device)
-        itself = torch.eye(len(sizes), dtype=torch.bool, device=padding_mask.device)
+        pattern = _within_span(starts, sizes)
+        itself = torch.eye(len(sizes), dtype=torch.bool, device=device)
         return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
 
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:

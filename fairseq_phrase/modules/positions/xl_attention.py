@@ -21,20 +21,24 @@ from torch.nn.functional import dropout
 from fairseq_phrase.modules.projections import HeadsAttention
 
 
-def distance_encodings(nearest: int, furthest: int, width: int) -> Tensor:
+def distance_encodings(
+    nearest: int, furthest: int, width: int, device: torch.device | None = None
+) -> Tensor:
     """Compute the sinusoids of the distances nearest..furthest.
 
     Args:
         nearest: the smallest distance, perhaps negative.
         furthest: the largest distance.
         width: model width d.
+        device: where they are made.
 
     Returns:
         The sines, then the cosines. Shape: (distances, width), float64
     """
     half = (width + 1) // 2
-    rates = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / max(half, 1))
-    angles = torch.arange(nearest, furthest + 1, dtype=torch.float64)[:, None] * rates
+    rates = 10000.0 ** (-torch.arange(half, dtype=torch.float64, device=device) / max(half, 1))
+    distances = torch.arange(nearest, furthest + 1, dtype=torch.float64, device=device)
+    angles = distances[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], 1)[:, :width]
 
 
