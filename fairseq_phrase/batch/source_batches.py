@@ -15,7 +15,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
-from fairseq_phrase.modules.parse_batch import MADE, MakeStructure, ParseBatch
+from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.dictionaries import as_entry
@@ -292,8 +292,13 @@ def make_structures(
     src_tokens: torch.Tensor,
     collated: Mapping[str, torch.Tensor],
 ) -> dict[str, torch.Tensor]:
-    """Make what encoders have asked for of a batch's parses, under the names that ``net_input`` takes."""
-    found = {}
+    """Make what encoders have asked for of a batch's parses, under the names that ``net_input`` takes.
+
+    If the models of an ensemble have different trees, nothing is made here: each encoder does so.
+    """
+    if not structures or any("/" in name for name in collated):
+        return {}
+    found = {ROWS: torch.empty(0, len(src_tokens))}
     parse = ParseBatch.from_net_input(collated)
     for key, make in structures.items():
         for number, tensor in enumerate(make(src_tokens, parse)):

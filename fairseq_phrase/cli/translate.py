@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
-from fairseq_phrase.corpus.engines import Done, EngineOptions, Job, run_elsewhere
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from fairseq_phrase.corpus.engines import Done, EngineOptions, Job
     from fairseq_phrase.inference.forced import Given, Line
     from fairseq_phrase.inference.hypotheses import Hypothesis
     from fairseq_phrase.inference.output_files import Shard
@@ -127,15 +127,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sampling-topk", type=positive, metavar="N", help="draw from the N most probable subwords"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of --sampling")
+    parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE",
+        "--out", type=Path, metavar="FILE",
         help="write to this file when all is translated. A run with the same options goes on after one "
         "that was interrupted",
     )  # fmt: skip
     parser.add_argument(
         "--shard", type=_shard, metavar="I/N",
-        help="translate the I-th of N parts of the files. With --output it is in FILE.I-of-N, and the "
+        help="translate the I-th of N parts of the files. With --out it is in FILE.I-of-N, and the "
         "last of the parts writes all to FILE",
     )  # fmt: skip
     add(parser, "--workers", "--engine", "--ray-address")
@@ -189,7 +189,7 @@ def main(args: argparse.Namespace) -> None:
         total = sum(1 for path in files for _ in read_lines(path))
     if shard and total is None:
         raise UserError("--shard needs the number of lines: name text files, not a pipe")
-    live = live and args.output is None and engine.is_this_process
+    live = live and args.out is None and engine.is_this_process
     given = Given(args.constraints, args.prefix, args.score)
     chunks: Chunks = numbered(given.lines(lines), args.buffer_size, live=live)
     if shard:
@@ -197,12 +197,12 @@ def main(args: argparse.Namespace) -> None:
     of_bar = None if shard else total
     with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
         write = partial(_write, partial(_Worker, args, given), engine, bar)
-        if args.output is None:
+        if args.out is None:
             write(chunks, out, flush=live)
         else:
             _write_file(args, chunks, write, bar.update)
-            if shard and (missing := join_shards(args.output, shard.parts, args.nbest * total)):
-                print(f"{args.output} waits for {', '.join(missing)}", file=sys.stderr)
+            if shard and (missing := join_shards(args.out, shard.parts, args.nbest * total)):
+                print(f"{args.out} waits for {', '.join(missing)}", file=sys.stderr)
 
 
 def _write(
@@ -233,7 +233,7 @@ def _write_file(
     write: Callable[..., int],
     skipped: Callable[[int], object],
 ) -> None:
-    """Write the file of ``--output``, or that of a part, which is there once it is whole.
+    """Write the file of ``--out``, or that of a part, which is there once it is whole.
 
     Raises:
         UserError: the file is there already.
@@ -241,7 +241,7 @@ def _write_file(
     from fairseq_phrase.inference.output_files import partial_path, unwritten
 
     begun, count = time.monotonic(), 0
-    path = args.shard.path(args.output) if args.shard else args.output
+    path = args.shard.path(args.out) if args.shard else args.out
     if not path.is_file():
         beside = (args.constraints, args.prefix, args.score, args.glossary, args.unk_dictionary)
         read = [*args.inputs, *map(Path, args.path.split(":")), *filter(None, beside)]
@@ -251,7 +251,7 @@ def _write_file(
             count = write(unwritten(chunks, out, args.nbest, skipped), out, flush=True)
         os.replace(partly, path)
     elif not args.shard:
-        raise UserError(f"{path} is there already: remove it, or name another --output")
+        raise UserError(f"{path} is there already: remove it, or name another --out")
     rate = count / (time.monotonic() - begun)
     print(f"{path}: {count} lines translated, {rate:.1f} lines/s", file=sys.stderr)
 
@@ -292,6 +292,8 @@ class _Worker:
 
     def __call__(self, job: Job) -> Done:
         """Translate the chunk of a job."""
+        from fairseq_phrase.corpus.engines import Done
+
         ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
         return Done(job, text)
 
@@ -303,6 +305,8 @@ def _translated(
     if engine.is_this_process:
         yield from make().texts(chunks)
         return
+    from fairseq_phrase.corpus.engines import Done, Job, run_elsewhere
+
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
     waiting, following = dict[int, Done](), 0
     for done in run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model"):

@@ -33,6 +33,7 @@ from fairseq_phrase.inference.forced import (
 from fairseq_phrase.inference.hypotheses import Hypothesis, base_2, joined
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
+from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.encoding import EncodedSentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -305,7 +306,9 @@ class Translator:
         tokens = net_input.pop("src_tokens")
         del net_input["src_lengths"]
         padding = self.task.source_dictionary.pad()
-        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **net_input}
+        # transformers repeats and moves rows, which what the collater has made does not survive.
+        parse = {name: value for name, value in net_input.items() if not name.startswith(MADE)}
+        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **parse}
         return {name: value.to(self.device) for name, value in found.items()}
 
     def texts(

@@ -11,6 +11,8 @@ from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 #: What the names of tensors begin with that the collater has made of parses.
 MADE = f"{PREFIX}made."
+#: The size of the batch that they were made of, as that of the second axis of a tensor without elements.
+ROWS = f"{MADE}rows"
 #: Makes tensors of a batch's tokens and parses, on the host.
 MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Tensor]]
 
@@ -83,6 +85,10 @@ class ParseBatch:
             if tensor is not None:
                 of = made if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
+        # Whoever repeats or takes rows of a batch, such as R-Drop, knows nothing of what was made of it.
+        made_of = made.pop(ROWS.removeprefix(MADE), None)
+        if made_of is not None and any(len(t) != made_of.size(1) for t in fields.values()):
+            made = {}
         return cls(fields, made)
 
     def made(self, key: str) -> list[Tensor]:

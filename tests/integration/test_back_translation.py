@@ -103,12 +103,12 @@ def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
     out = tmp_path / "out.en"
     for number in (3, 1, 2):
         assert not out.exists()
-        said = translate(*options, "--shard", f"{number}/3", "--output", out).err
+        said = translate(*options, "--shard", f"{number}/3", "--out", out).err
     assert out.read_text(encoding="utf-8") == whole
     assert "lines/s" in said
     # A part that is there is not translated again.
     out.unlink()
-    assert ": 0 lines translated" in translate(*options, "--shard", "2/3", "--output", out).err
+    assert ": 0 lines translated" in translate(*options, "--shard", "2/3", "--out", out).err
     assert out.read_text(encoding="utf-8") == whole
     assert {path.name for path in tmp_path.iterdir()} == {
         "input.txt", "out.en", *(f"out.en.{number}-of-3" for number in (1, 2, 3)),
@@ -132,14 +132,14 @@ translate.main(sys.argv[1:])
 def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
     whole = translate(*SAMPLING).out
     out = tmp_path / "out.en"
-    command = [sys.executable, "-c", KILLED, *arguments, *SAMPLING, "--output", out]
+    command = [sys.executable, "-c", KILLED, *arguments, *SAMPLING, "--out", out]
     ended = subprocess.run(list(map(str, command)), stderr=subprocess.DEVNULL)
     assert ended.returncode == -signal.SIGKILL
     (partial,) = tmp_path.glob("*.partial")
     # The chunks of one line and of three.
     assert partial.read_text(encoding="utf-8") == "".join(whole.splitlines(True)[:8])
     assert not out.exists()
-    assert ": 16 lines translated" in translate(*SAMPLING, "--output", out).err
+    assert ": 16 lines translated" in translate(*SAMPLING, "--out", out).err
     assert out.read_text(encoding="utf-8") == whole
     assert not partial.exists()
 
@@ -169,13 +169,13 @@ def test_whole_chunks_are_kept(written, kept):
 def test_other_options_do_not_go_on_with_what_was_written(translate, tmp_path):
     out = tmp_path / "out.en"
     whole = translate().out
-    translate("--output", out)
+    translate("--out", out)
     assert out.read_text(encoding="utf-8") == whole
     with pytest.raises(SystemExit):
-        translate("--output", out)
+        translate("--out", out)
     out.unlink()
     (tmp_path / "out.en.0123.partial").write_text("of other options\n")
-    translate("--output", out)
+    translate("--out", out)
     assert out.read_text(encoding="utf-8") == whole
 
 
@@ -237,7 +237,7 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--shard", "3/2"], "expected I/N with I from 1 to N, not 3/2"),
         (["--shard", "0/2"], "expected I/N with I from 1 to N, not 0/2"),
         (
-            ["--shard", "1/2", "--output", "{out}"],
+            ["--shard", "1/2", "--out", "{out}"],
             "{out}.1-of-2 to 2-of-2 have [10, 3] lines, and",
         ),
         (["--sampling-topk", "3"], "sampling_topk goes with sampling"),

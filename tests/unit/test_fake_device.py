@@ -137,6 +137,10 @@ def test_what_the_collater_makes_is_what_the_encoder_makes(dictionary, name, row
     assert made
     own, given = (model.encoder(tokens, **inputs, **more) for more in ({}, made))
     assert torch.equal(own["encoder_out"][0], given["encoder_out"][0])
+    # R-Drop, which knows nothing of it, repeats all tensors of a batch.
+    twice = {key: torch.cat([tensor, tensor]) for key, tensor in (inputs | made).items()}
+    both = model.encoder(torch.cat([tokens, tokens]), **twice)["encoder_out"][0]
+    torch.testing.assert_close(both, torch.cat([own["encoder_out"][0]] * 2, 1))
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (2, 0, 3), (7,)])

@@ -59,11 +59,13 @@ def records(draw):
 
 def is_whole(record):
     """The plain twin: one sentence, by the validating containers."""
-    text, words, spans = record["text"], record["words"], record["spans"]
+    text, spans = record["text"], record["spans"]
     if text[-1:] != [2] or any(not 3 <= token < ENTRIES for token in text[:-1]):
         return False
-    if len(words) != len(text) - 1 or len(spans) % 3:
+    if len(record["words"]) != len(text) - 1 or len(spans) % 3:
         return False
+    # Protected tokens are of no word.
+    words = [word for word in record["words"] if word != -1]
     labels = [record["deprels"], record["tags"], spans[2::3]]
     if any(not 3 <= label < ENTRIES for row in labels for label in row):
         return False
