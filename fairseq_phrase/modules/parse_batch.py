@@ -86,8 +86,8 @@ class ParseBatch:
                 of = made if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Whoever repeats or takes rows of a batch, such as R-Drop, knows nothing of what was made of it.
-        made_of = made.pop(ROWS.removeprefix(MADE), None)
-        if made_of is not None and any(len(t) != made_of.size(1) for t in fields.values()):
+        rows = made.pop(ROWS.removeprefix(MADE), None)
+        if rows is not None and any(len(tensor) != rows.size(1) for tensor in fields.values()):
             made = {}
         return cls(fields, made)
 

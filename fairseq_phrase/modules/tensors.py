@@ -75,9 +75,8 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     Returns:
         True at padding. Shape: (batch, tokens)
     """
-    if (
-        torch.compiler.is_compiling()
-    ):  # which finds repetitions by itself, and cannot read a version
+    # Compiled code finds repetitions by itself, and cannot read a version.
+    if torch.compiler.is_compiling():
         return tokens.eq(padding_index)
     # The version counts changes in place. Tensors of inference mode have none.
     version = 0 if tokens.is_inference() else tokens._version
