@@ -169,10 +169,12 @@ def errors(built: Built, options: argparse.Namespace) -> dict[str, float]:
 def run(model: Any, criterion: Any, sample: Sample) -> tuple[Tensor, list[Tensor]]:
     """Return the encoder's output and the gradients of all parameters that have one."""
     net_input = {k: v for k, v in sample["net_input"].items() if k != "prev_output_tokens"}
-    encoded = model.encoder(**net_input)["encoder_out"][0]
+    encoded = model.encoder(**net_input)
+    # A GPU may pad more nodes than a CPU, which can count them.
+    real = encoded["encoder_out"][0].transpose(0, 1)[~encoded["encoder_padding_mask"][0]]
     model.zero_grad()
     criterion(model, sample)[0].backward()
-    return encoded.detach(), [p.grad for p in model.parameters() if p.grad is not None]
+    return real.detach(), [p.grad for p in model.parameters() if p.grad is not None]
 
 
 def relative_error(found: Tensor, reference: Tensor, floor: float) -> float:
