@@ -26,6 +26,14 @@ from fairseq_phrase.text import require_file
 # word then keeps its own ▁ and gets no other.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
 
+# How the parts of a tokenizer add a space before a text, and how they add none.
+_NO_SPACE = {
+    "prepend_scheme": '"prepend_scheme": "never"',
+    "add_prefix_space": '"add_prefix_space": false',
+    "prepend": '"prepend": ""',
+}
+_ADDED_SPACE = re.compile(rf'"({"|".join(_NO_SPACE)})": ("[^"]*"|true)')
+
 #: The end of a subword of subword-nmt that continues in the next one.
 JOIN = "@@"
 
@@ -154,6 +162,7 @@ class TokenizerSegmenter:
 
     Attributes:
         vocabulary: its subwords, in the order of their numbers.
+        adds_space: whether it cuts the first word of a line as a word after white space.
 
     Raises:
         UserError: tokenizers is not installed, or the file is missing or damaged.
@@ -172,19 +181,31 @@ class TokenizerSegmenter:
         self._tokenizer.no_padding()
         numbers = self._tokenizer.get_vocab()
         self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
-        # GPT-2's subwords of a word hold the space before it.
-        before = json.loads(self._tokenizer.to_str())["pre_tokenizer"]
-        self._space = " " if '"ByteLevel"' in json.dumps(before) else ""
+        whole = json.loads(self._tokenizer.to_str())
+        before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], ensure_ascii=False)
+        # A subword of GPT-2, XLM-R or T5 holds the space before its word.
+        self._space = " " if '"ByteLevel"' in before else "▁" if "▁" in before else ""
+        # They may add one before a text, which words without white space before them do not get.
+        without = _ADDED_SPACE.sub(lambda found: _NO_SPACE[found[1]], before)
+        self.adds_space = without != before
+        self._words = self._tokenizer
+        if self.adds_space:
+            whole["normalizer"], whole["pre_tokenizer"] = json.loads(without)
+            self._words = Tokenizer.from_str(json.dumps(whole))
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         """Cut one word, which has ``▁`` in front if white space precedes it."""
         bare = word.removeprefix("▁") or word
-        return tuple(self.line_pieces(bare if bare == word else self._space + bare))
+        pieces = self._cut(self._words, bare if bare == word else self._space + bare)
+        return () if pieces == [self._space] else tuple(pieces)  # nothing is left of it
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line, without the tokens that a model expects at its start and end."""
-        return _unmistakable(self._tokenizer.encode(line, add_special_tokens=False).tokens)
+        return self._cut(self._tokenizer, line)
+
+    def _cut(self, tokenizer: Any, text: str) -> list[str]:
+        return _unmistakable(tokenizer.encode(text, add_special_tokens=False).tokens)
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
@@ -209,9 +230,8 @@ class Gpt2Segmenter(TokenizerSegmenter):
         self._bytes = {chr(byte): byte for byte in printable}
         self._bytes |= {chr(256 + number): byte for number, byte in enumerate(others)}
 
-    def line_pieces(self, line: str) -> list[str]:
-        """Cut a line, or a word."""
-        return [self._numbers[symbol] for symbol in super().line_pieces(line)]
+    def _cut(self, tokenizer: Any, text: str) -> list[str]:
+        return [self._numbers[symbol] for symbol in super()._cut(tokenizer, text)]
 
     def content(self, piece: str) -> bytes:
         """Return the bytes of a subword."""
@@ -344,7 +364,8 @@ class EveryWord:
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line, word by word."""
-        return [piece for word in line.split() for piece in self.word_pieces(f"▁{word}")]
+        words = [f"▁{word}" for word in line.split()]
+        return [piece for pieces in _cut_words(words, self) for piece in pieces]
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
@@ -397,10 +418,7 @@ def encode_sentence(
     Args:
         tokens: what :meth:`ProtectedTokens.separate` removed from the line.
     """
-    words = marked_words(sentence)
-    if isinstance(innermost(segmenter), TokenizerSegmenter):
-        words[:1] = sentence.words[:1]  # which such a tokenizer sees without a space, as in a line
-    cut = [segmenter.word_pieces(word) for word in words]
+    cut = _cut_words(marked_words(sentence), segmenter)
     encoded = encode_words(sentence, cut)
     if not tokens:
         return encoded
@@ -409,6 +427,15 @@ def encode_sentence(
     starts = [ends[n] for n, space in enumerate(sentence.space_before) if space or not n]
     starts.append(ends[-1])
     return encoded.with_tokens([(starts[min(n, len(starts) - 1)], token) for n, token in tokens])
+
+
+def _cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
+    """Cut the words of a line, with ``▁`` in front of those that white space precedes."""
+    first, tokenizer = words[:1], innermost(segmenter)
+    if first and isinstance(tokenizer, TokenizerSegmenter):
+        bare = first[0].removeprefix("▁") or first[0]
+        first = [f"▁{bare}" if tokenizer.adds_space else bare]
+    return [segmenter.word_pieces(word) for word in (*first, *words[1:])]
 
 
 def marked_words(sentence: ParsedSentence) -> list[str]:
@@ -525,6 +552,7 @@ def tokenizer_file(folder: str) -> Path:
         raise UserError(
             f"--bpe huggingface:{folder}: there is no tokenizer.json, without which a tokenizer does not "
             "know which word each token belongs to (word_ids): save a fast tokenizer there "
-            "(AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER))"
+            "(AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER); transformers has none for "
+            "Marian: convert its source.spm)"
         )
     return path

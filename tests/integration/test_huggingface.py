@@ -8,18 +8,22 @@ import shutil
 
 import pytest
 import torch
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import load_indexed_dataset
 from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
+from transformers import AutoTokenizer
 
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.label import main as label
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
-from tests.support.huggingface_models import write_bert
+from tests.support.huggingface_models import write_bert, write_model
 from tests.support.labelled_corpora import make_data, write_corpus
 
 USER = ["--user-dir", "fairseq_phrase"]
@@ -146,3 +150,28 @@ def test_data_of_another_tokenizer_are_refused(tmp_path, command):
             fairseq_train, data, *USER, "--task", "syntax_labelling", *TRAINING, *SIZES, "--arch",
             "labeller", "--encoder", "huggingface", "--huggingface-model", bert, "--max-update", "1",
         )  # fmt: skip
+
+
+def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
+    lines = ["the dog (a cat) sleeps.", "a «yellow horse» runs!"]
+    (tmp_path / "train.de").write_text("".join(f"{line}\n" for line in lines))
+    text = ""
+    for line in lines:
+        for number, (word, space) in enumerate(re.findall(r"(\w+|[^\w\s])(\s?)", line), 1):
+            relation = "dep" if number > 1 else "root"
+            text += f"{number}\t{word}\t_\tX\t_\t_\t{number - 1}\t{relation}\t_\t"
+            text += "_\n" if space else "SpaceAfter=No\n"
+        text += "\n"
+    (tmp_path / "train.de.conllu").write_text(text)
+    folder = write_model("XLMRoberta", tmp_path / "xlm-r", lines * 5)
+    data = tmp_path / "data"
+    options = ["-s", "de", "--only-source", "--trainpref", str(tmp_path / "train")]
+    options += ["--parser", "conllu", "--bpe", f"huggingface:{folder}"]
+    preprocess([*options, "--destdir", str(data)])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    stored = load_indexed_dataset(str(data / "train"), dictionary, "mmap")
+    gold(monkeypatch, tmp_path / "train.de")
+    encoder = SourceEncoder.from_data(data, "de", "gold")
+    for line, row, encoded in zip(lines, stored, encoder.parse(lines), strict=True):
+        assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.pieces

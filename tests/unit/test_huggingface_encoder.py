@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
+from functools import partial
 
 import pytest
 import torch
 import transformers
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from tokenizers import normalizers, pre_tokenizers
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
-from fairseq_phrase.raw_text.segmenters import TokenizerSegmenter, encode_sentence, tokenizer_file
+from fairseq_phrase.raw_text.segmenters import (
+    EveryWord,
+    TokenizerSegmenter,
+    encode_sentence,
+    tokenizer_file,
+)
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.testing import SIZES
-from tests.support.huggingface_models import write_bert, write_model
+from tests.support.huggingface_models import (
+    tokenizer_of_bytes,
+    tokenizer_of_metaspace,
+    write_bert,
+    write_model,
+)
 from tests.support.labellers import build, make_task
 
 LINES = ["the old dog sees a cat", "every farmer admires the yellow horse", "a watch"]
+#: White space does not separate all words of these lines.
+TEXT = ["the old dog (a cat) sleeps.", "«every farmer» admires the yellow-horse!", "a watch?"]
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +58,17 @@ def task_of(folder):
     return task
 
 
-def batch(task, segmenter, left_pad=False):
+def words_of(line):
+    """A sentence whose words are separated by white space, or are marks."""
+    found = re.findall(r"(\s|^)?(\w+|[^\w\s])", line)
+    return ParsedSentence(
+        [word for _, word in found], [s != "" or not n for n, (s, _) in enumerate(found)]
+    )
+
+
+def batch(task, segmenter, left_pad=False, lines=LINES):
     """Lines as fairseq's batch, with a chain of words as their trees."""
-    sentences = [ParsedSentence(words, [True] * len(words)) for words in map(str.split, LINES)]
-    rows = [encode_sentence(sentence, segmenter) for sentence in sentences]
+    rows = [encode_sentence(words_of(line), segmenter) for line in lines]
     tokens = [[task.source_dictionary.index(piece) for piece in row.pieces] + [2] for row in rows]
     words = [[*row.words, -1] for row in rows]
     heads = [[max(0, i - 1) for i in range(row.num_words)] for row in rows]
@@ -96,20 +118,23 @@ def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad,
 
 
 @pytest.mark.parametrize("left_pad", [False, True])
-@pytest.mark.parametrize("kind", ["Roberta", "DistilBert", "Bart", "T5"])
-def test_other_models_of_bytes_start_as_their_own_function(tmp_path, kind, left_pad):
-    folder = write_model(kind, tmp_path / "model", LINES * 5)
+@pytest.mark.parametrize(
+    "kind", ["Roberta", "DistilBert", "Bart", "T5", "MT5", "XLMRoberta", "Marian"]
+)
+def test_other_models_start_as_their_own_function(tmp_path, kind, left_pad):
+    folder = write_model(kind, tmp_path / "model", TEXT * 5)
     task, segmenter = task_of(folder), TokenizerSegmenter(tokenizer_file(str(folder)))
     encoder = encoder_of(folder, task, relation_bias="both", relation_labels=True)
-    inputs = batch(task, segmenter, left_pad)
+    inputs = batch(task, segmenter, left_pad, TEXT)
     found = encoder(**inputs)["encoder_out"][0]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).double().eval()
     model = model.get_encoder() if model.config.is_encoder_decoder else model
-    for row, line in enumerate(LINES):
+    for row, line in enumerate(TEXT):
         ids = tokenizer(line, return_tensors="pt", return_token_type_ids=False)
         real = inputs["src_tokens"][row].ne(1)
-        expected = model(**ids).last_hidden_state[0, kind != "T5" :]  # T5 has no <s>
+        states = model(**ids).last_hidden_state[0]
+        expected = states[tokenizer.cls_token_id is not None :]  # T5 and Marian have no <s>
         torch.testing.assert_close(found[real, row], expected, rtol=0, atol=1e-12)
     found.sum().backward()
     assert all(p.grad is not None for n, p in encoder.named_parameters() if "relations" in n)
@@ -231,3 +256,40 @@ def test_words_are_cut_as_in_their_line(segmenter, folder):
         assert [p for word in pieces for p in word] == cut.tokens()
         assert [i for i, word in enumerate(pieces) for _ in word] == cut.word_ids()
         assert segmenter.join(" ".join(cut.tokens())) == line
+
+
+def with_space_before(lines):
+    """A tokenizer as that of Llama, whose normalizer adds the space."""
+    tokenizer = tokenizer_of_metaspace(lines)
+    tokenizer.pre_tokenizer = pre_tokenizers.Punctuation()
+    parts = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(parts)
+    return tokenizer
+
+
+def bytes_with_space_before(lines):
+    tokenizer = tokenizer_of_bytes(lines)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tokenizer_of_bytes,
+        bytes_with_space_before,
+        with_space_before,
+        *(partial(tokenizer_of_metaspace, scheme=s) for s in ("always", "first", "never")),
+    ],
+)
+def test_marks_are_cut_as_in_their_line(make, tmp_path):
+    tokenizer = make(TEXT * 5)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    segmenter = TokenizerSegmenter(tmp_path / "tokenizer.json")
+    for line in TEXT:
+        own = tokenizer.encode(line, add_special_tokens=False).tokens
+        assert encode_sentence(words_of(line), segmenter).pieces == own
+        assert segmenter.join(" ".join(own)) == tokenizer.decoder.decode(own).strip()
+    for line in LINES:  # words with labels, and without a parse
+        own = tokenizer.encode(line, add_special_tokens=False).tokens
+        assert EveryWord(segmenter).line_pieces(line) == own
