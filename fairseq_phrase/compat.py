@@ -20,6 +20,7 @@ import sys
 import types
 import typing
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -36,16 +37,36 @@ from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
 
+_Function = Callable[..., Any]
+
 
 def mend_fairseq() -> None:
     """Apply all changes of fairseq, each once."""
     make_checkpoints_loadable()
-    keep_last_batches()
-    resume_the_same_training()
     restore_integers_of_numpy()
-    write_only_a_shard()
-    name_empty_data()
-    train_in_bfloat16_without_a_tpu()
+    mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
+    mend(Trainer, "get_train_iterator", _resume_the_same_training)
+    mend(EpochBatchIterator, "first_batch", _name_empty_data)
+    mend(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
+    mend(generate, "_main", _write_only_a_shard)
+
+
+def mend(owner: Any, name: str, new: _Function) -> None:
+    """Replace a function or property of a class or module, unless that was done before.
+
+    Args:
+        new: is called with the original function, then with its arguments.
+    """
+    found = getattr(owner, name)
+    original: Any = found.fget if isinstance(found, property) else found
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def mended(*args: Any, **options: Any) -> Any:
+        return new(original, *args, **options)
+
+    setattr(owner, name, property(mended) if isinstance(found, property) else mended)
 
 
 def make_checkpoints_loadable() -> None:
@@ -182,7 +203,7 @@ def quieten() -> None:
             )
 
 
-def keep_last_batches() -> None:
+def _keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
     """Make every task of fairseq keep the last batch of a data set, except in training.
 
     fairseq 0.12.3 drops a last batch whose size is not a multiple of ``--required-batch-size-multiple``
@@ -190,32 +211,26 @@ def keep_last_batches() -> None:
     distinguish training from evaluation (``--gen-subset train``). But only the trainer passes the option
     to shuffle groups of batches, and only for training data.
     """
-    original = FairseqTask.get_batch_iterator
-    if hasattr(original, "__wrapped__"):
-        return
-    parameters = inspect.signature(original)
-
-    @functools.wraps(original)
-    def get_batch_iterator(*args: Any, **options: Any) -> Any:
-        given = parameters.bind(*args, **options).arguments
-        if "grouped_shuffling" not in given:
-            given["required_batch_size_multiple"] = 1
-        try:
-            return original(**given)
-        except Exception as error:  # fairseq has an assertion and a bare Exception
-            if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
-                limit = given["max_tokens"]
-                raise UserError(
-                    f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
-                ) from None
-            if str(error).startswith("Size of sample"):
-                raise UserError(str(error)) from None
-            raise
-
-    FairseqTask.get_batch_iterator = get_batch_iterator
+    given = inspect.signature(original).bind(*args, **options).arguments
+    if "grouped_shuffling" not in given:
+        given["required_batch_size_multiple"] = 1
+    try:
+        return original(**given)
+    except Exception as error:  # fairseq has an assertion and a bare Exception
+        if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
+            limit = given["max_tokens"]
+            raise UserError(
+                f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
+            ) from None
+        if str(error).startswith("Size of sample"):
+            raise UserError(str(error)) from None
+        raise
 
 
-def resume_the_same_training() -> None:
+def _resume_the_same_training(
+    original: _Function, self: Trainer, epoch: int, combine: bool = True, load_dataset: bool = True,
+    **options: Any,
+) -> Any:  # fmt: skip
     """Give a resumed training the batches, and their order, that it would have had without a stop.
 
     fairseq makes batches for the epoch in which a training starts or is resumed, and most tasks keep them
@@ -224,98 +239,64 @@ def resume_the_same_training() -> None:
     task keeps is made for the first epoch also when a training is resumed in a later one. What a task
     makes for each epoch (``--update-epoch-batch-itr``, several data directories) stays as it is.
     """
-    original = Trainer.get_train_iterator
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def get_train_iterator(
-        self: Trainer, epoch: int, combine: bool = True, load_dataset: bool = True, **options: Any
-    ) -> Any:
-        # Only the first call of a training loads data that are not split into several directories.
-        if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
-            return original(self, epoch, combine, load_dataset, **options)
-        iterator = original(self, 1, combine, **options)
-        is_kept = any(iterator is kept for kept in self.task.dataset_to_epoch_iter.values())
-        if not is_kept or not isinstance(iterator, EpochBatchIterator):
-            return original(self, epoch, combine, load_dataset=False, **options)
-        if iterator.reuse_dataloader:
-            iterator._get_iterator_for_epoch(
-                1,
-                shuffle=self.cfg.dataset.curriculum < 1,
-                fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,
-            )
-            if iterator.dataloader.persistent_workers:
-                iter(iterator.dataloader)  # its workers keep the epoch in which they start
-        if callable(iterator.batch_sampler):  # makes batches for each epoch
-            iterator._frozen_batches = None
-        iterator.epoch = epoch
-        iterator.dataset.set_epoch(epoch)
-        return iterator
-
-    Trainer.get_train_iterator = get_train_iterator
+    # Only the first call of a training loads data that are not split into several directories.
+    if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
+        return original(self, epoch, combine, load_dataset, **options)
+    iterator = original(self, 1, combine, **options)
+    is_kept = any(iterator is kept for kept in self.task.dataset_to_epoch_iter.values())
+    if not is_kept or not isinstance(iterator, EpochBatchIterator):
+        return original(self, epoch, combine, load_dataset=False, **options)
+    if iterator.reuse_dataloader:
+        iterator._get_iterator_for_epoch(
+            1,
+            shuffle=self.cfg.dataset.curriculum < 1,
+            fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,
+        )
+        if iterator.dataloader.persistent_workers:
+            iter(iterator.dataloader)  # its workers keep the epoch in which they start
+    if callable(iterator.batch_sampler):  # makes batches for each epoch
+        iterator._frozen_batches = None
+    iterator.epoch = epoch
+    iterator.dataset.set_epoch(epoch)
+    return iterator
 
 
-def name_empty_data() -> None:
+def _name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
     """Make a training of which no batch can be made end with a message that names the options."""
-    original = EpochBatchIterator.first_batch.fget
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def first_batch(self: EpochBatchIterator) -> Any:
-        if not self.frozen_batches:
-            raise UserError(
-                f"no batch can be made of {len(self.dataset)} samples: fewer than "
-                "--required-batch-size-multiple (8 by default) make none, nor do samples longer than "
-                "--max-tokens, --max-source-positions or --max-target-positions. For a few samples "
-                "give --required-batch-size-multiple 1"
-            )
-        return original(self)
-
-    EpochBatchIterator.first_batch = property(first_batch)
+    if not self.frozen_batches:
+        raise UserError(
+            f"no batch can be made of {len(self.dataset)} samples: fewer than "
+            "--required-batch-size-multiple (8 by default) make none, nor do samples longer than "
+            "--max-tokens, --max-source-positions or --max-target-positions. For a few samples "
+            "give --required-batch-size-multiple 1"
+        )
+    return original(self)
 
 
-def train_in_bfloat16_without_a_tpu() -> None:
+def _train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:
     """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
 
     fairseq 0.12.3 lets the flag imply ``--tpu``, and then ends with an AttributeError.
     """
-    original = fairseq_options.parse_args_and_arch
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def parse_args_and_arch(*args: Any, **given: Any) -> Any:
-        parsed = original(*args, **given)
-        found = parsed[0] if isinstance(parsed, tuple) else parsed
-        if getattr(found, "bf16", False) and utils.xm is None:
-            found.tpu = False
-        return parsed
-
-    fairseq_options.parse_args_and_arch = parse_args_and_arch
+    parsed = original(*args, **given)
+    found = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(found, "bf16", False) and utils.xm is None:
+        found.tpu = False
+    return parsed
 
 
-def write_only_a_shard() -> None:
+def _write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
     """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``, which fairseq 0.12.3 ignores.
 
     It takes the number of processes instead, which is 1.
     """
-    original = generate._main
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def main(cfg: Any, output_file: Any) -> Any:
-        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
-        if not 0 <= shard < shards:
-            raise UserError(f"--shard-id {shard}: expected 0 to {shards - 1}, by --num-shards")
-        if shards > 1:
-            cfg.distributed_training.distributed_world_size = shards
-            cfg.distributed_training.distributed_rank = shard
-        return original(cfg, output_file)
-
-    generate._main = main
+    shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+    if not 0 <= shard < shards:
+        raise UserError(f"--shard-id {shard}: expected 0 to {shards - 1}, by --num-shards")
+    if shards > 1:
+        cfg.distributed_training.distributed_world_size = shards
+        cfg.distributed_training.distributed_rank = shard
+    return original(cfg, output_file)
 
 
 def restore_integers_of_numpy() -> None:

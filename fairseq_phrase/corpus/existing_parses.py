@@ -14,7 +14,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.dictionaries import begins_with, load_dictionary, number_of_labels
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import compare
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, languages_in
 from fairseq_phrase.store.writer import LabelTable
 
@@ -72,12 +71,8 @@ class EarlierParses:
                     f"{name.replace('_', ' ')} {earlier}, and this run has {now}: name these splits "
                     "too, to replace them, or run with the same"
                 )
-        found = compare(
-            self._own.identity().only("parser"), manifest.identity().only("parser"), "attach",
-            trained_name=self._directory, here_name="this run", allow=options.allow_difference,
-            strict=options.strict,
-        )  # fmt: skip
-        options.allowed += found.allowed
+        earlier, now = (each.identity().only("parser") for each in (self._own, manifest))
+        options.check(earlier, now, "attach", self._directory)
         manifest.parser_version = self._own.parser_version
         manifest.parser_digest = self._own.parser_digest
         manifest.parser_stamp = self._own.parser_stamp

@@ -10,6 +10,7 @@ from pathlib import Path
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.sentencepiece_training import SAMPLE_LINES
 from fairseq_phrase.parsers.pipeline import ParsingOptions
+from fairseq_phrase.store.identity import Identity, compare
 
 
 @dataclass
@@ -88,6 +89,22 @@ class Options:
         is_other = language == self.target_lang and self.labels is None
         is_other &= self.bpe == "huggingface" and not self.joined_dictionary
         return "sentencepiece" if is_other else self.bpe
+
+    def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
+        """Compare what is reused with this run, and note the differences that are allowed.
+
+        Args:
+            door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
+            where: the file or folder of ``reused``.
+
+        Raises:
+            UserError: they differ.
+        """
+        found = compare(
+            reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
+            strict=self.strict,
+        )  # fmt: skip
+        self.allowed += found.allowed
 
     @property
     def label_folder(self) -> Path | None:

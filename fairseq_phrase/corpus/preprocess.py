@@ -34,7 +34,7 @@ from fairseq_phrase.raw_text.segmenters import (
 )
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import Entry, Identity, compare, digest_of, parser_entry
+from fairseq_phrase.store.identity import Entry, Identity, digest_of, parser_entry
 from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
@@ -110,12 +110,8 @@ def _check_reused(options: Options, model: Entry) -> None:
         if not entries and model.value:
             continue
         entry = entries[0] if entries else Entry("unknown", f"the one that made {path}", "text")
-        found = compare(
-            Identity({"subword-model": entry}), Identity({"subword-model": model}), "reuse",
-            trained_name=path, here_name="this run", allow=options.allow_difference,
-            strict=options.strict,
-        )  # fmt: skip
-        options.allowed += found.allowed
+        reused, here = (Identity({"subword-model": each}) for each in (entry, model))
+        options.check(reused, here, "reuse", path)
 
 
 def _check_early(options: Options) -> None:
@@ -162,13 +158,8 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     for language, manifest in manifests.items():
         if folder is not None and given:
             parser = pipelines[language].parser
-            found = compare(
-                manifest.identity().only("parser"),
-                Identity({"parser": parser_entry(parser.version, parser.digest)}),
-                "reuse", trained_name=folder, here_name="this run", allow=options.allow_difference,
-                strict=options.strict,
-            )  # fmt: skip
-            options.allowed += found.allowed
+            here = Identity({"parser": parser_entry(parser.version, parser.digest)})
+            options.check(manifest.identity().only("parser"), here, "reuse", folder)
     return {
         name: LabelTable(given.get(name), may_grow=name not in given)
         for name in with_labels(fields)

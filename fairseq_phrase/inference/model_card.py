@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from fairseq_phrase.store.identity import Identity
+from fairseq_phrase.store.identity import PARTS, Identity
 from fairseq_phrase.store.manifest import Manifest
-
-_TITLES = {
-    "languages": "Languages",
-    "source": "Dictionaries",
-    "target": "Dictionaries",
-    "text": "Subwords",
-    "labels": "Labels that the model reads",
-    "parser": "Parser",
-    "trees": "Trees",
-    "encoder": "Encoder",
-    "decoder": "Decoder",
-    "task": "Task",
-}
 
 
 def model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
@@ -32,22 +19,18 @@ def model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
     )
     lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
     title = ""
-    order = list(_TITLES)
+    order = list(PARTS)
     for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
         if entry.value == entry.default:
             continue
-        if _TITLES[entry.part] != title:
-            title = _TITLES[entry.part]
+        if PARTS[entry.part].title != title:
+            title = PARTS[entry.part].title
             lines += ["", f"## {title}", ""]
         made = f", `--parser {manifest.parser}`" if key == "parser" else ""
         lines.append(f"- {key}: {entry.label}{made}")
     if record.allowed:
-        lines += [
-            "",
-            "## Differences that were allowed",
-            "",
-            *(f"- {each}" for each in record.allowed),
-        ]
+        lines += ["", "## Differences that were allowed", ""]
+        lines += [f"- {each}" for each in record.allowed]
     if scores:
         lines += ["", "## Scores", "", scores.strip()]
     lines += [

@@ -6,7 +6,6 @@ fairseq, what its configuration names is derived.
 
 from __future__ import annotations
 
-import functools
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.compat import mend
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
@@ -266,55 +266,53 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def guard_checkpoints() -> None:
-    """Make fairseq's commands compare the records of the checkpoints that they load.
+    """Make fairseq's commands compare the records of the checkpoints that they load."""
+    mend(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
+    mend(Trainer, "load_checkpoint", _resume)
 
-    The task's state in a checkpoint gets the record and the checkpoint's path. fairseq gives this state
-    to the task before it builds a trained model, but its trainer does not, so that it is done here.
+
+def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
+    """Put the record and the checkpoint's path into the task's state.
+
+    fairseq gives this state to the task before it builds a trained model.
     """
-    read, resume = checkpoint_utils.load_checkpoint_to_cpu, Trainer.load_checkpoint
-    if hasattr(read, "__wrapped__"):
-        return
+    state = read(path, *args, **options)
+    check_trusted(state, path)
+    overrides = options.get("arg_overrides", args[0] if args else None)
+    if overrides and state.get("cfg"):
+        overwrite_args_by_name(state["cfg"], overrides)  # these the user named
+    state["task_state"] = {
+        **(state.get("task_state") or {}),
+        "identity": identity_of(state, path).as_dict(),
+        "checkpoint": path,
+    }
+    return cast(dict[str, Any], state)
 
-    @functools.wraps(read)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> dict[str, Any]:
-        state = read(path, *args, **options)
-        check_trusted(state, path)
-        overrides = options.get("arg_overrides", args[0] if args else None)
-        if overrides and state.get("cfg"):
-            overwrite_args_by_name(state["cfg"], overrides)  # these the user named
-        state["task_state"] = {
-            **(state.get("task_state") or {}),
-            "identity": identity_of(state, path).as_dict(),
-            "checkpoint": path,
-        }
-        return cast(dict[str, Any], state)
 
-    @functools.wraps(resume)
-    def load_checkpoint(
-        self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
-    ) -> Any:
-        if Path(filename).is_file():
-            state = load_checkpoint_file(Path(filename))
-            trained = identity_of(state, filename)
-            if hasattr(self.task, "meet"):
-                self.task.meet(trained, filename, "train")
-                here = self.task.identity
-            else:
-                here = identity_of({"cfg": self.cfg}, "this run")
-                encoder = getattr(self.model, "encoder", None)
-                compare(
-                    begin_neutrally(trained, here, encoder, filename, None), here, "train",
-                    trained_name=filename, here_name="this run",
-                )  # fmt: skip
-            if not self.is_fsdp:
-                check_sizes(state.get("model", {}), self.model.state_dict(), filename)
-            if not reset_optimizer and trained.value("encoder") != here.value("encoder"):
-                raise UserError(
-                    f"{filename} has no optimizer's state for the parameters that "
-                    f"{here.value('encoder')} adds: give --finetune-from-model {filename}, or "
-                    "--reset-optimizer and the other --reset-* with --restore-file"
-                )
-        return resume(self, filename, reset_optimizer, *args, **options)
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    Trainer.load_checkpoint = load_checkpoint
+def _resume(
+    resume: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
+    *args: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
+    if Path(filename).is_file():
+        state = load_checkpoint_file(Path(filename))
+        trained = identity_of(state, filename)
+        if hasattr(self.task, "meet"):
+            self.task.meet(trained, filename, "train")
+            here = self.task.identity
+        else:
+            here = identity_of({"cfg": self.cfg}, "this run")
+            encoder = getattr(self.model, "encoder", None)
+            compare(
+                begin_neutrally(trained, here, encoder, filename, None), here, "train",
+                trained_name=filename, here_name="this run",
+            )  # fmt: skip
+        if not self.is_fsdp:
+            check_sizes(state.get("model", {}), self.model.state_dict(), filename)
+        if not reset_optimizer and trained.value("encoder") != here.value("encoder"):
+            raise UserError(
+                f"{filename} has no optimizer's state for the parameters that "
+                f"{here.value('encoder')} adds: give --finetune-from-model {filename}, or "
+                "--reset-optimizer and the other --reset-* with --restore-file"
+            )
+    return resume(self, filename, reset_optimizer, *args, **options)

@@ -1,7 +1,7 @@
 """What a model was trained with: one record of named entries, one comparison, one message.
 
 The record is in the manifest of a data directory (what concerns data), and in every checkpoint and
-bundle. A door of :data:`DOORS` is where two records meet.
+bundle.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.store.dictionaries import labels_fingerprint
@@ -22,20 +22,54 @@ from fairseq_phrase.text import read_lines
 logger = logging.getLogger(__name__)
 Options = TypeVar("Options")
 
-#: What an entry belongs to, with the kind of its entries. ``must``: a difference is refused. ``may``: it
-#: is a warning, and refused with ``--strict-identity``.
+
+class Part(NamedTuple):
+    """What entries belong to.
+
+    Attributes:
+        title: the heading above its entries in a model card.
+        remedy: what to do if one differs; by default to give the option of its name.
+        kind: ``must``: a difference is refused. ``may``: it is a warning, and refused with
+            ``--strict-identity``.
+    """
+
+    title: str
+    remedy: str = ""
+    kind: str = "must"
+
+
 PARTS = {
-    "languages": "must",
-    "source": "must",
-    "target": "must",
-    "text": "must",
-    "labels": "must",
-    "parser": "may",
-    "trees": "may",
-    "encoder": "must",
-    "decoder": "must",
-    "task": "must",
+    "languages": Part("Languages", "name them with --source-lang and --target-lang"),
+    "source": Part("Dictionaries", "make the data with the training's dictionary (--srcdict)"),
+    "target": Part("Dictionaries", "make the data with the training's dictionary (--tgtdict)"),
+    "text": Part(
+        "Subwords",
+        "make the data with the training's subword model (--sentencepiece-model, --bpe-codes)",
+    ),
+    "labels": Part(
+        "Labels that the model reads",
+        "make the data with the training's labels (--labeldict TRAINING_DATA)",
+    ),
+    "parser": Part("Parser", "parse with the training's parser", "may"),
+    "trees": Part("Trees", kind="may"),
+    "encoder": Part("Encoder"),
+    "decoder": Part("Decoder"),
+    "task": Part("Task"),
 }
+_READ = {"source", "text", "labels", "parser"}
+#: Where two records meet, with the parts that are compared there. A resumed training, ``--restore-file``
+#: and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
+DOORS = {
+    **dict.fromkeys(("train", "use", "average", "report"), frozenset(PARTS)),
+    "pretrained": {*_READ, "trees", "encoder"},
+    "pretrained-model": set(PARTS) - {"task"},
+    "ensemble": {"languages", "source", "target", "text", "labels"},
+    "shards": {*_READ, "target"},
+    "reuse": {"text", "parser"},
+    "attach": {"source", "text", "parser"},
+}
+#: What to do where nothing can be let through.
+REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
 #: What is before a record in the log of a training.
 LOGGED = "identity record "
 #: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
@@ -48,56 +82,6 @@ def free_options(options: type[Options]) -> type[Options]:
         option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
         option.metadata = {**option.metadata, "identity": "free"}
     return options
-
-
-@dataclass(frozen=True)
-class Door:
-    """Where two records meet.
-
-    Attributes:
-        parts: the parts that are compared.
-        commands: the commands that go through it.
-        remedy: what to do where nothing can be let through; by default that of the entry's part.
-    """
-
-    parts: Collection[str]
-    commands: tuple[str, ...] = ()
-    remedy: str = ""
-
-
-_READ = ("source", "text", "labels", "parser")
-#: A resumed training, ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are one.
-DOORS = {
-    "train": Door(PARTS, ("fairseq-train", "fairseq-hydra-train")),
-    "use": Door(
-        PARTS,
-        tuple(f"fairseq-{name}" for name in ("generate", "interactive", "validate"))
-        + tuple(
-            f"fairseq-phrase-{name}"
-            for name in ("translate", "label", "probe", "plot", "analyze", "demo", "export")
-        ),
-    ),
-    "pretrained": Door((*_READ, "trees", "encoder"), ("fairseq-train",)),
-    "pretrained-model": Door([each for each in PARTS if each != "task"], ("fairseq-train",)),
-    "ensemble": Door(("languages", "source", "target", "text", "labels"), ("fairseq-generate",)),
-    "average": Door(PARTS, ("fairseq-phrase-average",)),
-    "shards": Door((*_READ, "target"), ("fairseq-train", "fairseq-generate")),
-    "reuse": Door(("text", "parser"), ("fairseq-phrase-preprocess",)),
-    "attach": Door(("source", "text", "parser"), ("fairseq-phrase-attach",)),
-    "report": Door(
-        PARTS,
-        ("fairseq-phrase-report", "fairseq-phrase-score"),
-        "name them as different rows, NAME=FOLDER",
-    ),
-}
-_REMEDIES = {
-    "languages": "name them with --source-lang and --target-lang",
-    "source": "make the data with the training's dictionary (--srcdict)",
-    "target": "make the data with the training's dictionary (--tgtdict)",
-    "text": "make the data with the training's subword model (--sentencepiece-model, --bpe-codes)",
-    "labels": "make the data with the training's labels (--labeldict TRAINING_DATA)",
-    "parser": "parse with the training's parser",
-}
 
 
 @dataclass(frozen=True)
@@ -125,8 +109,8 @@ class Entry:
         Raises:
             ValueError: part or kind is unknown, or a value is not a text.
         """
-        if not self.kind:
-            object.__setattr__(self, "kind", PARTS.get(self.part, ""))
+        if not self.kind and self.part in PARTS:
+            object.__setattr__(self, "kind", PARTS[self.part].kind)
         texts = (self.value, self.label, self.part, self.kind, self.default or "")
         if not all(isinstance(text, str) for text in texts):
             raise ValueError(f"expected texts, not {texts}")
@@ -220,7 +204,7 @@ def compare(
     """
     names = dict.fromkeys([*here.entries, *trained.entries])
     may_differ = set(filter(None, (allow or "").split(",")))
-    if DOORS[door].parts is PARTS and (wrong := sorted(may_differ - set(names))):
+    if DOORS[door] == set(PARTS) and (wrong := sorted(may_differ - set(names))):
         raise UserError(
             f"{option('allow-difference', ','.join(wrong))}: expected some of {', '.join(sorted(names))}"
         )
@@ -231,8 +215,8 @@ def compare(
     unknown: dict[str, list[str]] = {}
     for name in names:
         one, other = trained.entries.get(name), here.entries.get(name)
-        entry = other or one
-        if entry is None or entry.part not in DOORS[door].parts:
+        entry = here.entries.get(name) or trained.entries[name]
+        if entry.part not in DOORS[door]:
             continue
         before, now = (each.value if each else entry.default for each in (one, other))
         is_missing = None in (before, now)
@@ -255,15 +239,15 @@ def compare(
             warned.append(difference)
         else:
             refused[name] = difference
-            remedy = _REMEDIES.get(entry.part, f"give --{name} {first}")
-            remedies[DOORS[door].remedy or remedy] = None
+            remedy = PARTS[entry.part].remedy or f"give --{name} {first}"
+            remedies[REMEDIES.get(door, remedy)] = None
     both = f"{trained_name} and {here_name} differ in"
     if refused:
-        pass_it = f", or let this pass with {option('allow-difference', ','.join(refused))}"
-        raise UserError(
-            f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
-            + pass_it * (not DOORS[door].remedy)
-        )
+        message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
+        if door not in REMEDIES:
+            allowing = option("allow-difference", ",".join(refused))
+            message += f", or let this pass with {allowing}"
+        raise UserError(message)
     if warned:
         warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")
     for which, missing in unknown.items():

@@ -392,7 +392,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with the seed of subword sampling.
 
-        Outside training no sentence is lost (:func:`fairseq_phrase.compat.keep_last_batches`).
+        Outside training no sentence is lost (:mod:`fairseq_phrase.compat`).
         """
         sampling = getattr(dataset, "sampling", None)
         if sampling is not None:

@@ -16,6 +16,7 @@ from fairseq_cli import generate, interactive, train, validate
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.identity import DOORS
 from tests.support.commands import SIZES, TRAINING, run
+from tests.support.doors import COMMANDS
 from tests.support.repository import REPOSITORY
 
 USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
@@ -89,7 +90,7 @@ def changed(checkpoint: Path) -> Path:
 def differing(checkpoint: Path, door: str) -> set[str]:
     """Return the names of the entries that a door compares."""
     entries = torch.load(checkpoint, weights_only=False)["task_state"]["identity"]["entries"]
-    parts = set(DOORS[door].parts) - {"trees"}
+    parts = DOORS[door] - {"trees"}
     return {name for name, entry in entries.items() if entry["part"] in parts}
 
 
@@ -175,7 +176,7 @@ def test_hydra_training_compares_every_entry(data_directory, tmp_path):
 def test_all_commands_that_use_a_model_are_tested_here():
     of_fairseq = {f"fairseq-{module.__name__.split('.')[1]}" for module, *_ in FAIRSEQ.values()}
     of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in OWN}
-    commands = {name for door in ("use", "average", "train") for name in DOORS[door].commands}
+    commands = COMMANDS["use"] | COMMANDS["average"] | COMMANDS["train"]
     of_hydra = {"fairseq-hydra-train"}
     # test_kept_dictionaries asks the labeller.
     assert commands - of_fairseq - of_hydra - of_ours == {"fairseq-phrase-label"}

@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.identity import check_trusted, model_entries
 from fairseq_phrase.models.loading import register_all
-from fairseq_phrase.store.identity import DOORS, PARTS, Entry, Identity, compare
+from fairseq_phrase.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
+from tests.support.doors import COMMANDS
 from tests.support.repository import REPOSITORY
 
 register_all()
@@ -40,16 +41,16 @@ def test_every_part_has_an_entry_here() -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, caplog) -> None:
     part, other = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
-    way = DOORS[door].remedy or f'.*allow_difference="{name}"'
+    way = REMEDIES.get(door, f'.*allow_difference="{name}"')
     message = rf"^a\.pt and data differ in {name} one and two: {way}$"
-    if part not in DOORS[door].parts:
+    if part not in DOORS[door]:
         assert compare(record(), other, door, strict=True, **NAMES).allowed == ()
         return
     with pytest.raises(UserError, match=message):
         compare(record(), other, door, strict=True, **NAMES)
     (allowed,) = compare(record(), other, door, allow=name, strict=True, **NAMES).allowed
     assert allowed == f"{name} one and two (a.pt)"
-    if PARTS[part] == "may":
+    if PARTS[part].kind == "may":
         names = {**NAMES, "here_name": f"data of {door}"}  # a warning is given once
         compare(record(), other, door, **names)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
@@ -59,7 +60,8 @@ def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, cap
 
 
 def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:
-    of_doors = {command for door in DOORS.values() for command in door.commands}
+    assert COMMANDS.keys() == DOORS.keys()
+    of_doors = set().union(*COMMANDS.values())
     files = [*REPOSITORY.glob("setup.py"), *REPOSITORY.glob("pyproject.toml")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     commands = set(re.findall(r"^\W*(fairseq-phrase-\w+)\W* =", text, re.MULTILINE))
