@@ -17,8 +17,12 @@ from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 from fairseq_phrase.modules.positions.relative_positions import sequential_positions
-from fairseq_phrase.modules.positions.tree_positions import FUSIONS, DepthEncoding, TreePositions
-from fairseq_phrase.syntax.dependency import RELATIONS
+from fairseq_phrase.modules.positions.tree_positions import (
+    FUSIONS,
+    RELATIONS,
+    DepthEncoding,
+    TreePositions,
+)
 
 
 @dataclass

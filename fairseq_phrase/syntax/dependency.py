@@ -1,4 +1,4 @@
-"""Dependency trees over the words of one sentence, and positions of words in them."""
+"""Dependency trees over the words of one sentence."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_phrase.syntax.tree_arrays import dependency_depths
-
-#: How the relative position of two words is computed from the tree.
-RELATIONS = ("edge", "path", "distance")
 
 
 class DependencyTree:
@@ -95,63 +92,6 @@ class DependencyTree:
             self._depths = self._count_edges_to_root()
         return self._depths
 
-    def distances(self) -> np.ndarray:
-        """Count the edges between every two words.
-
-        Returns:
-            Shape: ``(words, words)``, int64; symmetric, 0 on the diagonal.
-        """
-        distances = np.zeros((len(self), len(self)), dtype=np.int64)
-        by_depth = np.argsort(self.depths, kind="stable")
-        ends = np.cumsum(np.bincount(self.depths, minlength=1))
-        # To every word that is not below it, a word is one edge farther than its head is. The loop goes
-        # down level by level. First come the distances of a level's words to all words above, computed
-        # from their heads' distances, and by symmetry those in the other direction. From these follow
-        # the distances between the words of the level.
-        for level in np.split(by_depth, ends[:-1])[1:]:
-            heads = self.heads[level]
-            distances[:, level] = distances[heads].T + 1
-            distances[level] = distances[heads] + 1
-            distances[level, level] = 0
-        return distances
-
-    def relative_positions(self, relation: str = "edge") -> np.ndarray:
-        """Compute the relative positions of all pairs of words, in O(n²).
-
-        Source: *Self-Attention with Structural Position Representations*, section 3.1, eq. 6;
-        ``docs/models/structural_positions.md``. With ``f`` the sign of ``i - j``:
-
-        - ``edge``: the difference of depths for two words of one edge, else ``f`` times the sum of
-          depths, which is the length of the path through the root (eq. 6 literally);
-        - ``path``: the same, with the difference of depths for all words one of which is above the other;
-        - ``distance``: ``f`` times the number of edges between the two.
-
-        Args:
-            relation: ``"edge"``, ``"path"`` or ``"distance"``.
-
-        Returns:
-            ``rel(i, j)`` for query word i and key word j, not clipped. Shape: ``(words, words)``,
-            int64; antisymmetric.
-
-        Raises:
-            ValueError: the relation is unknown.
-        """
-        check_relation(relation)
-        words = np.arange(len(self))
-        sign = np.sign(words[:, None] - words)
-        if relation == "distance":
-            signed: np.ndarray = sign * self.distances()
-            return signed
-        difference = self.depths[:, None] - self.depths
-        if relation == "path":
-            in_line = self.distances() == abs(difference)
-        else:
-            is_head = self.heads[:, None] == words
-            in_line = is_head | is_head.T
-        through_root = sign * (self.depths[:, None] + self.depths)
-        positions: np.ndarray = np.where(in_line, difference, through_root)
-        return positions
-
     def restricted_to(self, keep: np.ndarray) -> DependencyTree:
         """Remove words; their dependents become dependents of the nearest kept ancestor.
 
@@ -172,13 +112,3 @@ class DependencyTree:
         kept = np.flatnonzero(keep)
         heads = np.where(keep[heads], heads, np.arange(len(self)))[kept]
         return DependencyTree(np.searchsorted(kept, heads))
-
-
-def check_relation(relation: str) -> None:
-    """Check the name of a relation.
-
-    Raises:
-        ValueError: it is not one of :data:`RELATIONS`.
-    """
-    if relation not in RELATIONS:
-        raise ValueError(f"unknown relation {relation!r}, expected one of {', '.join(RELATIONS)}")

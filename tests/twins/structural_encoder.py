@@ -10,13 +10,13 @@ from torch import Tensor
 from fairseq_phrase.modules.positions.tree_positions import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.structural_models import HEADS, SUBWORDS
+from tests.twins.dependency import relative_position
 
 
 def twin_positions(cfg, row: int) -> tuple[list[int], list[list[dict[str, int]]]]:
     """Eq. 5 of each token, and eq. 4 and 6 of each pair, not clipped; the last token is the end."""
     tree = DependencyTree(HEADS[row])
     of_word = [word for word, count in enumerate(SUBWORDS[row]) for _ in range(count)]
-    between = tree.relative_positions(cfg.structural_relation)
     absolute = [int(tree.depths[word]) for word in of_word] + [int(tree.depths.max()) + 1]
     n = len(absolute)
     relative = [[{"sequential": i - j} for j in range(n)] for i in range(n)]
@@ -26,7 +26,9 @@ def twin_positions(cfg, row: int) -> tuple[list[int], list[list[dict[str, int]]]
                 size = 0 if i == j else absolute[i] + absolute[j]
                 relative[i][j]["structural"] = size if i > j else -size
             else:
-                relative[i][j]["structural"] = int(between[of_word[i], of_word[j]])
+                relative[i][j]["structural"] = relative_position(
+                    HEADS[row], cfg.structural_relation, of_word[i], of_word[j]
+                )
     return absolute, relative
 
 

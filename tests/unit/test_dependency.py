@@ -1,20 +1,13 @@
-"""Dependency trees: what they refuse; depths, cuts and positions against naive walks."""
+"""Dependency trees: what they refuse; depths and cuts against naive walks."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.dependency import RELATIONS, DependencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import trees
-
-
-def depth(heads, word):
-    """Edges up to the root, one at a time."""
-    count = 0
-    while heads[word] != word:
-        word, count = heads[word], count + 1
-    return count
+from tests.twins.dependency import depth
 
 
 def nearest_kept(heads, word, keep):
@@ -133,87 +126,3 @@ def test_leaving_out_a_long_chain_joins_its_ends():
     keep = np.zeros(100, dtype=bool)
     keep[[0, 99]] = True
     assert DependencyTree([0, *range(99)]).restricted_to(keep).heads.tolist() == [0, 0]
-
-
-def edges_between(heads, start):
-    """Edges from one word to every other, by breadth-first search."""
-    neighbours = [[] for _ in heads]
-    for word, head in enumerate(heads):
-        if word != head:
-            neighbours[word].append(head)
-            neighbours[head].append(word)
-    found, front = {start: 0}, [start]
-    for word in front:
-        for other in neighbours[word]:
-            if other not in found:
-                found[other] = found[word] + 1
-                front.append(other)
-    return [found[word] for word in range(len(heads))]
-
-
-def is_above(heads, upper, lower):
-    """Whether a walk from one word towards the root meets the other."""
-    while heads[lower] != lower:
-        lower = heads[lower]
-        if lower == upper:
-            return True
-    return False
-
-
-def relative_position(heads, relation, i, j):
-    """Eq. 6 for one pair, and what ``path`` and ``distance`` make of it."""
-    order = (i > j) - (i < j)
-    if relation == "distance":
-        return order * edges_between(heads, i)[j]
-    same_edge = i != j and (heads[i] == j or heads[j] == i)
-    if relation == "path":
-        same_edge = is_above(heads, i, j) or is_above(heads, j, i)
-    if same_edge:
-        return depth(heads, i) - depth(heads, j)
-    return order * (depth(heads, i) + depth(heads, j))
-
-
-@given(trees())
-def test_distances_are_those_of_a_breadth_first_search(heads):
-    expected = [edges_between(heads, word) for word in range(len(heads))]
-    assert DependencyTree(heads).distances().tolist() == expected
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@given(heads=trees(12))
-def test_relative_positions_are_the_definition_pair_by_pair(relation, heads):
-    words = range(len(heads))
-    expected = [[relative_position(heads, relation, i, j) for j in words] for i in words]
-    assert DependencyTree(heads).relative_positions(relation).tolist() == expected
-
-
-def test_the_three_relations_differ_where_the_specification_says_so():
-    # 0 <- 1 <- 2 <- 3, and 4 under 1: of 3 and 4 the lowest common ancestor is 1, not the root.
-    tree = DependencyTree([0, 0, 1, 2, 1])
-    edge, path, distance = (tree.relative_positions(relation) for relation in RELATIONS)
-    assert (edge[3, 1], path[3, 1], distance[3, 1]) == (4, 2, 2)  # two levels below
-    assert (edge[1, 3], path[1, 3], distance[1, 3]) == (-4, -2, -2)
-    assert (edge[3, 4], path[3, 4], distance[3, 4]) == (-5, -5, -3)
-    assert (edge[3, 2], path[3, 2], distance[3, 2]) == (1, 1, 1)
-    # A word to the left of its head is below it, and yet before it.
-    tree = DependencyTree([1, 1])
-    assert [tree.relative_positions(relation)[0, 1] for relation in RELATIONS] == [1, 1, -1]
-
-
-@given(forests(), st.sampled_from(RELATIONS))
-def test_words_under_several_roots_are_related_through_the_first(heads, relation):
-    joined = DependencyTree(heads).heads.tolist()
-    actual = DependencyTree(heads).relative_positions(relation)
-    assert actual.tolist() == DependencyTree(joined).relative_positions(relation).tolist()
-    assert (actual == -actual.T).all()
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_one_word_is_at_0_from_itself_and_no_words_have_no_relations(relation):
-    assert DependencyTree([0]).relative_positions(relation).tolist() == [[0]]
-    assert DependencyTree([]).relative_positions(relation).shape == (0, 0)
-
-
-def test_an_unknown_relation_is_named_with_those_there_are():
-    with pytest.raises(ValueError, match="unknown relation 'depth', expected one of edge, path"):
-        DependencyTree([0]).relative_positions("depth")

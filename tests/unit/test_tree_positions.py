@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.syntax.dependency import RELATIONS, DependencyTree
+from fairseq_phrase.modules.positions.tree_positions import RELATIONS, TreePositions
+from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.padded_sentences import batches, pad, pad_heads
+from tests.twins.dependency import relative_position
 
 
 def tree_positions(heads, subwords, left=False) -> TreePositions:
@@ -31,7 +32,7 @@ def relative(tree: DependencyTree, relation: str, i: int, j: int, tokens: list[i
     if i == j or (first is not None and first == second):
         return 0
     if first is not None and second is not None:
-        return int(tree.relative_positions(relation)[first, second])
+        return relative_position(tree.heads, relation, first, second)
     size = absolute(tree, first) + absolute(tree, second)
     return size if i > j else -size
 
@@ -63,6 +64,19 @@ def test_relative_positions_are_those_of_the_words_pair_by_pair(relation, batch)
         span = slice(start, start + len(tokens))
         expected = [[relative(tree, relation, i, j, tokens) for j in places] for i in places]
         assert actual[row, span, span].tolist() == expected
+
+
+def test_the_three_relations_differ_where_the_specification_says_so():
+    # 0 <- 1 <- 2 <- 3, and 4 under 1: of 3 and 4 the lowest common ancestor is 1, not the root.
+    positions = tree_positions([[0, 0, 1, 2, 1]], [[1] * 5])
+    edge, path, distance = (positions.relative(relation)[0].tolist() for relation in RELATIONS)
+    assert (edge[3][1], path[3][1], distance[3][1]) == (4, 2, 2)  # two levels below
+    assert (edge[1][3], path[1][3], distance[1][3]) == (-4, -2, -2)
+    assert (edge[3][4], path[3][4], distance[3][4]) == (-5, -5, -3)
+    assert (edge[3][2], path[3][2], distance[3][2]) == (1, 1, 1)
+    # A word to the left of its head is below it, and yet before it.
+    positions = tree_positions([[1, 1]], [[1, 1]])
+    assert [int(positions.relative(each)[0, 0, 1]) for each in RELATIONS] == [1, 1, -1]
 
 
 def test_later_roots_hang_off_the_first():
@@ -118,7 +132,7 @@ def test_tensors_of_other_types_and_shapes_are_refused_by_name():
         TreePositions(words, heads.expand(2, 1), padding)
     with pytest.raises(ValueError, match=r"padding_mask must be a torch.bool"):
         TreePositions(words, heads, padding.long())
-    with pytest.raises(ValueError, match="unknown relation"):
+    with pytest.raises(ValueError, match="unknown relation 'root', expected one of edge, path"):
         TreePositions(words, heads, padding).relative("root")
 
 

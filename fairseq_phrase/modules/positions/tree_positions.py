@@ -1,8 +1,7 @@
 """Positions of a padded batch's tokens in their dependency trees, computed on the device.
 
 Source: *Self-Attention with Structural Position Representations*, section 3 (eq. 3, 5, 7);
-``docs/models/structural_positions.md``. :class:`~fairseq_phrase.syntax.dependency.DependencyTree`
-computes the same for the words of one sentence; this module does so for the subwords of a batch.
+``docs/models/structural_positions.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product, may_read
-from fairseq_phrase.syntax.dependency import check_relation
+
+#: How the relative position of two words is computed from the tree.
+RELATIONS = ("edge", "path", "distance")
 
 
 class TreePositions:
@@ -93,12 +94,18 @@ class TreePositions:
     def relative(self, relation: str = "edge") -> Tensor:
         """Compute the relative positions of all pairs of tokens (eq. 6), in O(n²).
 
-        Subwords of one word have the relative position 0. For what ``relation`` means for two words, see
-        :meth:`fairseq_phrase.syntax.dependency.DependencyTree.relative_positions`. Tokens of no word
-        follow rule 2 for every ``relation``.
+        With ``f`` the sign of ``i - j``, two words have as their relative position:
+
+        - ``edge``: the difference of depths if they have an edge, else ``f`` times the sum of depths,
+          which is the length of the path through the root (eq. 6 literally);
+        - ``path``: the same, with the difference of depths for all words one of which is above the other;
+        - ``distance``: ``f`` times the number of edges between them.
+
+        Subwords of one word have the relative position 0. Tokens of no word follow rule 2, that of words
+        without an edge, for every ``relation``.
 
         Args:
-            relation: ``"edge"``, ``"path"`` or ``"distance"``.
+            relation: one of :data:`RELATIONS`.
 
         Returns:
             ``rel(i, j)`` for query token i and key token j, not clipped; undefined at padding.
@@ -107,7 +114,10 @@ class TreePositions:
         Raises:
             ValueError: the relation is unknown.
         """
-        check_relation(relation)
+        if relation not in RELATIONS:
+            raise ValueError(
+                f"unknown relation {relation!r}, expected one of {', '.join(RELATIONS)}"
+            )
         order = torch.arange(self.depths.size(1), device=self.depths.device)
         sign = (order[:, None] - order).sign()
         query_depths, key_depths = self.depths[:, :, None], self.depths[:, None, :]
