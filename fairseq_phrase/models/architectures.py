@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, make_dataclass
+from dataclasses import MISSING, Field, fields, make_dataclass
 from enum import Enum
 from importlib.metadata import entry_points
 from typing import Any
@@ -49,7 +49,6 @@ from fairseq_phrase.models.encoder_method import (
     ENCODERS,
     LATE,
     EncoderMethod,
-    EncoderOption,
     options_of,
 )
 from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
@@ -60,9 +59,7 @@ GROUP = "fairseq_phrase.encoders"
 
 logger = logging.getLogger(__name__)
 _TRANSLATION = options_of(CopyOptions)
-_FAIRSEQS = {
-    each.name: EncoderOption(each.name, each.type, each) for each in fields(FlatTransformerConfig)
-}
+_FAIRSEQS = {each.name: each for each in fields(FlatTransformerConfig)}
 _built: set[str] = set()
 
 
@@ -113,7 +110,7 @@ def build_named(named: NamedModel) -> None:
 def _register(
     name: str,
     model: type,
-    options: Iterable[EncoderOption],
+    options: Iterable[Field[Any]],
     presets: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Register a model with fairseq, under a name for each preset.
@@ -126,7 +123,7 @@ def _register(
         arch = f"{name}_{preset}" if preset else name
         changed = [_FAIRSEQS[option] for option in defaults if option not in known]
         own = [
-            (each.name, each.kind, copied(each.field, defaults.get(each.name, each.field.default)))
+            (each.name, each.type, copied(each, defaults.get(each.name, each.default)))
             for each in (*known.values(), *changed)
         ]
         config = make_dataclass(f"{name}_config", own, bases=(FlatTransformerConfig,))
@@ -172,7 +169,7 @@ def _check_encoder(method: EncoderMethod) -> None:
     mine = f"the encoder '{method.name}'"
     for option in method.options:
         # dataclasses would name an option that has a default: that of fairseq before it.
-        if option.field.default is MISSING:
+        if option.default is MISSING:
             raise UserError(
                 f"{mine} has an option {option.name} without a default value: give one as "
                 'field(default=…, metadata={"help": …}); of several values, as one text'
@@ -185,7 +182,7 @@ def _check_encoder(method: EncoderMethod) -> None:
 
 
 def _refuse_clashes(
-    mine: str, options: Iterable[EncoderOption], other: str, others: Iterable[EncoderOption]
+    mine: str, options: Iterable[Field[Any]], other: str, others: Iterable[Field[Any]]
 ) -> None:
     known = {option.name: option for option in others}
     for option in options:
@@ -198,15 +195,15 @@ def _refuse_clashes(
             )
 
 
-def _meaning(option: EncoderOption) -> tuple[Any, Any]:
+def _meaning(option: Field[Any]) -> tuple[Any, Any]:
     """Return type and default; enumerations with the same values are one type."""
-    kind = option.kind
+    kind: Any = option.type
     if isinstance(kind, type) and issubclass(kind, Enum):
         kind = tuple(str(choice.value) for choice in kind)
-    return kind, option.field.default
+    return kind, option.default
 
 
-def _described(option: EncoderOption) -> str:
+def _described(option: Field[Any]) -> str:
     kind, default = _meaning(option)
     name = "/".join(kind) if isinstance(kind, tuple) else getattr(kind, "__name__", str(kind))
     return f"({name}, {default!r})"

@@ -10,22 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 Encoder = TypeVar("Encoder", bound=type)
-
-
-class EncoderOption(NamedTuple):
-    """An option of an encoder.
-
-    Attributes:
-        name: with underscores, ``phrase_max_length``.
-        field: its default and help.
-    """
-
-    name: str
-    kind: Any
-    field: Field[Any]
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -40,18 +27,17 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-def options_of(options: type | None) -> list[EncoderOption]:
-    """List the options of a dataclass.
+def options_of(options: type | None) -> list[Field[Any]]:
+    """List the options of a dataclass; None has none.
 
     fairseq reads their types. With postponed annotations these are strings, so they are resolved here.
-
-    Args:
-        options: the dataclass; None if there are no options.
     """
     if options is None:
         return []
     types = get_type_hints(options)
-    return [EncoderOption(each.name, types[each.name], each) for each in fields(options)]
+    for each in fields(options):
+        each.type = types[each.name]
+    return list(fields(options))
 
 
 @dataclass
@@ -72,7 +58,7 @@ class EncoderMethod:
 
     name: str
     encoder: type
-    options: Sequence[EncoderOption]
+    options: Sequence[Field[Any]]
     parse_fields: Callable[[Any], Sequence[str]]
     decoder: type | None
     presets: Mapping[str, Mapping[str, Any]]

@@ -13,7 +13,7 @@ from fairseq_phrase.late_imports import import_transformers
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
 from fairseq_phrase.torch import FAMILIES, install_biases
@@ -220,15 +220,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
 
         states = placed(found.last_hidden_state)
         hidden = map(placed, found.hidden_states) if return_all_hiddens else ()
-        return {
-            "encoder_out": [states],
-            "encoder_padding_mask": [padding],
-            "encoder_embedding": [],
-            "encoder_states": list(hidden),
-            "fc_results": [],
-            "src_tokens": [src_tokens],
-            "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
-        }
+        return encoder_output(
+            src_tokens, padding, encoder_out=[states], encoder_states=list(hidden)
+        )
 
     def _read(self, parse: ParseBatch, order: Tensor, added: int) -> None:
         """Give the biases the relations of a batch, whose tokens are in another order."""

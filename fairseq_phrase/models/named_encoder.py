@@ -15,7 +15,7 @@ good prefix for its own options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Any, TypeVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -30,7 +30,6 @@ from fairseq_phrase.models.encoder_method import (
     ENCODERS,
     LATE,
     EncoderMethod,
-    EncoderOption,
     option,
     options_of,
 )
@@ -65,7 +64,7 @@ class NamedModel:
 
     name: str
     model: type[NamedEncoderModel]
-    options: Sequence[EncoderOption]
+    options: Sequence[Field[Any]]
     presets: Mapping[str, Mapping[str, Any]]
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout
@@ -15,6 +14,7 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.syntax_encoder import encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 
@@ -27,12 +27,7 @@ class TimeFirstEncoder(FairseqEncoder):
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
     ) -> dict[str, list[Any]]:
-        """Reorder the output of :meth:`forward` for beam search.
-
-        Args:
-            encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
-        """
+        """Reorder the output of :meth:`forward`, see :meth:`SyntaxEncoder.reorder_encoder_out`."""
         return {
             name: [each.index_select(int(name in _TIME_FIRST), new_order) for each in values]
             for name, values in encoder_out.items()
@@ -70,8 +65,7 @@ class RecurrentEncoder(TimeFirstEncoder):
 
         Args:
             embedding: the tokens' scaled embeddings with dropout. Shape: (batch, tokens, width).
-            src_tokens: source. Shape: (batch, tokens).
-            padding_mask: True at padding. Shape: (batch, tokens).
+            src_tokens, padding_mask: source, and True at padding. Shape of each: (batch, tokens).
 
         Returns:
             The nodes' states after each layer, tokens first (shape (batch, nodes, width)), True at
@@ -105,29 +99,21 @@ class RecurrentEncoder(TimeFirstEncoder):
         )
         hidden = [inputs, *layers] if return_all_hiddens else []
         nodes = node_padding.size(1)
-        return {
-            "encoder_out": [layers[-1].transpose(0, 1)],
-            "encoder_padding_mask": [node_padding],
-            "encoder_embedding": [embedding],
+        return encoder_output(
+            src_tokens,
+            padding_mask,
+            encoder_out=[layers[-1].transpose(0, 1)],
+            encoder_padding_mask=[node_padding],
+            encoder_embedding=[embedding],
             # (batch, nodes so far, width) -> (nodes, batch, width)
-            "encoder_states": [
+            encoder_states=[
                 pad(each, (0, 0, 0, nodes - each.size(1))).transpose(0, 1) for each in hidden
             ],
-            "fc_results": [],
-            "src_tokens": [src_tokens],
-            "src_lengths": [(~padding_mask).sum(1, keepdim=True, dtype=torch.int32)],
             **further,
-        }
+        )
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:
-        """Return the node that stands for each sentence; None if the encoder has none.
-
-        Args:
-            encoded: what :meth:`forward` returned.
-
-        Returns:
-            Indices among the nodes of ``encoder_out``. Shape: (batch,), int64.
-        """
+        """Find the node of each sentence, see :meth:`SyntaxEncoder.root_nodes`; None without one."""
         return encoded["roots"][0] if "roots" in encoded else None
 
     def max_positions(self) -> int:

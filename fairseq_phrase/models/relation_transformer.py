@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import (
     BIASES,
-    EdgePairs,
+    PairRelations,
     RelationAttention,
     edge_pairs,
     graph_relations,
@@ -84,40 +84,13 @@ def _label_field(cfg: Any) -> str:
     return "deprels" if cfg.relation_source == "heads" else str(cfg.relation_source)
 
 
-@dataclass(frozen=True)
-class PairRelations(SourceStructure):
-    """The relations of a batch's pairs of tokens.
-
-    Attributes:
-        pairs: their kinds, from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens).
-        masked: True at keys that get no weight. Shape: (batch, tokens).
-        edges: the labels of a graph's edges; None if not needed.
-    """
-
-    pairs: Tensor
-    masked: Tensor
-    edges: EdgePairs | None = None
-
-
-class BiasedAttention(RelationAttention):
-    """Attention with biases, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
-
-    def forward(  # type: ignore[override]
-        self, states: Tensor, structure: PairRelations, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend once; for the arguments see the layer."""
-        return super().forward(
-            states, structure.pairs, structure.masked, need_weights, structure.edges
-        )
-
-
 class RelationEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer with relation biases."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build attention with the biases that the options ask for."""
         return self.with_quant_noise(
-            BiasedAttention(
+            RelationAttention(
                 embed_dim=embed_dim,
                 num_heads=cfg.encoder.attention_heads,
                 kind=cfg.relation_bias,
@@ -180,4 +153,4 @@ class RelationEncoder(SyntaxEncoder):
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
         pairs = kinds_of_pairs(tree, buckets)
-        return PairRelations(padding_mask, pairs, masked_keys(padding_mask), edges)
+        return PairRelations(pairs, masked_keys(padding_mask), edges)

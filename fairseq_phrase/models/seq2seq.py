@@ -133,16 +133,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
         return_all_hiddens: bool = False,
         **parses: Tensor,
     ) -> tuple[Tensor, dict[str, list[Any]]]:
-        """Encode, and decode the whole target.
-
-        Args:
-            src_tokens: source, padded. Shape: (batch, tokens).
-            src_lengths: source lengths. Shape: (batch,).
-            prev_output_tokens: target, shifted right. Shape: (batch, target tokens).
-            features_only: leave the output layer out.
-            return_all_hiddens: also return every encoder layer's states.
-            **parses: ``src_words``, ``src_heads``, … for encoders that need them.
-        """
+        """Encode, and decode the whole target; for the arguments see :class:`SyntaxTransformerModel`."""
         encoder_out = self.encoder(
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses
         )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
+from fairseq_phrase.models.syntax_encoder import encoder_output
 from fairseq_phrase.modules.recurrent_attention.cells import (
     CELLS,
     CellState,
@@ -78,13 +79,7 @@ class Seq2SeqEncoder(TimeFirstEncoder):
         return_all_hiddens: bool = False,
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
-        """Encode a batch.
-
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            src_lengths: not used; the padding has the lengths.
-            return_all_hiddens: not used: recurrent layers return the last layer's states only.
-            **parse: not used. Batches carry the parses that other models of an ensemble need.
+        """Encode a batch, see :meth:`SyntaxEncoder.forward`. There are only the last layer's states.
 
         Returns:
             What fairseq's Transformer encoder returns, and ``last_hidden`` and ``last_cell``, the last
@@ -100,17 +95,14 @@ class Seq2SeqEncoder(TimeFirstEncoder):
             states = self.self_attention(states, padding)
         if last is None:
             last = mean_state(states, padding)
-        return {
-            "encoder_out": [states.transpose(0, 1)],
-            "encoder_padding_mask": [padding],
-            "encoder_embedding": [embedding],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [src_tokens],
-            "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
-            "last_hidden": [last.hidden.transpose(0, 1)],
-            "last_cell": [] if last.cell is None else [last.cell.transpose(0, 1)],
-        }
+        return encoder_output(
+            src_tokens,
+            padding,
+            encoder_out=[states.transpose(0, 1)],
+            encoder_embedding=[embedding],
+            last_hidden=[last.hidden.transpose(0, 1)],
+            last_cell=[] if last.cell is None else [last.cell.transpose(0, 1)],
+        )
 
     def _recurrent(self, embedding: Tensor, padding: Tensor) -> tuple[Tensor, CellState]:
         """Run the layers over unpadded tokens.

@@ -39,27 +39,6 @@ class SentencePositions(SourceStructure):
     relative: RelativePositions | None = None
 
 
-def causal_positions(
-    structure: SentencePositions,
-    relative: RelativePositions,
-    window: CausalWindow,
-    num_layers: int,
-) -> PerLayer:
-    """Mask what is not in a window, for each layer.
-
-    Args:
-        window: what a position may see.
-    """
-    num_tokens, device = relative.rows[0].size(1), relative.rows[0].device
-    made: dict[int | None, SentencePositions] = {}
-    reaches = window.reaches(num_layers)
-    for reach in set(reaches):
-        visible = window.visible_tokens(num_tokens, reach, device)[None]
-        masked = window.masked_pairs(visible, structure.padding_mask)
-        made[reach] = replace(structure, relative=replace(relative, masked_pairs=masked))
-    return PerLayer(made[reach] for reach in reaches)
-
-
 class PositionedAttention(RelativeAttention):
     """Relative attention, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
 
@@ -141,8 +120,16 @@ class StructuralEncoder(PositionedEncoder):
 
     def causal_structure(self, structure: SentencePositions, window: CausalWindow) -> PerLayer:
         """Mask what is not in the window."""
-        assert structure.relative is not None
-        return causal_positions(structure, structure.relative, window, len(self.layers))
+        relative = structure.relative
+        assert relative is not None
+        num_tokens, device = relative.rows[0].size(1), relative.rows[0].device
+
+        def masked(reach: int | None) -> SentencePositions:
+            visible = window.visible_tokens(num_tokens, reach, device)[None]
+            pairs = window.masked_pairs(visible, structure.padding_mask)
+            return replace(structure, relative=replace(relative, masked_pairs=pairs))
+
+        return window.per_layer(len(self.layers), masked)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for."""

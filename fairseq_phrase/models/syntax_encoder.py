@@ -176,6 +176,23 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     )
 
 
+def encoder_output(
+    src_tokens: Tensor, padding: Tensor, **outputs: list[Any]
+) -> dict[str, list[Any]]:
+    """Return the dictionary that fairseq's encoders return, with empty lists for what is not given.
+
+    Args:
+        padding: True at padding. It is also ``encoder_padding_mask`` by default. Shape: (batch, tokens).
+    """
+    return {
+        "encoder_padding_mask": [padding],
+        **{name: [] for name in ("encoder_embedding", "encoder_states", "fc_results")},
+        "src_tokens": [src_tokens],
+        "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
+        **outputs,
+    }
+
+
 def neutral_obstacle(encoder: Any, cfg: TransformerConfig) -> str | None:
     """Return what :meth:`SyntaxEncoder.neutral_obstacle` does, for any encoder or its class."""
     if isinstance(encoder, TransformerEncoderBase) and not isinstance(encoder, SyntaxEncoder):
@@ -213,6 +230,9 @@ class SyntaxEncoder(TransformerEncoderBase):
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
     :meth:`build_layer`, :meth:`before_layer`, :meth:`after_layers`, :meth:`decoder_nodes`,
     :meth:`node_padding_mask`, :meth:`further_outputs` and :meth:`root_nodes`.
+
+    In all methods ``src_tokens``, of shape (batch, tokens), are the source, padded on either side, and
+    ``structure`` is what :meth:`structure` returned.
 
     Args:
         cfg: fairseq's options with those of the method.
@@ -253,9 +273,6 @@ class SyntaxEncoder(TransformerEncoderBase):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
         """Make the structure of a batch, which its layers use to attend.
 
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-
         Raises:
             ValueError: the batch does not carry what the method needs.
         """
@@ -269,10 +286,6 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         :meth:`structure` takes the tensors from ``parse.made(key)``; without them it makes them itself.
 
-        Args:
-            cfg: fairseq's options with those of the method.
-            dictionary: the source dictionary.
-
         Returns:
             A key, the same for the same options, and a function that can be pickled; None for nothing.
         """
@@ -284,8 +297,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Make the states that enter the first layer.
 
         Args:
-            src_tokens: source. Shape: (batch, tokens).
-            structure: from :meth:`structure`.
             token_embeddings: embeddings to use instead of the table's.
 
         Returns:
@@ -299,7 +310,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Build a layer, before it is wrapped.
 
         Args:
-            cfg: fairseq's options with those of the method.
             index: the layer's number, from 0.
         """
         return self.layer_class(cfg, return_fc=self.return_fc)
@@ -310,7 +320,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         Args:
             index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
             states: the nodes' states, shaped as the layers take them.
-            structure: from :meth:`structure`.
 
         Returns:
             The states that enter the layer, and its structure.
@@ -322,23 +331,11 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Return why the encoder cannot be masked causally; None if it can.
 
         An encoder that can overrides this method and :meth:`causal_structure`.
-
-        Args:
-            cfg: fairseq's options with those of the method.
-            window: what a position may see.
         """
         return None if cls.is_plain(cfg) else "its nodes depend on words on both sides"
 
     def causal_structure(self, structure: Any, window: CausalWindow) -> Any:
-        """Change a structure so that no node sees the future; the layers then get the changed one.
-
-        Args:
-            structure: from :meth:`structure`.
-            window: what a position may see.
-
-        Returns:
-            The structure of all layers, or :class:`PerLayer`.
-        """
+        """Return a structure in which no node sees the future: of all layers, or :class:`PerLayer`."""
         raise NotImplementedError
 
     def after_layers(self, states: Tensor, structure: Any) -> Tensor:
@@ -346,7 +343,6 @@ class SyntaxEncoder(TransformerEncoderBase):
 
         Args:
             states: of the nodes that the decoder attends to, shaped as the layers take them.
-            structure: from :meth:`structure`.
 
         Returns:
             New states. Shape: as the states.
@@ -424,7 +420,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Encode a batch.
 
         Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
             src_lengths: not used, as in fairseq.
             return_all_hiddens: also return every layer's states.
             token_embeddings: embeddings to use instead of the table's.
@@ -473,17 +468,16 @@ class SyntaxEncoder(TransformerEncoderBase):
         states = self.after_layers(states if kept is None else self._first(states, kept), structure)
         if self.layer_norm is not None:
             states = self.layer_norm(states)
-        lengths = (~self.padding(src_tokens)).sum(1, keepdim=True, dtype=torch.int32)
-        return {
-            "encoder_out": [seen(states)],
-            "encoder_padding_mask": [self.node_padding_mask(src_tokens, structure)],
-            "encoder_embedding": [embedding],
-            "encoder_states": [seen(each) for each in hidden],
-            "fc_results": feed_forwards,
-            "src_tokens": [src_tokens],
-            "src_lengths": [lengths],
+        return encoder_output(
+            src_tokens,
+            self.padding(src_tokens),
+            encoder_out=[seen(states)],
+            encoder_padding_mask=[self.node_padding_mask(src_tokens, structure)],
+            encoder_embedding=[embedding],
+            encoder_states=[seen(each) for each in hidden],
+            fc_results=feed_forwards,
             **self.further_outputs(structure),
-        }
+        )
 
     def _first(self, states: Tensor, count: int) -> Tensor:
         return states.narrow(0 if self.layer_class.time_first else 1, 0, count)
@@ -495,24 +489,20 @@ class SyntaxEncoder(TransformerEncoderBase):
         states, embedding = self.forward_embedding(src_tokens, token_embeddings)
         padding_mask = self.padding(src_tokens)
         states = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).transpose(0, 1)
-        masks: dict[int | None, Tensor] = {}
-        for layer, reach in zip(self.layers, causal.reaches(len(self.layers)), strict=False):
-            if reach not in masks:
-                visible = causal.visible_tokens(src_tokens.size(1), reach, src_tokens.device)
-                masks[reach] = (~visible).to(states.dtype)
-            states = layer(states, encoder_padding_mask=padding_mask, attn_mask=masks[reach])
+        length, device, dtype = src_tokens.size(1), src_tokens.device, states.dtype
+        masks = causal.per_layer(
+            len(self.layers),
+            lambda reach: (~causal.visible_tokens(length, reach, device)).to(dtype),
+        )
+        # With --encoder-layerdrop, fewer layers than masks.
+        for layer, mask in zip(self.layers, masks, strict=False):
+            states = layer(states, encoder_padding_mask=padding_mask, attn_mask=mask)
             states = states[0] if isinstance(states, tuple) else states
         if self.layer_norm is not None:
             states = self.layer_norm(states)
-        return {
-            "encoder_out": [states],
-            "encoder_padding_mask": [padding_mask],
-            "encoder_embedding": [embedding],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [src_tokens],
-            "src_lengths": [(~padding_mask).sum(1, keepdim=True, dtype=torch.int32)],
-        }
+        return encoder_output(
+            src_tokens, padding_mask, encoder_out=[states], encoder_embedding=[embedding]
+        )
 
     def attention_maps(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor

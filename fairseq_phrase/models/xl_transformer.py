@@ -77,14 +77,13 @@ class XLEncoder(SyntaxEncoder):
     def causal_structure(self, structure: PairStructure, window: CausalWindow) -> PerLayer:
         """Hide what is not in the window, for each layer."""
         num_tokens, device = structure.rows.size(1), structure.rows.device
-        made = {}
-        reaches = window.reaches(len(self.layers))
-        for reach in set(reaches):
+        seen = structure.visible
+
+        def masked(reach: int | None) -> PairStructure:
             visible = window.visible_tokens(num_tokens, reach, device)[None]
-            if structure.visible is not None:
-                visible = visible & structure.visible
-            made[reach] = replace(structure, visible=visible)
-        return PerLayer(made[reach] for reach in reaches)
+            return replace(structure, visible=visible if seen is None else visible & seen)
+
+        return window.per_layer(len(self.layers), masked)
 
     def two_streams(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,12 @@ class CausalWindow:
             return [None] * layers
         whole, rest = divmod(self.context - 1, max(layers, 1))
         return [whole + (layer < rest) for layer in range(layers)]
+
+    def per_layer(self, layers: int, make: Callable[[int | None], Any]) -> PerLayer:
+        """Make the structure of each layer from what :meth:`reaches` returns, once for the same."""
+        reaches = self.reaches(layers)
+        made = {reach: make(reach) for reach in set(reaches)}
+        return PerLayer(made[reach] for reach in reaches)
 
     def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
         """Return which nodes see which.

@@ -10,13 +10,30 @@ from torch import Tensor, nn
 from fairseq_phrase.modules.tensors import check_tensor
 
 
+def first_tokens(words: Tensor, num_words: int) -> Tensor:
+    """Find each word's first token.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
+            Shape: (batch, tokens), int64
+        num_words: number of words of the padded batch.
+
+    Returns:
+        Its position in the padded row; 0 for a word without tokens. Shape: (batch, words), int64
+    """
+    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
+    # Tokens of no word count as tokens of one word more, which is dropped.
+    owner = words.masked_fill(words < 0, num_words)
+    first = positions.new_zeros(len(words), num_words + 1)
+    return first.scatter_reduce(1, owner, positions, "amin", include_self=False)[:, :num_words]
+
+
 def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
     """Take the state of each word's first token. Shape: (batch, num_words, width).
 
     Args:
         states: of the tokens, and perhaps of further nodes after them. Shape: (batch, nodes, width)
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
-            Shape: (batch, tokens), int64
+        words: as for :func:`first_tokens`. Shape: (batch, tokens), int64
         num_words: number of words to return for each sentence; sentences with fewer words get the state
             of a padded token, or of any other.
 
@@ -26,11 +43,7 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
         [0.0, 2.0]
     """
     check_tensor("words", words, torch.int64, states.size(0), "tokens")
-    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
-    # Tokens of no word count as tokens of one word more, which is dropped.
-    owner = words.masked_fill(words < 0, num_words)
-    first = positions.new_zeros(len(words), num_words + 1)
-    first = first.scatter_reduce(1, owner, positions, "amin", include_self=False)[:, :num_words]
+    first = first_tokens(words, num_words)
     # Shape: (batch, words, width)
     return states.gather(1, first.unsqueeze(2).expand(-1, -1, states.size(2)))
 

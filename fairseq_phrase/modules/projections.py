@@ -100,6 +100,10 @@ class HeadsAttention(nn.Module):
     Projections are named and initialized as in fairseq's ``MultiheadAttention``. A subclass calls
     :meth:`reset_parameters` when its own parameters are there.
 
+    ``forward`` of a subclass takes the states, what it needs to know of their nodes, and ``need_weights``
+    (which is slower). It returns the attended states, shaped as the states, and the weights before
+    dropout, of shape (batch, heads, queries, keys), or None.
+
     Args:
         embed_dim: model width d.
         num_heads: number of heads h, a divisor of d.

@@ -15,6 +15,7 @@ from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import (
     NUM_BUCKETS,
     TREE_RELATIONS,
+    PairRelations,
     RelationAttention,
     RelationBias,
     edge_pairs,
@@ -206,7 +207,7 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled):
         None if kind == "sequence" else relations, None if kind == "tree" else sentence_buckets(n)
     )
     for need_weights in (False, True):
-        found, weights = attention(states, pairs, masked_keys(padding), need_weights)
+        found, weights = attention(states, PairRelations(pairs, masked_keys(padding)), need_weights)
         assert_same(found * direction, wanted * direction)
         own = torch.autograd.grad((found * direction).sum(), parameters)
         for gradient, expected_gradient in zip(own, gradients, strict=True):

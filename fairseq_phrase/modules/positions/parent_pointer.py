@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_phrase.modules.labelling import first_tokens
 from fairseq_phrase.modules.tensors import upcast
 
 
@@ -29,23 +30,6 @@ class Pointed(NamedTuple):
     loss: Tensor
     correct: Tensor
     words: Tensor
-
-
-def first_subwords(words: Tensor, num_words: int) -> Tensor:
-    """Find each word's first subword.
-
-    Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
-            Shape: (batch, tokens)
-        num_words: number of words of the padded batch.
-
-    Returns:
-        Its position in the padded row, 0 at padding. Shape: (batch, words), int64
-    """
-    positions = torch.arange(words.size(1), device=words.device).expand_as(words)
-    column = words.where(words >= 0, num_words)
-    first = positions.new_zeros(len(words), num_words + 1)
-    return first.scatter_reduce(1, column, positions, "amin", include_self=False)[:, :-1]
 
 
 class ParentPointer(nn.Module):
@@ -71,7 +55,7 @@ class ParentPointer(nn.Module):
             heads: 0-based index of each word's head; a root is its own head; -1 is padding.
                 Shape: (batch, words)
         """
-        first = first_subwords(words, heads.size(1))
+        first = first_tokens(words, heads.size(1))
         # Shape: (batch, words, width)
         asking = query.gather(1, first[:, :, None].expand(-1, -1, query.size(2)))
         # Shape: (batch, words, tokens)

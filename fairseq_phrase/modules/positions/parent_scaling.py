@@ -134,17 +134,11 @@ class ParentScaledAttention(HeadsAttention):
     Its only parameters are the four projections of fairseq's attention, and the gate if there is one.
 
     Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
-        scaled_heads: how many of them are scaled: the first ones.
+        scaled_heads: how many heads are scaled: the first ones.
         scaling: ``"multiply"`` for softmax(S ⊙ D), or ``"prior"`` for softmax(S + log D).
         ignoring: probability with which, in training, the scores of a query in a scaled head stay as
             they are.
-        dropout: probability with which an attention weight is dropped in training.
         neutral: learn g for each scaled head, from 0.
-
-    Raises:
-        ValueError: d is not a multiple of h.
     """
 
     def __init__(
@@ -187,10 +181,6 @@ class ParentScaledAttention(HeadsAttention):
             states: token states. Shape: (tokens, batch, width)
             scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
             masked: True at keys that get no weight. Shape: (batch, tokens)
-
-        Returns:
-            The attended states, of shape (tokens, batch, width), and the weights before dropout, of
-            shape (batch, heads, tokens, tokens), or None.
         """
         query, key, value = self.split(states)
         ignored = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ TREE_RELATIONS = (
     "no word",
 )
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
+assert _PARENT + 1 == _CHILD  # as the labels' biases are
 # For two words one of which is above the other: by the query's depth minus the key's, -4 to 4.
 _IN_LINE = (9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6)
 # For two other words: by their distance, up to 9. It is at least 2, and at 2 they are siblings.
@@ -99,13 +101,7 @@ class EdgePairs(NamedTuple):
 
 
 def edge_pairs(words: Tensor, edges: Tensor, num_labels: int) -> EdgePairs:
-    """Prepare the labels of edges for :meth:`RelationBias.bias`.
-
-    Args:
-        words: as in :func:`graph_relations`.
-        edges: as in :func:`graph_relations`.
-        num_labels: number of labels L.
-    """
+    """Prepare the labels of edges for :meth:`RelationBias.bias`; see :func:`graph_relations`."""
     count = words.size(1)
     head, dependent, label = edges.unbind(2)
     nothing = (head == dependent)[:, None]  # padding is -1 everywhere
@@ -218,8 +214,6 @@ def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
 
 #: The relations that may have biases: in the tree, in the sentence, or both.
 BIASES = ("tree", "sequence", "both", "none")
-_PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
-assert _PARENT + 1 == _CHILD  # as the labels' biases are
 
 
 class RelationBias(nn.Module):
@@ -297,20 +291,25 @@ class RelationBias(nn.Module):
         return found
 
 
+@dataclass(frozen=True)
+class PairRelations:
+    """The relations of a batch's pairs of tokens.
+
+    Attributes:
+        pairs: their kinds, from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
+        masked: True at keys that get no weight. Shape: (batch, tokens)
+        edges: the labels of a graph's edges; None if not needed.
+    """
+
+    pairs: Tensor
+    masked: Tensor | None = None
+    edges: EdgePairs | None = None
+
+
 class RelationAttention(RelationBias, HeadsAttention):
-    """Multi-head self-attention with :class:`RelationBias`. Time-first.
+    """Multi-head self-attention with :class:`RelationBias`, which has the arguments. Time-first.
 
     All biases start at 0, so training starts from attention without biases.
-
-    Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
-        kind: as in :class:`RelationBias`.
-        num_labels: as in :class:`RelationBias`.
-        dropout: probability with which an attention weight is dropped in training.
-
-    Raises:
-        ValueError: d is not a multiple of h, or the kind is unknown.
     """
 
     def __init__(
@@ -329,25 +328,16 @@ class RelationAttention(RelationBias, HeadsAttention):
     def forward(
         self,
         states: Tensor,
-        pairs: Tensor,
-        masked: Tensor | None = None,
+        relations: PairRelations,
         need_weights: bool = False,
-        edges: EdgePairs | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once.
 
         Args:
             states: token states. Shape: (tokens, batch, width)
-            pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
-            masked: True at keys that get no weight. Shape: (batch, tokens)
-            need_weights: also return the weights, which is slower.
-            edges: from :func:`~fairseq_phrase.modules.positions.relation_bias.edge_pairs`.
-
-        Returns:
-            The attended states, of shape (tokens, batch, width), and the weights before dropout, of
-            shape (batch, heads, tokens, tokens), or None.
         """
+        bias = self.bias(relations.pairs, relations.masked, relations.edges)
         attended, weights = biased_attention(
-            *self.split(states), self.bias(pairs, masked, edges), self.dropout_p, need_weights
+            *self.split(states), bias, self.dropout_p, need_weights
         )
         return self.join(attended), weights

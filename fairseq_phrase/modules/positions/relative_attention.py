@@ -72,13 +72,10 @@ def relative_attention(
 
 
 class RelativeAttention(HeadsAttention):
-    """Multi-head self-attention with relative positions. Time-first.
+    """Multi-head self-attention with relative positions, whose tables the heads share. Time-first.
 
     Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d, which share the tables.
         clips: for each kind of relative position its clip c; its table has 2c + 1 rows.
-        dropout: probability with which an attention weight is dropped in training.
         use_values: whether the positions have a value side (a^V), or only keys (a^K).
         neutral: start with tables of zeros, as attention without positions.
 
@@ -129,10 +126,6 @@ class RelativeAttention(HeadsAttention):
         Args:
             states: token states. Shape: (tokens, batch, width)
             positions: the pairs' table rows, made with this module's ``clips``.
-
-        Returns:
-            The attended states, of shape (tokens, batch, width), and the weights before dropout, of
-            shape (batch, heads, tokens, tokens), or None.
 
         Raises:
             ValueError: if the positions were made for other tables.

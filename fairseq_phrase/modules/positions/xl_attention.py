@@ -28,9 +28,6 @@ def distance_encodings(
 
     Args:
         nearest: the smallest distance, perhaps negative.
-        furthest: the largest distance.
-        width: model width d.
-        device: where they are made.
 
     Returns:
         The sines, then the cosines. Shape: (distances, width), float64
@@ -64,13 +61,9 @@ class PairStructure:
 class XLAttention(HeadsAttention):
     """Multi-head attention with Transformer-XL's positions and XLNet's segments. Time-first.
 
-    Projections of queries, keys, values and the output are named as in fairseq's ``MultiheadAttention``.
     *Decision*: each layer has its own u, v, b and projection of distances, as in XLNet's code.
 
     Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
-        dropout: probability with which an attention weight is dropped in training.
         segments: whether there are relative segment encodings.
     """
 
