@@ -166,7 +166,7 @@ def loading_table(data: Path, sentences: int) -> None:
     order = random.Random(1).sample(range(len(store)), min(len(store), 10_000))
     alone = timed(lambda: [store[index] for index in order]) / len(order)
     batches = [np.array(order[start : start + 100]) for start in range(0, len(order), 100)]
-    together = timed(lambda: [store.many(batch) for batch in batches]) / len(order)
+    together = timed(lambda: [store.together(batch) for batch in batches]) / len(order)
     print("\n| loading | |\n|---|--:|")
     print(f"| one sentence, all fields | {1e6 * alone:.1f} µs |")
     print(f"| one sentence of a batch of 100 | {1e6 * together:.1f} µs |")

@@ -12,6 +12,7 @@ from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 from fairseq_phrase.batch.source_batches import (
     PAIRS_PER_TOKEN,
     Parse,
+    ReadTogether,
     collate_parses,
     make_structures,
     truncated,
@@ -21,10 +22,14 @@ from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.fields import PREFIX, rerun
+from fairseq_phrase.store.reader import ParseStore
 
 
 class Parses(Protocol):
-    """Parses of a dataset's sentences, by their indices."""
+    """Parses of a dataset's sentences, by their indices.
+
+    A :class:`~fairseq_phrase.store.reader.ParseStore` can also read those of a batch at once.
+    """
 
     def __len__(self) -> int: ...
 
@@ -92,9 +97,8 @@ class SyntaxDataset(_WrappedPairs):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
-        return self._with_parse(self.dataset[index], self.parses[index], index)
-
-    def _with_parse(self, sample: dict[str, Any], parse: Parse, index: int) -> dict[str, Any]:
+        sample: dict[str, Any] = self.dataset[index]
+        parse = self.parses[index]
         if self.max_subwords is not None and len(parse["words"]) > self.max_subwords:
             parse = truncated(parse, self.max_subwords)
         elif self.sampling is not None:
@@ -131,18 +135,16 @@ class SyntaxDataset(_WrappedPairs):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples; torch's data loader calls this method if it exists.
 
-        The parses of a batch are read at once, which takes a fraction of the time.
+        They have no parses where :meth:`collater` reads those of a batch at once, in a fraction of the
+        time: where parses stay as they are stored.
         """
-        if not hasattr(self.parses, "many"):
-            return [self[index] for index in indices]
-        dataset = self.dataset
-        samples = [dataset[index] for index in indices]
-        # At the end of the data, fairseq may give the last worker an empty batch.
-        parses = self.parses.many(np.asarray(indices, dtype=np.int64))
-        return [
-            self._with_parse(sample, parse, index)
-            for sample, parse, index in zip(samples, parses, indices, strict=True)
-        ]
+        dataset: Any = self
+        trees = [source for source, _ in self.trees.settings]
+        if isinstance(self.parses, ParseStore) and self.sampling is None and trees == ["parse"]:
+            longest = self.parses.sizes("words")[indices].max(initial=0)
+            if self.max_subwords is None or longest <= self.max_subwords:
+                dataset = self.dataset
+        return [dataset[index] for index in indices]
 
     def batch_by_size(
         self,
@@ -183,8 +185,14 @@ class SyntaxDataset(_WrappedPairs):
         batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
         if batch:
             # fairseq has sorted the sentences by length. Their ids give the order.
-            by_id = {sample["id"]: sample["parse"] for sample in samples}
-            parses = [by_id[index] for index in batch["id"].tolist()]
+            ids = batch["id"]
+            parses: Sequence[Parse] | ReadTogether
+            if "parse" in samples[0]:
+                by_id = {sample["id"]: sample["parse"] for sample in samples}
+                parses = [by_id[index] for index in ids.tolist()]
+            else:
+                assert isinstance(self.parses, ParseStore)
+                parses = self.parses.together(ids.numpy())
             tokens = batch["net_input"]["src_tokens"]
             collated = collate_parses(tokens, parses, self.dataset.src_dict)
             for name, values in collated.items():

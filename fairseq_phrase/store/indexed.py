@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +137,7 @@ class IndexedReader:
 
     Attributes:
         sizes: the arrays' sizes. Shape: ``(arrays,)``, int32.
+        index_path: the ``.idx`` file.
 
     Raises:
         UserError: a file is missing, cut short, or not in fairseq's format.
@@ -147,6 +147,7 @@ class IndexedReader:
         self.prefix = Path(prefix)
         self._index = None if index is None else Path(index)
         index_path, data_path = Path(f"{index or prefix}.idx"), Path(f"{prefix}.bin")
+        self.index_path = index_path
         for path in (index_path, data_path):
             if not path.is_file():
                 raise UserError(f"{path} is missing: {rerun(path.parent)}")
@@ -193,24 +194,31 @@ class IndexedReader:
         start = self._start_of[index] // self._index_width
         return self._values[start : start + self._size_of[index]].astype(_INT64)
 
-    def many(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Read several arrays at once, which takes a fraction of the time of single reads.
+    def positions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find several arrays, to read them at once with :meth:`at`.
 
         Args:
             indices: which arrays, in any order.
                 Shape: ``(arrays,)``
 
         Returns:
-            The arrays, as :meth:`__getitem__` returns them, but as views of one array.
+            Where each of their values is (shape ``(values,)``), and the arrays' sizes (shape
+            ``(arrays,)``).
         """
-        sizes = self.sizes[indices].astype(_INT64)
-        ends = sizes.cumsum()
-        starts = self._starts[indices] // self._index_width
-        positions = np.repeat(starts - (ends - sizes), sizes)
+        sizes = self.sizes[indices]
+        starts = self._starts[indices]
+        if self._index_width > 1:
+            starts //= self._index_width
+        starts += sizes
+        starts -= sizes.cumsum()
+        positions = starts.repeat(sizes)
         positions += np.arange(len(positions))
-        values = self._values[positions].astype(_INT64)
-        bounds = [0, *ends.tolist()]
-        return [values[start:end] for start, end in pairwise(bounds)]
+        return positions, sizes
+
+    def at(self, positions: np.ndarray) -> np.ndarray:
+        """Read values. Shape: that of ``positions``, int64."""
+        values: np.ndarray = self._values[positions].astype(_INT64)
+        return values
 
     def between(self, first: int, last: int) -> np.ndarray:
         """Read the values of consecutive arrays as one array.

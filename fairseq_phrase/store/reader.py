@@ -105,18 +105,23 @@ class ParseStore:
         """
         return {name: FIELDS[name].shaped(reader[index]) for name, reader in self._readers.items()}
 
-    def many(self, indices: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """Read the parses of several sentences at once.
+    def together(self, indices: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Read the parses of several sentences at once, which takes a fraction of the time.
 
         Args:
             indices: the sentences, from 0, in any order.
                 Shape: ``(sentences,)``
 
         Returns:
-            Their parses, as :meth:`__getitem__` returns them.
+            By field: the items of all sentences, one sentence after the other, shaped as those of
+            :meth:`__getitem__`, and the number of items of each sentence (shape ``(sentences,)``).
         """
-        parses: list[dict[str, np.ndarray]] = [{} for _ in indices]
+        found: dict[Path, tuple[np.ndarray, np.ndarray]] = {}
+        values = {}
         for name, reader in self._readers.items():
-            for parse, values in zip(parses, reader.many(indices), strict=True):
-                parse[name] = FIELDS[name].shaped(values)
-        return parses
+            if reader.index_path not in found:  # fields with as many values share it
+                found[reader.index_path] = reader.positions(indices)
+            positions, sizes = found[reader.index_path]
+            items = FIELDS[name].shaped(reader.at(positions))
+            values[name] = items, sizes if items.ndim == 1 else sizes // items.shape[1]
+        return values

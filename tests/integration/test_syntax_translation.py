@@ -231,19 +231,20 @@ def test_a_missing_manifest_is_named_with_the_command_that_makes_it(data_directo
 @pytest.mark.parametrize(
     "options", [{}, {"truncate_source": True, "max_source_positions": 8}, {"upsample_primary": 2}]
 )
-def test_samples_read_at_once_are_those_read_one_by_one(two_parts, options):
+def test_batches_read_at_once_are_those_of_samples_read_one_by_one(two_parts, options):
     task = make_task(two_parts, **{"upsample_primary": 1, **options})
-    task.require_parses(["words", "heads"])
+    task.require_parses(["words", "heads", "deprels"])
     task.load_dataset("train", combine="upsample_primary" in options)
     dataset = task.dataset("train")
     indices = [5, 99, 0, 5, len(dataset) - 1]
-    assert dataset.__getitems__([]) == []
-    for sample, index in zip(dataset.__getitems__(indices), indices, strict=True):
-        alone = dataset[index]
-        assert sample["id"] == alone["id"] == index
-        assert torch.equal(sample["source"], alone["source"])
-        for name in ("words", "heads"):
-            assert np.array_equal(sample["parse"][name], alone["parse"][name])
+    assert dataset.collater(dataset.__getitems__([])) == {}
+    together = dataset.collater(dataset.__getitems__(indices))
+    alone = dataset.collater([dataset[index] for index in indices])
+    assert together["id"].tolist() == alone["id"].tolist()
+    assert together["net_input"].keys() == alone["net_input"].keys()
+    for name, expected in alone["net_input"].items():
+        assert torch.equal(together["net_input"][name], expected)
+        assert together["net_input"][name].dtype == expected.dtype
 
 
 def word_numbers(dictionary, tokens):

@@ -160,9 +160,11 @@ def test_many_arrays_at_once_are_those_read_one_by_one(tmp_path_factory, arrays,
     write(prefix, [np.array(array, dtype=np.int64) for array in arrays])
     indices = data.draw(st.lists(st.integers(0, len(arrays) - 1), max_size=10))
     reader = IndexedReader(prefix)
-    many = reader.many(np.array(indices, dtype=np.int64))
-    assert [array.tolist() for array in many] == [reader[index].tolist() for index in indices]
-    assert all(array.dtype == np.int64 for array in many)
+    positions, sizes = reader.positions(np.array(indices, dtype=np.int64))
+    values = reader.at(positions)
+    assert values.tolist() == [value for index in indices for value in reader[index].tolist()]
+    assert sizes.tolist() == [len(reader[index]) for index in indices]
+    assert values.dtype == np.int64
 
 
 @given(arrays=st.lists(st.lists(st.integers(0, 300), max_size=4), max_size=6), data=st.data())
