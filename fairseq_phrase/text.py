@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -90,3 +94,25 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise UserError(f"{at(name, number)}: not UTF-8 ({error.reason})") from None
         yield text.removeprefix(_BOM) if number == 1 else text
+
+
+@contextmanager
+def written_together(folder: Path) -> Iterator[Path]:
+    """Write files that appear in a folder together, once all of them are complete.
+
+    After an error the folder is as it was. Other files in it are not changed.
+
+    Yields:
+        A temporary folder in it, whose files get their places at the end.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+    try:
+        yield made
+        for path in sorted(made.iterdir()):
+            os.replace(path, folder / path.name)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()

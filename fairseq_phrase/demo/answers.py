@@ -49,7 +49,9 @@ def answer(
     if len(sentence.words) > max_words:
         raise UserError(f"the sentence has {len(sentence.words)} words, at most {max_words} fit")
     if heads is not None:
-        sentence = with_heads(sentence, heads, is_made_from_heads(translator))
+        config = translator.task.cfg
+        made_by = Manifest.load(config.data, config.source_lang).constituents
+        sentence = with_heads(sentence, heads, made_by == "from-dependencies")
     return {
         "translation": translator.translate_parsed(sentence),
         "words": [word.replace("▁", " ") for word in sentence.words],
@@ -78,12 +80,6 @@ def example_of(translator: Translator) -> str:
     except (OSError, UserError):
         pass
     return ""
-
-
-def is_made_from_heads(translator: Translator) -> bool:
-    """Return whether the model's constituents come from its dependency trees."""
-    config = translator.task.cfg
-    return Manifest.load(config.data, config.source_lang).constituents == "from-dependencies"
 
 
 def with_heads(

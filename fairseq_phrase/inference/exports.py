@@ -18,7 +18,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerModel, Tran
 from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.late_imports import import_transformers
@@ -28,48 +28,20 @@ from fairseq_phrase.models.loading import build_models, languages_of, read_check
 ANY = None
 
 #: Options that change nothing in what a trained model computes, while those they depend on are refused.
-_WITHOUT_EFFECT = dict.fromkeys(
-    [
-        "dropout",
-        "attention_dropout",
-        "activation_dropout",
-        "relu_dropout",
-        "encoder_layerdrop",
-        "decoder_layerdrop",
-        "encoder_embed_path",
-        "decoder_embed_path",
-        "max_source_positions",
-        "max_target_positions",
-        "adaptive_softmax_dropout",
-        "adaptive_softmax_factor",
-        "tie_adaptive_weights",
-        "tie_adaptive_proj",
-        "quant_noise_pq_block_size",
-        "checkpoint_activations",
-        "offload_activations",
-        "min_params_to_wrap",
-        "base_sublayers",
-        "base_shuffle",
-        "export",
-    ],
-    ANY,
-)
+_WITHOUT_EFFECT = (
+    "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "encoder_layerdrop",
+    "decoder_layerdrop", "encoder_embed_path", "decoder_embed_path", "max_source_positions",
+    "max_target_positions", "adaptive_softmax_dropout", "adaptive_softmax_factor",
+    "tie_adaptive_weights", "tie_adaptive_proj", "quant_noise_pq_block_size", "checkpoint_activations",
+    "offload_activations", "min_params_to_wrap", "base_sublayers", "base_shuffle", "export",
+)  # fmt: skip
 #: Options that every other library has.
-_COMMON = dict.fromkeys(
-    [
-        *(
-            f"{side}_{name}"
-            for side in ("encoder", "decoder")
-            for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
-        ),
-        "decoder_input_dim",
-        "decoder_output_dim",
-        "share_decoder_input_output_embed",
-        "share_all_embeddings",
-        "no_scale_embedding",
-    ],
-    ANY,
-)
+_COMMON = (
+    *(f"{side}_{name}" for side in ("encoder", "decoder")
+      for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")),
+    "decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed",
+    "share_all_embeddings", "no_scale_embedding",
+)  # fmt: skip
 
 
 def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
@@ -100,7 +72,7 @@ def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str
     kinds = (TransformerModel, TransformerModelBase, TransformerAlignModel)
     if type(model) not in kinds:
         return f"a {type(model).__name__}, which is not fairseq's Transformer"
-    supported = {**_WITHOUT_EFFECT, **_COMMON, **supported}
+    supported = {**dict.fromkeys([*_WITHOUT_EFFECT, *_COMMON], ANY), **supported}
     defaults = stock_options()
     options = stock_options(model.cfg)
     for name, value in options.items():
@@ -153,12 +125,8 @@ def export_ctranslate2(
     Raises:
         UserError: ctranslate2 is not installed, or it cannot run the model.
     """
-    try:
+    with needs("--to ctranslate2 needs ctranslate2", "'fairseq-phrase[ctranslate2]'"):
         from ctranslate2.converters import FairseqConverter
-    except ModuleNotFoundError:
-        raise UserError(
-            "--to ctranslate2 needs ctranslate2: pip install 'fairseq-phrase[ctranslate2]'"
-        ) from None
     with new_folder(out) as folder:
         saved = read_checkpoint(checkpoint)
         directory = split_paths(str(data))[0]
@@ -187,12 +155,10 @@ def _obstacle(model: Any) -> str | None:
     if found is not None:
         return found
     cfg = model.cfg
-    for name, flag in (
-        ("normalize_before", "--{}-normalize-before"),
-        ("attention_heads", "--{}-attention-heads"),
-    ):
+    for name in ("normalize_before", "attention_heads"):
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            return f"{flag.format('encoder')} that differs from {flag.format('decoder')}"
+            flag = name.replace("_", "-")
+            return f"--encoder-{flag} that differs from --decoder-{flag}"
     # Those of transformer_align.
     layer = getattr(model, "alignment_layer", 0)
     if layer >= cfg.decoder.layers:

@@ -288,8 +288,7 @@ def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict
     """
     kind = SpanMetrics if is_bio(split) else LabelMetrics
     metrics = kind(split.references, split.words, known)
-    sums = metrics.statistics(split.predicted)
-    return {name: metrics.score(name, sums[name].sum(0)) for name in metrics.names}
+    return metrics.scores_of(metrics.statistics(split.predicted))
 
 
 def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float, float]]:

@@ -131,10 +131,8 @@ class SplitStatistics:
         if "spans" in arrays:
             self._add_constituents(arrays["spans"], lines)
         for name in with_labels(arrays):
-            self._add_labels(name, arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1])
-
-    def _add_labels(self, name: str, values: np.ndarray) -> None:
-        self.labels[name] = _added(self.labels.get(name, _EMPTY), np.bincount(values))
+            numbers = arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1]
+            self.labels[name] = _added(self.labels.get(name, _EMPTY), np.bincount(numbers))
 
     def _add_dependencies(self, heads: Ragged, lines: np.ndarray) -> None:
         places = heads.values + np.repeat(heads.offsets[:-1], heads.sizes)

@@ -61,6 +61,10 @@ class Metrics(ABC):
         """Return a metric's score of one test set; see :meth:`scores`."""
         return float(self.scores(name, sums[None])[0])
 
+    def scores_of(self, statistics: dict[str, Statistics]) -> dict[str, float]:
+        """Return the score of each metric from what :meth:`statistics` returned."""
+        return {name: self.score(name, each.sum(0)) for name, each in statistics.items()}
+
     @abstractmethod
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many resampled test sets.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -181,36 +181,17 @@ def compare_seeds(
     error, freedom = parts.error_and_freedom(np.array(parts.seeds))
     if error == 0:
         return None
-    return _student(
-        float(system.mean() - baseline.mean()),
-        float(error),
-        float(freedom),
-        math.sqrt(sum(parts.seeds)),
-        parts.smallest_difference(),
-    )
+    difference = float(system.mean() - baseline.mean())
+    found = _student(difference, float(error), float(freedom), math.sqrt(sum(parts.seeds)))
+    return replace(found, smallest=parts.smallest_difference())
 
 
-def _student(
-    difference: float,
-    error: float,
-    freedom: float,
-    seed_error: float,
-    smallest: float | None = None,
-) -> SeedComparison:
+def _student(difference: float, error: float, freedom: float, seed_error: float) -> SeedComparison:
     """Compute interval and p of a difference."""
     reach = float(student.ppf(1 - LEVEL / 2, freedom)) * error
     p = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeedComparison(
-        difference,
-        difference - reach,
-        difference + reach,
-        p,
-        p,
-        error,
-        freedom,
-        seed_error,
-        smallest,
-    )
+    ends = difference - reach, difference + reach
+    return SeedComparison(difference, *ends, p, p, error, freedom, seed_error)
 
 
 def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedComparison:

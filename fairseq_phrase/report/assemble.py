@@ -30,11 +30,7 @@ from fairseq_phrase.report.runs import Run, RunFolder, check_alike, read_run
 
 
 def compare_over_sentences(
-    rows: Sequence[Row],
-    baseline: Row,
-    metrics: Sequence[Metrics],
-    test: str,
-    trials: int,
+    rows: Sequence[Row], baseline: Row, metrics: Sequence[Metrics], test: str, trials: int
 ) -> None:
     """Test each run against the baseline's run of the same seed, in each metric.
 
@@ -58,12 +54,8 @@ def compare_over_sentences(
             found = []
             for ours, other in pairs:
                 if test == "mcnemar":
-                    p = mcnemar_p_value(
-                        *(
-                            _correct_items(one, metrics)
-                            for one in (row.runs[ours], baseline.runs[other])
-                        )
-                    )
+                    runs = (row.runs[ours], baseline.runs[other])
+                    p = mcnemar_p_value(*(_correct_items(run, metrics) for run in runs))
                 else:
                     p = sentence_p_value(
                         [one[metric] for one in row.statistics[ours]],
@@ -80,10 +72,7 @@ def compare_over_sentences(
 
 
 def compare_over_seeds(
-    rows: Sequence[Row],
-    baseline: Row,
-    metrics: Metrics,
-    resamples: int,
+    rows: Sequence[Row], baseline: Row, metrics: Metrics, resamples: int
 ) -> None:
     """Test each row with two seeds or more against the baseline, in each metric, corrected by Holm.
 
@@ -245,16 +234,11 @@ def _read_runs(
         except UserError as error:
             problems.append(str(error))
     if problems and not options.partial:
-        advice = ["--partial leaves them out, and says so in the table"]
-        raise UserError(
-            "\n".join(
-                [
-                    f"{_count(len(problems), 'run')} cannot be reported:",
-                    *problems,
-                    *(advice if options.needs_training else []),
-                ]
-            )
-        )
+        count = "1 run" if len(problems) == 1 else f"{len(problems)} runs"
+        message = [f"{count} cannot be reported:", *problems]
+        if options.needs_training:
+            message.append("--partial leaves them out, and says so in the table")
+        raise UserError("\n".join(message))
     if not runs:
         raise UserError("\n".join(["no run can be reported:", *problems]))
     return runs, problems
@@ -335,16 +319,4 @@ def _score(
                 except UserError as error:
                     raise UserError(f"{run.path}, test set '{text.subset}': {error}") from None
             row.statistics.append(found)
-            row.scores.append(
-                [
-                    {
-                        name: metrics[0].score(name, counts.sum(0))
-                        for name, counts in one_set.items()
-                    }
-                    for one_set in found
-                ]
-            )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+            row.scores.append([metrics[0].scores_of(one_set) for one_set in found])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,37 +167,3 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
             f"{pairs.count} pairs: score them again"
         )
     return scores
-
-
-def accuracy_cells(
-    titles: Sequence[str],
-    runs: Sequence[Sequence[Mapping[str, Accuracy]]],
-    pairs: Sequence[MinimalPairs],
-) -> list[list[str]]:
-    """Return the cells of a table of accuracies, the heading first.
-
-    Args:
-        runs: for each row and run, its accuracies by phenomenon.
-        pairs: the phenomena, in order.
-
-    Returns:
-        A column for each phenomenon and one for their mean, in percent: by the whole translation's
-        log-probability, then by the mean over its subwords; means over the seeds ± standard deviation.
-    """
-    names = [one.phenomenon for one in pairs]
-    cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in pairs), "mean"]]
-    for title, row in zip(titles, runs, strict=True):
-        columns = [[name] for name in names] + [names]
-        cells.append([title, *(_cell(row, chosen) for chosen in columns)])
-    return cells
-
-
-def _cell(row: Sequence[Mapping[str, Accuracy]], names: Sequence[str]) -> str:
-    if not row:
-        return "-"
-    shown = []
-    for reading in ("total", "mean"):
-        values = [100 * fmean(getattr(run[name], reading) for name in names) for run in row]
-        spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-        shown.append(f"{fmean(values):.1f}{spread}")
-    return " / ".join(shown)

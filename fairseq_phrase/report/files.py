@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +25,7 @@ from fairseq_phrase.report.tables import (
     runs_csv,
     table_cells,
 )
+from fairseq_phrase.text import written_together
 
 _TEMPLATE = "page.html"
 
@@ -78,9 +76,6 @@ FILES = (
 def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
     """Write a report: all of its files, or no file.
 
-    The files are made in a temporary folder within FOLDER and then moved. So an earlier report stays
-    complete if an error occurs. Other files in FOLDER are not changed.
-
     Args:
         examples: how many translations with the largest gains to show for each row, and how many with the
             largest losses.
@@ -92,10 +87,7 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
         UserError: matplotlib is missing.
         OSError: the files cannot be written.
     """
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".report-", dir=folder))
-    try:
+    with written_together(folder) as made:
         runs = runs_csv(report)
         pictures = {}
         if plot_curves(report, made / "curves.png"):
@@ -114,15 +106,8 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
         }
         for name, text in texts.items():
             (made / name).write_text(text, encoding="utf-8")
-        written = []
-        for name in FILES:
-            if (made / name).is_file():
-                os.replace(made / name, folder / name)
-                written.append(folder / name)
-            else:
-                (folder / name).unlink(missing_ok=True)  # an older report's
-        return written
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
+        written = [name for name in FILES if (made / name).is_file()]
+    for name in FILES:
+        if name not in written:
+            (folder / name).unlink(missing_ok=True)  # an older report's
+    return [folder / name for name in written]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
 
 from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.metrics.over_seeds import SeedComparison
 from fairseq_phrase.report.confusion import is_labelled, label_cells
-from fairseq_phrase.report.contrastive import accuracy_cells
+from fairseq_phrase.report.contrastive import Accuracy
 from fairseq_phrase.report.rows import Report, Row
 
 NONE = "-"  # shown instead of a missing number
@@ -22,6 +24,10 @@ def table_cells(report: Report) -> list[list[str]]:
         ("paper", lambda row: row.paper or NONE),
     ]
     main = report.main
+
+    def over_seeds(show: Callable[[SeedComparison], str]) -> Callable[[Row], str]:
+        return lambda row: show(row.by_seeds[main]) if main in row.by_seeds else NONE
+
     if len(report.texts) > 1:
         for number, text in enumerate(report.texts):
             heading = f"{main} {text.name}"
@@ -31,9 +37,9 @@ def table_cells(report: Report) -> list[list[str]]:
         if metric == main and report.baseline is not None:
             columns += [
                 (f"Δ{main}", lambda row: _number(report.difference(row), "+.2f")),
-                ("95%", lambda row: _interval(row, main)),
-                ("p", lambda row: _seed_p(row, main)),
-                ("found", lambda row: _smallest(row, main)),
+                ("95%", over_seeds(lambda found: f"{found.low:+.2f} to {found.high:+.2f}")),
+                ("p", over_seeds(lambda found: format_p(found.p_holm))),
+                ("found", over_seeds(lambda found: _number(found.smallest, ".2f"))),
                 ("people agree", lambda row: _agreement(report, row)),
                 ("p, sentences", lambda row: _sentence_p(row, main)),
             ]
@@ -46,17 +52,8 @@ def table_cells(report: Report) -> list[list[str]]:
         ("sentences/s", lambda row: _number(row.speed(parsed=False), ".1f")),
         ("with parsing", lambda row: _number(row.speed(parsed=True), ".1f")),
     ]
-    kept = [
-        (heading, cells)
-        for heading, cells in (
-            (heading, [cell(row) for row in report.shown]) for heading, cell in columns
-        )
-        if set(cells) != {NONE}
-    ]
-    return [
-        [heading for heading, _ in kept],
-        *([cells[index] for _, cells in kept] for index in range(len(report.shown))),
-    ]
+    filled = [[heading, *map(cell, report.shown)] for heading, cell in columns]
+    return list(map(list, zip(*(one for one in filled if set(one[1:]) != {NONE}), strict=True)))
 
 
 LABELS = "Labels, in percent: means over the seeds"
@@ -70,13 +67,29 @@ CONTRASTIVE_NOTE = (
 
 
 def contrastive_cells(report: Report) -> list[list[str]]:
-    """Return the cells of contrastive accuracies, the heading first; empty without minimal pairs."""
+    """Return the cells of contrastive accuracies, the heading first; empty without minimal pairs.
+
+    There is a column for each phenomenon and one for their mean, in percent: by the whole translation's
+    log-probability, then by the mean over its subwords; means over the seeds ± standard deviation.
+    """
     if not report.pairs:
         return []
-    rows = [row for row in report.shown if row.runs]
-    return accuracy_cells(
-        [row.title for row in rows], [row.contrastive for row in rows], report.pairs
-    )
+    names = [one.phenomenon for one in report.pairs]
+    cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in report.pairs), "mean"]]
+    for row in report.shown:
+        if row.runs:
+            columns = [*([name] for name in names), names]
+            cells.append([row.title, *(_accuracy(row.contrastive, column) for column in columns)])
+    return cells
+
+
+def _accuracy(runs: Sequence[Mapping[str, Accuracy]], names: Sequence[str]) -> str:
+    shown = []
+    for reading in ("total", "mean"):
+        values = [100 * fmean(getattr(run[name], reading) for name in names) for run in runs]
+        spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+        shown.append(f"{fmean(values):.1f}{spread}")
+    return " / ".join(shown)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -87,21 +100,6 @@ def _score(row: Row, metric: str, test_set: int | None = None) -> str:
     deviation = row.deviation(metric, test_set)
     spread = "" if deviation is None else f" ± {deviation:.2f}"
     return _number(row.mean(metric, test_set), ".2f") + spread
-
-
-def _interval(row: Row, metric: str) -> str:
-    found = row.by_seeds.get(metric)
-    return NONE if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
-
-
-def _seed_p(row: Row, metric: str) -> str:
-    found = row.by_seeds.get(metric)
-    return NONE if found is None else format_p(found.p_holm)
-
-
-def _smallest(row: Row, metric: str) -> str:
-    found = row.by_seeds.get(metric)
-    return NONE if found is None else _number(found.smallest, ".2f")
 
 
 def _agreement(report: Report, row: Row) -> str:
@@ -136,17 +134,13 @@ def _hours(row: Row) -> str:
 def markdown(report: Report) -> str:
     """Write a report as a Markdown table with its notes and signatures."""
     heading, *lines = table_cells(report)
-    parts = [
-        f"**{report.caption}**",
-        *_left_out(report),
-        markdown_table(heading, lines),
-        *report.notes,
-    ]
-    signatures = "\n".join(
-        f"- {metric}: `{signature}`" for metric, signature in report.signatures.items()
-    )
-    if signatures:
-        parts.append(f"Signatures:\n\n{signatures}")
+    parts = [f"**{report.caption}**"]
+    if report.left_out:
+        parts.append("Left out:\n\n" + "\n".join(f"- {problem}" for problem in report.left_out))
+    parts += [markdown_table(heading, lines), *report.notes]
+    if report.signatures:
+        signatures = (f"- {metric}: `{how}`" for metric, how in report.signatures.items())
+        parts.append("Signatures:\n\n" + "\n".join(signatures))
     if is_labelled(report):
         heading, *lines = label_cells(report)
         parts += [f"**{LABELS}**", markdown_table(heading, lines)]
@@ -154,12 +148,6 @@ def markdown(report: Report) -> str:
         heading, *lines = contrastive_cells(report)
         parts += [f"**{CONTRASTIVE}**", markdown_table(heading, lines), CONTRASTIVE_NOTE]
     return "\n\n".join(parts) + "\n"
-
-
-def _left_out(report: Report) -> list[str]:
-    if not report.left_out:
-        return []
-    return ["Left out:\n\n" + "\n".join(f"- {problem}" for problem in report.left_out)]
 
 
 def rows_csv(report: Report) -> str:

@@ -33,14 +33,15 @@ GERMAN, ENGLISH = 0, 1
 Template = list[str | tuple[str, "Template"]]
 
 MIDDLE = "adverb early recipient object late manner not agent goal"
-FINAL = f"(VP {MIDDLE} verb passive) predicate"
-SECOND = f"(VP {MIDDLE} verb passive prt) predicate"
 AFTER = "extraposed complement clause"
+SECOND = f"(VP {MIDDLE} verb passive prt) predicate {AFTER}"
+FINAL = f"(VP {MIDDLE} verb passive) predicate finite {AFTER} ,"
 PREDICATE = (
     "predicate (VP passive verb prt object late_prt recipient agent goal phrase place manner date"
     " complement)"
 )
-SUBJECT_FIRST = f"setting subject finite not frequency {PREDICATE} clause"
+REST = f"not frequency {PREDICATE} clause"
+SUBJECT_FIRST = f"setting subject finite {REST}"
 
 
 @dataclass(frozen=True)
@@ -65,70 +66,20 @@ class Rule:
 
 
 _ALL = (
-    Rule("plain", f"subject finite {SECOND} {AFTER}", SUBJECT_FIRST, weight=6),
-    Rule(
-        "fronted adverb",
-        f"adverb finite subject {SECOND} {AFTER}",
-        f"date {SUBJECT_FIRST}",
-        weight=2,
-        needs="adverb",
-    ),
-    Rule(
-        "fronted place",
-        f"early finite subject {SECOND} {AFTER}",
-        f"place {SUBJECT_FIRST}",
-        weight=2,
-        needs="early place",
-    ),
-    Rule(
-        "fronted object",
-        f"object finite subject {SECOND} {AFTER}",
-        SUBJECT_FIRST,
-        weight=2,
-        needs="marked object",
-    ),
-    Rule(
-        "fronted clause",
-        f"clause finite subject {SECOND} {AFTER}",
-        f"clause {SUBJECT_FIRST}",
-        weight=30,
-        needs="fronted clause",
-    ),
-    Rule(
-        "question",
-        f"finite subject {SECOND} {AFTER}",
-        f"finite subject not frequency {PREDICATE} clause",
-        weight=1.5,
-        needs="question",
-        label="SQ",
-    ),
-    Rule(
-        "wh question",
-        f"wh finite subject {SECOND} {AFTER}",
-        f"wh finite subject not frequency {PREDICATE} clause",
-        needs="question",
-        label="SBARQ",
-    ),
-    Rule(
-        "subordinate",
-        f", subject {FINAL} finite {AFTER} ,",
-        SUBJECT_FIRST,
-        label="SBAR",
-    ),
-    Rule(
-        "subordinate in front",
-        f", subject {FINAL} finite {AFTER} ,",
-        f"{SUBJECT_FIRST} ,",
-        label="SBAR",
-    ),
-    Rule(
-        "relative",
-        f", pronoun subject {FINAL} finite {AFTER} ,",
-        f"pronoun subject finite not frequency {PREDICATE} clause",
-        label="SBAR",
-    ),
+    Rule("plain", f"subject finite {SECOND}", SUBJECT_FIRST, 6),
+    Rule("fronted adverb", f"adverb finite subject {SECOND}", f"date {SUBJECT_FIRST}", 2, "adverb"),
+    Rule("fronted place", f"early finite subject {SECOND}", f"place {SUBJECT_FIRST}", 2, "early place"),
+    Rule("fronted object", f"object finite subject {SECOND}", SUBJECT_FIRST, 2, "marked object"),
+    Rule("fronted clause", f"clause finite subject {SECOND}", f"clause {SUBJECT_FIRST}", 30,
+         "fronted clause"),
+    Rule("question", f"finite subject {SECOND}", f"finite subject {REST}", 1.5, "question", "SQ"),
+    Rule("wh question", f"wh finite subject {SECOND}", f"wh finite subject {REST}", 0, "question",
+         "SBARQ"),
+    Rule("subordinate", f", subject {FINAL}", SUBJECT_FIRST, label="SBAR"),
+    Rule("subordinate in front", f", subject {FINAL}", f"{SUBJECT_FIRST} ,", label="SBAR"),
+    Rule("relative", f", pronoun subject {FINAL}", f"pronoun subject finite {REST}", label="SBAR"),
     Rule("infinitive", f", (VP {MIDDLE} to verb) {AFTER} ,", f"to {PREDICATE} clause"),
-)
+)  # fmt: skip
 RULES = {rule.name: rule for rule in _ALL}
 MAIN_RULES = tuple(rule for rule in _ALL if rule.weight)
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.synthetic.writer import PendingFiles, check_directory
+from fairseq_phrase.synthetic.writer import check_directory, text_files
+from fairseq_phrase.text import written_together
 
 LETTERS = string.ascii_lowercase
 #: The letters that subsampling keeps: every second one.
@@ -106,14 +106,11 @@ def write_toy_task(
         )
     directory = Path(out)
     check_directory(directory, sizes, languages, overwrite)
-    directory.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        files = PendingFiles(directory, stack)
+    with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
             shortest, longest = 1, max_words
             if kind == "copy" and split == "test":
                 shortest, longest = max_words + 1, max_words + LONGER
             for pair in toy_pairs(kind, size, f"{split} {seed}", shortest, longest):
                 for language, text in zip(languages, pair, strict=True):
-                    files.write(f"{split}.{language}", text + "\n")
-        files.commit()
+                    file(f"{split}.{language}").write(text + "\n")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -14,6 +14,7 @@ from fairseq_phrase.choices import MAX_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic.corpus import distinct_groups, take
 from fairseq_phrase.synthetic.tree import Sentence
+from fairseq_phrase.text import written_together
 
 
 def write_corpus(
@@ -25,7 +26,7 @@ def write_corpus(
     target_lang: str = "en",
     max_words: int = MAX_WORDS,
     overwrite: bool = False,
-) -> list[Path]:
+) -> None:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
     Line, CoNLL-U sentence and tree of the same number belong together. No source text of one split
@@ -41,9 +42,6 @@ def write_corpus(
         max_words: longest sentence allowed.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
 
-    Returns:
-        The files written.
-
     Raises:
         UserError: an unknown language, or the same one twice; no sentence is asked for; or the
             directory holds a corpus.
@@ -51,19 +49,16 @@ def write_corpus(
     """
     directory = Path(out)
     check_directory(directory, sizes, (source_lang, target_lang), overwrite)
-    directory.mkdir(parents=True, exist_ok=True)
     groups = distinct_groups(seed, source_lang, target_lang, max_words)
-    with ExitStack() as stack:
-        files = PendingFiles(directory, stack)
+    with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
             pairs = take(groups, size)
             for number, pair in enumerate(tqdm(pairs, split, size, unit=" sentences"), start=1):
                 for language, sentence in ((source_lang, pair.source), (target_lang, pair.target)):
                     name = f"{split}.{language}"
-                    files.write(name, sentence.text + "\n")
-                    files.write(f"{name}.conllu", conllu(sentence, f"{split}-{number}"))
-                    files.write(f"{name}.ptb", sentence.brackets + "\n")
-        return files.commit()
+                    file(name).write(sentence.text + "\n")
+                    file(f"{name}.conllu").write(conllu(sentence, f"{split}-{number}"))
+                    file(f"{name}.ptb").write(sentence.brackets + "\n")
 
 
 def check_directory(
@@ -100,39 +95,17 @@ def _names(split: str, languages: tuple[str, str]) -> list[str]:
     return [f"{split}.{language}{end}" for language in languages for end in ("", ".conllu", ".ptb")]
 
 
-class PendingFiles:
-    """Files under temporary names, which get their own names together or are removed.
+@contextmanager
+def text_files(folder: Path) -> Iterator[Callable[[str], TextIO]]:
+    """Open each file of a folder when its name is first asked for, and close all at the end."""
+    with ExitStack() as stack:
 
-    Args:
-        directory: where the files are.
-        stack: what closes and removes them if it unwinds before :meth:`commit`.
-    """
+        @cache
+        def file(name: str) -> TextIO:
+            path = folder / name
+            return stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self._directory = directory
-        self._stack = stack
-        self._pending: dict[str, Path] = {}
-        self._open: dict[str, IO[str]] = {}
-
-    def write(self, name: str, text: str) -> None:
-        """Append to a file."""
-        if name not in self._open:
-            temporary = self._directory / f".{name}.{os.getpid()}.tmp"
-            # Unwinding closes a file before it removes it; after the commit there is nothing left
-            # to remove.
-            self._stack.callback(temporary.unlink, missing_ok=True)
-            stream = temporary.open("w", encoding="utf-8", newline="\n")
-            self._open[name] = self._stack.enter_context(stream)
-            self._pending[name] = temporary
-        self._open[name].write(text)
-
-    def commit(self) -> list[Path]:
-        """Give all files their names, and return these."""
-        for stream in self._open.values():
-            stream.close()
-        for name, temporary in self._pending.items():
-            os.replace(temporary, self._directory / name)
-        return [self._directory / name for name in self._pending]
+        yield file
 
 
 def conllu(sentence: Sentence, sent_id: str) -> str:
@@ -143,15 +116,8 @@ def conllu(sentence: Sentence, sent_id: str) -> str:
         head = 0 if sentence.heads[index] == index else sentence.heads[index] + 1
         is_joined = not sentence.space_after[index] and index != last
         columns = (
-            str(index + 1),
-            word,
-            sentence.lemmas[index],
-            sentence.tags[index],
-            sentence.xpos[index],
-            "_",
-            str(head),
-            sentence.deprels[index],
-            "_",
+            *(str(index + 1), word, sentence.lemmas[index], sentence.tags[index]),
+            *(sentence.xpos[index], "_", str(head), sentence.deprels[index], "_"),
             "SpaceAfter=No" if is_joined else "_",
         )
         lines.append("\t".join(columns))

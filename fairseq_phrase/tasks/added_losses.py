@@ -48,20 +48,26 @@ class _AddedLoss(FairseqCriterion):
     """A criterion with another loss, whose weight is λ, added to its own."""
 
     inner_class: type[FairseqCriterion]
+    suffix = ""
 
     def __init__(self, inner: FairseqCriterion, weight: float) -> None:
         super().__init__(inner.task)
         self.inner, self.weight = inner, weight
 
     @classmethod
-    def over(cls, inner: FairseqCriterion, suffix: str = "") -> Any:
-        """Return the class for a criterion.
+    def over(cls, inner: FairseqCriterion, weight: float, *args: int) -> Any:
+        """Add the loss to a criterion.
 
         fairseq calls ``reduce_metrics`` on the class, and compares classes by their names when it
         resumes. With the criterion's own name a training can go on with the loss, or without it.
+
+        Args:
+            weight: λ, by which the loss is multiplied.
+            *args: the further arguments of the class.
         """
         kind = type(inner)
-        return type(f"{kind.__name__}{suffix}", (cls,), {"inner_class": kind})
+        made = type(f"{kind.__name__}{cls.suffix}", (cls,), {"inner_class": kind})
+        return made(inner, weight, *args)
 
     def logging_outputs_can_be_summed(self) -> bool:
         """Return whether logged values of processes may be summed, as for the criterion."""
@@ -85,18 +91,8 @@ def check_layers(model: Any) -> None:
         )
 
 
-def with_coverage(criterion: FairseqCriterion, weight: float) -> FairseqCriterion:
-    """Add the coverage loss to a criterion.
-
-    Args:
-        criterion: any criterion.
-        weight: λ, by which the loss is multiplied.
-    """
-    return CoverageCriterion.over(criterion)(criterion, weight)
-
-
 class CoverageCriterion(_AddedLoss):
-    """A criterion with the coverage loss added; :func:`with_coverage` makes it."""
+    """A criterion with the coverage loss added; :meth:`over` makes it."""
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> _Loss:
         """Compute the criterion's loss, plus λ times the coverage loss summed over target words.
@@ -167,29 +163,15 @@ def head_width(model: Any, number: int) -> int:
     return int(attention.q_proj.weight.size(0) // attention.num_heads)
 
 
-def with_parse_loss(
-    criterion: FairseqCriterion, weight: float, layer: int, width: int
-) -> FairseqCriterion:
-    """Add the parse loss to a criterion.
-
-    Args:
-        criterion: any criterion.
-        weight: λ, by which the loss is multiplied.
-        layer: as for :func:`pointing_layer`.
-        width: of the head that points.
-    """
-    own = ParseLossCriterion.over(criterion, "WithParseLoss")
-    return own(criterion, weight, layer, width)
-
-
 class ParseLossCriterion(_AddedLoss):
-    """A criterion with the parse loss added; :func:`with_parse_loss` makes it.
+    """A criterion with the parse loss added; :meth:`over` makes it.
 
     Args:
-        weight: λ.
         layer: as for :func:`pointing_layer`.
         width: of the head that points.
     """
+
+    suffix = "WithParseLoss"
 
     def __init__(self, inner: FairseqCriterion, weight: float, layer: int, width: int) -> None:
         super().__init__(inner, weight)

@@ -30,10 +30,10 @@ from fairseq_phrase.store.identity import Entry, Identity, free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.added_losses import (
+    CoverageCriterion,
+    ParseLossCriterion,
     check_layers,
     head_width,
-    with_coverage,
-    with_parse_loss,
 )
 from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.raw_text import RawTextTask
@@ -211,13 +211,13 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         if self.cfg.coverage < 0:
             raise UserError(f"--coverage {self.cfg.coverage}: expected 0 or more")
         if self.cfg.coverage:
-            criterion = with_coverage(criterion, self.cfg.coverage)
+            criterion = CoverageCriterion.over(criterion, self.cfg.coverage)
         if self.cfg.parse_loss < 0:
             raise UserError(f"--parse-loss {self.cfg.parse_loss}: expected 0 or more")
         if not self.cfg.parse_loss:
             return criterion
         self.require_parses(["heads"], for_model=False)
-        return with_parse_loss(
+        return ParseLossCriterion.over(
             criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
         )
 

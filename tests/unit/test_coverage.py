@@ -13,7 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
 from fairseq.logging import metrics
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.tasks.added_losses import with_coverage
+from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 from fairseq_phrase.testing import build_model, build_recurrent, make_batch
 from tests.twins import recurrent_attention as twin
@@ -47,7 +47,7 @@ def test_the_loss_is_added_for_every_decoder(dictionary, name):
         twin.coverage(rows[: length + 1].tolist())
         for rows, length in zip(weights, LENGTHS, strict=True)
     )
-    loss, found_size, logged = with_coverage(plain, 0.5)(model, sample)
+    loss, found_size, logged = CoverageCriterion.over(plain, 0.5)(model, sample)
     assert found_size == size
     assert coverage > 0
     assert loss.item() == pytest.approx(expected.item() + 0.5 * coverage, rel=1e-6)
@@ -63,8 +63,8 @@ def test_r_drop_covers_both_copies_of_the_batch(dictionary):
     sample = make_sample(dictionary)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
-    _, _, once = with_coverage(plain, 1.0)(model, sample)
-    _, _, twice = with_coverage(rdrop, 1.0)(model, sample)
+    _, _, once = CoverageCriterion.over(plain, 1.0)(model, sample)
+    _, _, twice = CoverageCriterion.over(rdrop, 1.0)(model, sample)
     torch.testing.assert_close(twice["coverage_loss"], 2 * once["coverage_loss"])
 
 
@@ -72,7 +72,7 @@ def test_a_decoder_without_attention_has_nothing_to_cover(dictionary):
     model = build_recurrent(dictionary, attention="none")
     criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     with pytest.raises(UserError, match="--coverage needs a decoder with attention"):
-        with_coverage(criterion, 1.0)(model, make_sample(dictionary))
+        CoverageCriterion.over(criterion, 1.0)(model, make_sample(dictionary))
     assert not model.decoder._forward_hooks
 
 
@@ -100,7 +100,9 @@ def test_recurrent_decoders_drop_no_layers(dictionary, tmp_path):
 
 def test_the_loss_is_logged_for_each_word(dictionary):
     model = build_recurrent(dictionary)
-    criterion = with_coverage(make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary), 1.0)
+    criterion = CoverageCriterion.over(
+        make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary), 1.0
+    )
     _, _, logged = criterion(model, make_sample(dictionary))
     with metrics.aggregate() as found:
         criterion.reduce_metrics([logged, logged])

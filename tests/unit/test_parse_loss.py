@@ -17,7 +17,7 @@ from fairseq.logging import metrics
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
-from fairseq_phrase.tasks.added_losses import head_width, with_parse_loss
+from fairseq_phrase.tasks.added_losses import ParseLossCriterion, head_width
 from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 
@@ -104,7 +104,7 @@ def test_the_loss_is_added_for_every_encoder(dictionary, name, pre_norm, checkpo
     sample = make_sample(dictionary, inputs)
     sample["net_input"] |= own_inputs(name, model, inputs)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_parse_loss(plain, 0.5, 2, head_width(model, 2)).double()
+    wrapped = ParseLossCriterion.over(plain, 0.5, 2, head_width(model, 2)).double()
     seen = []
     layer = model.encoder.layers[1]
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -134,7 +134,7 @@ def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
     model = build_model("transformer", dictionary, dropout=0.3).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
-    wrapped = with_parse_loss(rdrop, 1.0, 1, head_width(model, 1)).double()
+    wrapped = ParseLossCriterion.over(rdrop, 1.0, 1, head_width(model, 1)).double()
     loss, _, logged = wrapped(model, sample)
     assert int(logged["parse_words"]) == 2 * int((sample["parse"]["heads"] >= 0).sum())
     loss.backward()
@@ -149,7 +149,7 @@ def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictio
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
     added = []
     for criterion in (plain, rdrop):
-        with_trees = with_parse_loss(criterion, 0.5, 1, width).double()
+        with_trees = ParseLossCriterion.over(criterion, 0.5, 1, width).double()
         loss, size, _ = with_trees(model, make_sample(dictionary, inputs))
         without, _, _ = criterion(model, make_sample(dictionary, inputs))
         # R-Drop divides the losses of two copies by the tokens of one.
@@ -161,7 +161,7 @@ def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictio
 def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictionary):
     model = build_model("transformer", dictionary)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()
+    wrapped = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()
     logs = []
     for lengths in (LENGTHS, [3, 12]):
         sample = make_sample(dictionary, make_batch(dictionary, lengths))
@@ -182,7 +182,9 @@ def test_a_layer_that_was_dropped_teaches_nothing(dictionary):
     model = build_model("transformer", dictionary, encoder_layerdrop=0.999).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    _, _, logged = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()(model, sample)
+    _, _, logged = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()(
+        model, sample
+    )
     assert "parse_words" not in logged
 
 
@@ -191,7 +193,7 @@ def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     del sample["parse"]
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_parse_loss(plain, 1.0, 1, head_width(model, 1)).double()
+    wrapped = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()
     assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])
 
 

@@ -25,7 +25,7 @@ from fairseq_phrase.attention import alignment_picture
 from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
-from fairseq_phrase.tasks.added_losses import with_coverage
+from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.testing import (
     build_model,
     build_recurrent,
@@ -94,7 +94,7 @@ def test_attention_is_reported_over_tokens_and_learns_from_coverage(dictionary, 
     plain(model, sample)[0].backward()
     without = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    loss, _, logged = with_coverage(plain, 1.0)(model, sample)
+    loss, _, logged = CoverageCriterion.over(plain, 1.0)(model, sample)
     loss.backward()
     coverage = sum(twin.coverage(list(rows)) for rows in weights.detach())
     torch.testing.assert_close(logged["coverage_loss"], coverage)
