@@ -16,15 +16,16 @@ from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 
-# Importing these registers the task and the models, as --user-dir does in fairseq's commands.
-import fairseq_phrase.models.architectures
-import fairseq_phrase.tasks.syntax_translation  # noqa: F401
+import fairseq_phrase
 from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+
+# As --user-dir does in fairseq's commands.
+fairseq_phrase.register()
 
 # Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, are
 # those of the base Transformer, and so are the presets'.
