@@ -180,11 +180,7 @@ _OF_TARGET_TEXT = ["parse", "target_tokenized", "joined_dictionary"]
 
 
 def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:
-    """Refuse options whose value is not the default.
-
-    Raises:
-        UserError: one is given.
-    """
+    """Refuse options whose value is not the default."""
     for option in options:
         if args[option] != _parser().get_default(option):
             value = "" if args[option] is True else f" {args[option]}"
@@ -196,9 +192,6 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 
     Returns:
         The options, by language.
-
-    Raises:
-        UserError: an option has no effect, or a side has no parser for its language.
     """
     from fairseq_phrase.parsers import load_parser
     from fairseq_phrase.parsers.pipeline import ParsingOptions

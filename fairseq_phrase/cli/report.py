@@ -122,11 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _form(args: argparse.Namespace) -> Any:
-    """Make the form that ``--form`` names.
-
-    Raises:
-        UserError: options do not go together, the file is missing, or a library is not installed.
-    """
+    """Make the form that ``--form`` names."""
     if args.form is None:
         if args.known_forms is not None:
             raise UserError("--known-forms needs --form calls or --form lambda")

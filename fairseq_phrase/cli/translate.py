@@ -233,11 +233,7 @@ def _write_file(
     write: Callable[..., int],
     skipped: Callable[[int], object],
 ) -> None:
-    """Write the file of ``--out``, or that of a part, which is there once it is whole.
-
-    Raises:
-        UserError: the file is there already.
-    """
+    """Write the file of ``--out``, or that of a part, which is there once it is whole."""
     from fairseq_phrase.inference.output_files import partial_path, unwritten
 
     begun, count = time.monotonic(), 0
@@ -317,11 +313,7 @@ def _translated(
 
 
 def _with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
-    """Return an engine of which each actor has a GPU if the models are to be on GPUs.
-
-    Raises:
-        UserError: this machine has fewer GPUs than actors, or the device is one of several.
-    """
+    """Return an engine of which each actor has a GPU if the models are to be on GPUs."""
     if engine.name != "ray":
         return engine
     import torch
@@ -373,9 +365,6 @@ def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[
 
     Returns:
         The models, the data directory or None, and the text files.
-
-    Raises:
-        UserError: nothing names a model.
     """
     first = inputs[0] if inputs else ""
     named_folder = bool(first) and Path(first.split(":")[0]).is_dir()

@@ -179,7 +179,6 @@ def _in_pool(
 
     Raises:
         BrokenProcessPool: a process died.
-        UserError: processes died before one of them had loaded what it needs, which none would do.
     """
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
@@ -294,11 +293,7 @@ def _on_ray(jobs: Iterator[Job], make: _Make, engine: EngineOptions) -> Iterator
 
 
 def _start_ray(ray: Any, engine: EngineOptions) -> None:
-    """Start Ray on this machine, or connect to a cluster.
-
-    Raises:
-        UserError: Ray does not start, or the cluster does not answer within :data:`RAY_TIMEOUT`.
-    """
+    """Start Ray on this machine, or connect to a cluster."""
     if engine.ray_address is None:
         try:
             ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)

@@ -167,11 +167,7 @@ def _obstacle(model: Any) -> str | None:
 
 
 def _try(folder: Path, words: list[str]) -> None:
-    """Load a model and run it once, in a process that it may end.
-
-    Raises:
-        UserError: CTranslate2 fails.
-    """
+    """Load a model and run it once, in a process that it may end."""
     ran = subprocess.run(
         [sys.executable, "-c", _TRIAL, str(folder), *words], capture_output=True, text=True
     )

@@ -59,11 +59,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def _read(path: Path) -> SavedModel:
-    """Read a checkpoint or a bundle; a model of fairseq's own task gets this package's.
-
-    Raises:
-        UserError: it is missing or damaged, or was trained for another task.
-    """
+    """Read a checkpoint or a bundle; a model of fairseq's own task gets this package's."""
     if path.is_dir() and not is_bundle(path):
         raise UserError(
             f"{path} is a folder, but not a bundle: name a checkpoint in it, or make a bundle with "
@@ -85,11 +81,7 @@ def _read(path: Path) -> SavedModel:
 
 
 def _remembered(saved: Sequence[SavedModel]) -> str:
-    """Return the data directory that the models were trained with.
-
-    Raises:
-        UserError: it is not there.
-    """
+    """Return the data directory that the models were trained with."""
     for one in saved:
         if is_bundle(one.path):
             return str(one.path)

@@ -423,11 +423,7 @@ class Translator:
         return self.task.source_text.numbered(sentence)[1]  # type: ignore[no-any-return]
 
     def _target_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
-        """Return the indices of a given translation.
-
-        Raises:
-            UserError: the translation is too long.
-        """
+        """Return the indices of a given translation."""
         tokens: torch.Tensor = self.task.target_dictionary.encode_target(
             self._target.subwords(text), slots
         )
@@ -438,11 +434,7 @@ class Translator:
         return tokens
 
     def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
-        """Return the indices of a text that a translation must have, without an end.
-
-        Raises:
-            UserError: the target dictionary lacks a part of it.
-        """
+        """Return the indices of a text that a translation must have, without an end."""
         dictionary = self.task.target_dictionary
         pieces = self._target.subwords(text)
         tokens: torch.Tensor = dictionary.encode_target(pieces, slots)[:-1]

@@ -39,11 +39,7 @@ class NotARegexError(ValueError):
 
 
 def _bounds(token: str) -> tuple[int, int | None]:
-    """Read the bounds of a repetition, {n}, {n,} or {n,m}.
-
-    Raises:
-        NotARegexError: the upper bound is below the lower one, or Python cannot read a number so long.
-    """
+    """Read the bounds of a repetition, {n}, {n,} or {n,m}."""
     first, comma, last = token[1:-1].partition(",")
     try:
         least = int(first)

@@ -221,9 +221,6 @@ def _read_runs(
 
     Returns:
         The finished runs, and for each other run a line that says what is wrong.
-
-    Raises:
-        UserError: a run cannot be reported and the report may not be partial, or no run can be reported.
     """
     runs, problems = [], []
     for folder in folders:
@@ -271,11 +268,7 @@ def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
 
 
 def _check_titles(rows: Sequence[Row]) -> None:
-    """Check that no two rows of the table have the same title.
-
-    Raises:
-        UserError: two rows have one title.
-    """
+    """Check that no two rows of the table have the same title."""
     by_title: dict[str, Row] = {}
     for row in rows:
         other = by_title.setdefault(row.title, row)
@@ -286,11 +279,7 @@ def _check_titles(rows: Sequence[Row]) -> None:
 
 
 def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
-    """Check that a test over seeds is possible.
-
-    Raises:
-        UserError: the baseline is missing, or a row has fewer than two seeds.
-    """
+    """Check that a test over seeds is possible."""
     if baseline is None:
         raise UserError("--test seeds compares rows with a baseline: name one with --baseline ROW")
     few = [row for row in rows if not row.absent and len(row.runs) < 2]
@@ -305,11 +294,7 @@ def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
 def _score(
     rows: Sequence[Row], metrics: Sequence[Metrics], texts: Sequence[ReferenceText]
 ) -> None:  # fmt: skip
-    """Score all runs; fills the rows' statistics and scores.
-
-    Raises:
-        UserError: a run's output does not fit the reference.
-    """
+    """Score all runs; fills the rows' statistics and scores."""
     for row in rows:
         for run in row.runs:
             found = []

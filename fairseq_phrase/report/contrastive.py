@@ -140,11 +140,7 @@ def _total(line: str) -> tuple[int, float, int] | None:
 
 
 def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
-    """Read the sum and the mean of each translation's log-probabilities. Shape: (pairs, 2).
-
-    Raises:
-        UserError: the file is missing, or has scores of other pairs.
-    """
+    """Read the sum and the mean of each translation's log-probabilities. Shape: (pairs, 2)."""
     if not path.is_file():
         raise UserError(
             f"{path} is not there: score the minimal pairs by scripts/contrastive.py, or by "

@@ -156,11 +156,7 @@ def _run_folder(path: Path) -> RunFolder:
 
 
 def _check_names(runs: Sequence[RunFolder]) -> None:
-    """Check that no two rows have one name.
-
-    Raises:
-        UserError: two runs have one row and seed, or one row and different folders.
-    """
+    """Check that no two rows have one name."""
     seen: dict[str, list[RunFolder]] = {}
     for run in runs:
         for other in seen.setdefault(run.row, []):

@@ -178,11 +178,7 @@ class IdentifiedTask(FairseqTask):
         self.restore(self._loaded[-1][1], further=True)
 
     def _here(self) -> Identity:
-        """Make the record of the data, the task and the model that is built.
-
-        Raises:
-            UserError: the data directories differ.
-        """
+        """Make the record of the data, the task and the model that is built."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
         found = []
         for directory in utils.split_paths(cfg.data):

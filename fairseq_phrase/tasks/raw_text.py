@@ -60,9 +60,6 @@ def _source_of(cfg: SyntaxEncoderConfig) -> tuple[str, str, str | None]:
     """Return the data directory, the language and the parser of ``--bpe syntax``.
 
     The hub interface builds a BPE from the configuration alone, whose root has the task's options.
-
-    Raises:
-        UserError: neither the options nor a task name the data.
     """
     task = getattr(cfg._get_root(), "task", None) if isinstance(cfg, DictConfig) else None
     data = cfg.syntax_data or getattr(task, "data", None)
@@ -212,10 +209,6 @@ class RawTextTask(TranslationTask):
 
         Args:
             rows: Shape: ``(tokens,)`` each. Those that carry nothing are joined to text.
-
-        Raises:
-            UserError: indices that carry nothing cannot be joined to text, or a line was cut into other
-                subwords.
         """
         origins = [getattr(row, "origins", None) or [self._spelled(row)] for row in rows]
         lines = [line for (line,) in origins if isinstance(line, str)]
@@ -252,12 +245,7 @@ class RawTextTask(TranslationTask):
         return generated
 
     def _cleaned(self, lines: Sequence[str]) -> list[str]:
-        """Return lines without the byte order mark that a file may begin with.
-
-        Raises:
-            UserError: a line has bytes that are not UTF-8. In some locales Python reads them as lone
-                surrogates.
-        """
+        """Return lines without the byte order mark that a file may begin with."""
         for number, line in enumerate(lines, start=self._lines_read + 1):
             if not line.isascii() and any("\ud800" <= character <= "\udfff" for character in line):
                 raise UserError(f"line {number} of the input is not UTF-8: {line[:60]!a}")
@@ -272,10 +260,6 @@ class RawTextTask(TranslationTask):
         Args:
             tokens: the indices of each. Shape: ``(tokens,)``.
             encode: the function with which fairseq cut the lines.
-
-        Raises:
-            UserError: a line has an unknown word, perhaps with a slot in the dictionary, that the data's
-                subword model would cut into known subwords, and the line has no mark of cut text.
         """
         dictionary = self.source_dictionary
         unknown = dictionary.unk()
@@ -306,11 +290,7 @@ class RawTextTask(TranslationTask):
         return segmenter_of(self._directory, manifest) if manifest.bpe_model else None
 
     def _spelled(self, tokens: torch.Tensor) -> str:
-        """Join the subwords of a sentence that carries no line.
-
-        Raises:
-            UserError: the sentence has unknown subwords.
-        """
+        """Join the subwords of a sentence that carries no line."""
         indices, dictionary = tokens.tolist(), self.source_dictionary
         if dictionary.unk() in indices or dictionary.has_place(indices):
             raise UserError(
@@ -326,9 +306,6 @@ def _check_same(line: str, cut: torch.Tensor, own: torch.Tensor) -> None:
 
     Args:
         cut: its token indices. Shape: ``(tokens,)``.
-
-    Raises:
-        UserError: they differ.
     """
     if cut.tolist() != own.tolist():
         raise UserError(

@@ -235,11 +235,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
             self._factors.add_to(model, lambda field: len(self.label_dictionary(field)))
 
     def _training_heads(self) -> ParseStore:
-        """Read the heads of the training sentences, which ``--tree-source shuffled`` exchanges.
-
-        Raises:
-            UserError: the data have no training split.
-        """
+        """Read the heads of the training sentences, which ``--tree-source shuffled`` exchanges."""
         names = self._pair_names(self._directory, self.cfg.train_subset, combine=False)
         if not names:
             raise UserError(
@@ -293,11 +289,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         )
 
     def _check_copied_words(self, texts: Sequence[str]) -> None:
-        """Check that source texts have their words to copy, because the dictionary has slots for them.
-
-        Raises:
-            UserError: a text has none: it was made without ``--copy-words``, or as the other side.
-        """
+        """Check that source texts have their words to copy, because the dictionary has slots for them."""
         for text in texts:
             if not CopiedWords.exist(text):
                 source, target = self.cfg.source_lang, self.cfg.target_lang
@@ -350,11 +342,7 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
         return pairs
 
     def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
-        """Make what cuts the words of a directory's training sentences.
-
-        Raises:
-            UserError: the data do not allow it.
-        """
+        """Make what cuts the words of a directory's training sentences."""
         sampling = SubwordSampling(
             self.cfg.subword_sampling,
             directory,
