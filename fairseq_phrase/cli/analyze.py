@@ -11,8 +11,7 @@ from fairseq_phrase.cli.arguments import add, loading
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
-        prog="fairseq-phrase-analyze",
-        description="Analyze a model over a whole data set.",
+        prog="fairseq-phrase-analyze", description="Analyze a model over a whole data set."
     )
     commands = parser.add_subparsers(dest="table", required=True)
     attention = commands.add_parser(

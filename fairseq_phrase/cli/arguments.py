@@ -137,11 +137,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "--reference test1=FILE, by fairseq's names of them. Several files of one test set are several "
         "translations of it",
     },
-    "--subset": {
-        "default": "test",
-        "metavar": "SUBSET",
-        "help": "the test set's name in fairseq",
-    },
+    "--subset": {"default": "test", "metavar": "SUBSET", "help": "the test set's name in fairseq"},
 }
 
 

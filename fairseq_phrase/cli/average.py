@@ -14,8 +14,7 @@ from fairseq_phrase.cli.arguments import add
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
-        prog="fairseq-phrase-average",
-        description="Average the parameters of checkpoints.",
+        prog="fairseq-phrase-average", description="Average the parameters of checkpoints."
     )
     parser.add_argument(
         "inputs", nargs="+", type=Path, help="checkpoints, or with --last one --save-dir"

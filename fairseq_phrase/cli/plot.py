@@ -21,8 +21,7 @@ def _choice(text: str) -> Any:
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
-        prog="fairseq-phrase-plot",
-        description="Draw pictures of a model's attention.",
+        prog="fairseq-phrase-plot", description="Draw pictures of a model's attention."
     )
     commands = parser.add_subparsers(dest="picture", required=True)
     attention = commands.add_parser(

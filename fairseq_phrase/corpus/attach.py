@@ -128,10 +128,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
 
 
 def _check_model(
-    options: Options,
-    segmenter: Segmenter,
-    spelled: Callable[..., CutLine],
-    texts: Iterable[Path],
+    options: Options, segmenter: Segmenter, spelled: Callable[..., CutLine], texts: Iterable[Path]
 ) -> None:
     """Check that the subword model makes the subwords of the texts, in their first lines.
 

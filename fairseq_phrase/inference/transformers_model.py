@@ -14,12 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from transformers import GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import ModelOutput
 
@@ -67,10 +62,7 @@ class Encoder(nn.Module):
         self.encoder, self.padding = encoder, padding
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        **inputs: Any,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **inputs: Any
     ) -> EncoderStates:
         """Encode a batch.
 

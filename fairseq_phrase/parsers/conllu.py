@@ -136,8 +136,7 @@ class _Sentence:
             self._add(line, columns)
         if self._tokens and (token := self._tokens[-1]).last > len(self._forms):
             raise MisfitError(
-                rows[-1][0],
-                f"word {len(self._forms) + 1} of {token.first}-{token.last} is missing",
+                rows[-1][0], f"word {len(self._forms) + 1} of {token.first}-{token.last} is missing"
             )
 
     def _add(self, line: int, columns: list[str]) -> None:

@@ -38,10 +38,7 @@ class ReferenceText:
 
 
 def read_references(
-    references: Sequence[str],
-    subset: str,
-    sources: Sequence[str] = (),
-    names: Sequence[str] = (),
+    references: Sequence[str], subset: str, sources: Sequence[str] = (), names: Sequence[str] = ()
 ) -> list[ReferenceText]:
     """Read the test sets that the arguments name.
 

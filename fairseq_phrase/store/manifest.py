@@ -10,11 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.dictionaries import (
-    begins_with,
-    number_of_labels,
-    read_labels,
-)
+from fairseq_phrase.store.dictionaries import begins_with, number_of_labels, read_labels
 from fairseq_phrase.store.fields import FIELDS, PREPROCESS, rerun, with_labels
 from fairseq_phrase.store.identity import (
     Entry,

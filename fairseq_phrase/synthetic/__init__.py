@@ -10,11 +10,7 @@ a test or a tutorial has a parsed parallel corpus within seconds.
 True
 """
 
-from fairseq_phrase.synthetic.corpus import (
-    GrammarExhaustedError,
-    ParallelSentence,
-    generate,
-)
+from fairseq_phrase.synthetic.corpus import GrammarExhaustedError, ParallelSentence, generate
 from fairseq_phrase.synthetic.tree import Sentence
 
 __all__ = ["GrammarExhaustedError", "ParallelSentence", "Sentence", "generate"]

@@ -37,8 +37,7 @@ class IdentityOptions(FairseqDataclass):
         },
     )
     strict_identity: bool = field(
-        default=False,
-        metadata={"help": "also stop if the parser or the source of trees differs"},
+        default=False, metadata={"help": "also stop if the parser or the source of trees differs"}
     )
 
 

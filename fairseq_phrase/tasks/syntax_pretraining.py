@@ -65,8 +65,7 @@ class SyntaxPretrainingConfig(IdentityOptions):
         },
     )
     tokens_per_sample: int = field(
-        default=512,
-        metadata={"help": "largest number of tokens in a sample, without eos mode"},
+        default=512, metadata={"help": "largest number of tokens in a sample, without eos mode"}
     )
     mask_prob: float = field(
         default=0.15, metadata={"help": "part of the subwords that are predicted"}
