@@ -16,7 +16,7 @@ nothing.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
 from fairseq_phrase.modules.recurrent_attention.source_attention import coverage_loss
 
@@ -243,11 +244,8 @@ class ParseLossCriterion(_AddedLoss):
 class NextSentenceConfig(MaskedLmConfig):
     """Options of the joint loss."""
 
-    next_sentence_weight: float = field(
-        default=1.0,
-        metadata={
-            "help": "weight of the loss of a pair; that of the masked tokens has the weight 1"
-        },
+    next_sentence_weight: float = option(
+        1.0, "weight of the loss of a pair; that of the masked tokens has the weight 1"
     )
 
 

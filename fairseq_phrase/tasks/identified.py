@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,6 +14,7 @@ from fairseq.tasks.translation import TranslationConfig
 from torch import Tensor
 
 from fairseq_phrase.batch.data_directory import LabelDictionaries
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
 from fairseq_phrase.models.pretrained import start, step, take_options
@@ -29,16 +30,12 @@ logger = logging.getLogger(__name__)
 class IdentityOptions(FairseqDataclass):
     """Options of the comparison of identity records."""
 
-    allow_difference: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={
-            "help": "entries of the identity record that may differ between a checkpoint and its use, "
-            "commas between them; fairseq-phrase-inspect CHECKPOINT prints the record"
-        },
+    allow_difference: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None,
+        "entries of the identity record that may differ between a checkpoint and its use, "
+        "commas between them; fairseq-phrase-inspect CHECKPOINT prints the record",
     )
-    strict_identity: bool = field(
-        default=False, metadata={"help": "also stop if the parser or the source of trees differs"}
-    )
+    strict_identity: bool = option(False, "also stop if the parser or the source of trees differs")
 
 
 class IdentifiedTask(FairseqTask):

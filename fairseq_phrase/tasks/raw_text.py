@@ -6,7 +6,7 @@ They cut a line by a tokenizer and a BPE, and hand on strings and tensors. Behin
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional, cast
 
 import torch
@@ -29,6 +29,7 @@ from fairseq_phrase.batch.raw_tokens import (
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.raw_text.segmenters import Segmenter
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder, segmenter_of
 from fairseq_phrase.store.manifest import Manifest
@@ -43,16 +44,14 @@ _MARKS = ("▁", "@@ ")
 class SyntaxEncoderConfig(FairseqDataclass):
     """Options of the tokenizer and the BPE: the data directory and the parser."""
 
-    syntax_data: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={"help": "data directory with syntax.LANG.json; by default the task's own"},
+    syntax_data: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "data directory with syntax.LANG.json; by default the task's own"
     )
-    syntax_lang: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None, metadata={"help": "the parsed language; by default the task's source"}
+    syntax_lang: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "the parsed language; by default the task's source"
     )
-    syntax_parser: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={"help": "cut words with this parser; by default with the task's --source-parser"},
+    syntax_parser: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "cut words with this parser; by default with the task's --source-parser"
     )
 
 

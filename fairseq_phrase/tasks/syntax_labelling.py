@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq import utils
@@ -14,6 +14,7 @@ from torch import Tensor
 from fairseq_phrase.corpus.labelled import warn_of_unknown
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.store.identity import free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.added_losses import calls_of
@@ -27,12 +28,10 @@ logger = logging.getLogger(__name__)
 class SyntaxLabellingConfig(SyntaxTranslationConfig):
     """Options of data and parses, as those of translation, and of validation."""
 
-    eval_spans: bool = field(
-        default=False,
-        metadata={
-            "help": "in validation also compute F1 of the spans that BIO labels mark, for "
-            "--best-checkpoint-metric f1 --maximize-best-checkpoint-metric; needs seqeval"
-        },
+    eval_spans: bool = option(
+        False,
+        "in validation also compute F1 of the spans that BIO labels mark, for "
+        "--best-checkpoint-metric f1 --maximize-best-checkpoint-metric; needs seqeval",
     )
 
 

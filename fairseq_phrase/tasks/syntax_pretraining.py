@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -28,6 +28,7 @@ from fairseq_phrase.batch.objectives import (
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.identity import MASK, free_options
@@ -44,55 +45,36 @@ logger = logging.getLogger(__name__)
 class SyntaxPretrainingConfig(IdentityOptions):
     """Options of text and masks; several are fairseq's ``masked_lm``'s."""
 
-    data: str = field(
-        default=MISSING,
-        metadata={
-            "help": "data directories of fairseq-phrase-preprocess --only-source, colons between them; "
-            "each epoch of training reads one"
-        },
+    data: str = option(
+        MISSING,
+        "data directories of fairseq-phrase-preprocess --only-source, colons between them; "
+        "each epoch of training reads one",
     )
-    source_lang: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None,
-        metadata={
-            "help": "the language; by default that of the data", "argparse_alias": "-s"
-        },
-    )  # fmt: skip
-    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
-        default="eos",
-        metadata={
-            "help": "a sample is a sentence (eos), or up to --tokens-per-sample tokens of whole "
-            "sentences (complete), of one document (complete_doc), or cut anywhere (none)"
-        },
+    source_lang: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "the language; by default that of the data", argparse_alias="-s"
     )
-    tokens_per_sample: int = field(
-        default=512, metadata={"help": "largest number of tokens in a sample, without eos mode"}
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option(
+        "eos",
+        "a sample is a sentence (eos), or up to --tokens-per-sample tokens of whole "
+        "sentences (complete), of one document (complete_doc), or cut anywhere (none)",
     )
-    mask_prob: float = field(
-        default=0.15, metadata={"help": "part of the subwords that are predicted"}
+    tokens_per_sample: int = option(512, "largest number of tokens in a sample, without eos mode")
+    mask_prob: float = option(0.15, "part of the subwords that are predicted")
+    leave_unmasked_prob: float = option(0.1, "part of the predicted subwords that are not masked")
+    random_token_prob: float = option(
+        0.1, "part of the predicted subwords that a random subword replaces"
     )
-    leave_unmasked_prob: float = field(
-        default=0.1, metadata={"help": "part of the predicted subwords that are not masked"}
+    mask_unit: ChoiceEnum(list(MASK_UNITS)) = option(  # type: ignore[valid-type]
+        "subword",
+        "what is masked: subwords, whole words, or whole phrases of the parse, drawn until "
+        "--mask-prob is reached",
     )
-    random_token_prob: float = field(
-        default=0.1,
-        metadata={"help": "part of the predicted subwords that a random subword replaces"},
+    mask_phrases: ChoiceEnum(list(PHRASES)) = option(  # type: ignore[valid-type]
+        "constituents", "phrases: constituents, or subtrees of the dependency tree"
     )
-    mask_unit: ChoiceEnum(list(MASK_UNITS)) = field(  # type: ignore[valid-type]
-        default="subword",
-        metadata={
-            "help": "what is masked: subwords, whole words, or whole phrases of the parse, drawn until "
-            "--mask-prob is reached"
-        },
-    )
-    mask_phrases: ChoiceEnum(list(PHRASES)) = field(  # type: ignore[valid-type]
-        default="constituents",
-        metadata={"help": "phrases: constituents, or subtrees of the dependency tree"},
-    )
-    mask_phrase_words: int = field(
-        default=4, metadata={"help": "largest number of words in a masked phrase"}
-    )
-    source_factors: Optional[str] = field(  # noqa: UP045 - fairseq reads this type
-        default=None, metadata={"help": "refused: see the options of translation and labelling"}
+    mask_phrase_words: int = option(4, "largest number of words in a masked phrase")
+    source_factors: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None, "refused: see the options of translation and labelling"
     )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
