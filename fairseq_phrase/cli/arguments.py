@@ -56,89 +56,56 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's "
         "models, in a folder), conllu[:surface][,enhanced] or ptb (files PREF.LANG.conllu, "
         "PREF.LANG.ptb), none (words at white space, for models that need no tree), or another "
-        "package's parser (docs/parsers.md)",
-    },
+        "package's parser (docs/parsers.md)"},
     "--constituents": {
-        "choices": CONSTITUENTS,
-        "default": "parser",
-        "help": "source of constituents: the parser, if it makes any; its dependency trees; or none",
-    },
+        "choices": CONSTITUENTS, "default": "parser",
+        "help": "source of constituents: the parser, if it makes any; its dependency trees; or none"},
     "--max-flat": {
-        "type": share,
-        "default": 0.05,
-        "metavar": "SHARE",
-        "help": "stop when more than this share of a text's lines get flat trees, 1 to allow all",
-    },
+        "type": share, "default": 0.05, "metavar": "SHARE",
+        "help": "stop when more than this share of a text's lines get flat trees, 1 to allow all"},
     "--sentencepiece-model": {"type": Path, "metavar": "FILE"},
     "--bpe-codes": {"type": Path, "metavar": "FILE"},
     "--protected-tokens": {
-        "type": protected,
-        "default": (),
-        "dest": "protected",
-        "metavar": "FILE|NAME,...",
+        "type": protected, "default": (), "dest": "protected", "metavar": "FILE|NAME,...",
         "help": "tokens that are one entry of the dictionary and stand outside of the parsed text, such "
-        "as language tags (<2de>, [en_XX]) and <BT>: a file with one per line, or names",
-    },
+        "as language tags (<2de>, [en_XX]) and <BT>: a file with one per line, or names"},
     "--labeldict": {
-        "type": Path,
-        "metavar": "DIR",
+        "type": Path, "metavar": "DIR",
         "help": "reuse the dictionaries of labels (dict.deprel.txt, dict.tag.txt, dict.constituent.txt) "
         "of this data directory, by default those of the dictionary that is reused or of other parses "
-        "in the data directory; labels that they lack become <unk>",
-    },
+        "in the data directory; labels that they lack become <unk>"},
     "--workers": {
-        "type": positive,
-        "default": 1,
-        "metavar": "N",
-        "help": "processes, or Ray actors",
-    },
+        "type": positive, "default": 1, "metavar": "N", "help": "processes, or Ray actors"},
     "--engine": {
-        "choices": ENGINES,
-        "default": "processes",
-        "help": "where the processes run; ray needs the extra [ray]",
-    },
+        "choices": ENGINES, "default": "processes",
+        "help": "where the processes run; ray needs the extra [ray]"},
     "--ray-address": {
         "metavar": "ADDRESS",
-        "help": "the cluster's address (auto, ray://HOST:PORT); by default Ray starts on this machine",
-    },
+        "help": "the cluster's address (auto, ray://HOST:PORT); by default Ray starts on this machine"},
     "--data": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "the checkpoints' data directory (default: the one that each was trained with)",
-    },
+        "type": Path, "metavar": "DIR",
+        "help": "the checkpoints' data directory (default: the one that each was trained with)"},
     "--device": {"help": "cpu, cuda, cuda:1 and so on (default: a GPU if there is one)"},
     "--user-dir": {
-        "metavar": "DIR",
-        "help": "the folder of your own tasks and models, as for fairseq-train",
-    },
+        "metavar": "DIR", "help": "the folder of your own tasks and models, as for fairseq-train"},
     "--source-parser": {
         "metavar": "PARSER",
-        "help": "parse with this parser instead of the one that made the data, such as spacy:MODEL",
-    },
+        "help": "parse with this parser instead of the one that made the data, such as spacy:MODEL"},
     "--allow-difference": {
         "metavar": "NAME,...",
-        "help": "entries of the identity record that may differ (docs/identity.md)",
-    },
+        "help": "entries of the identity record that may differ (docs/identity.md)"},
     "--strict-identity": {
         "action": "store_true",
-        "help": "also stop if the parser or the source of trees differs from the training's",
-    },
+        "help": "also stop if the parser or the source of trees differs from the training's"},
     "--max-tokens": {
-        "type": positive,
-        "default": 4000,
-        "metavar": "N",
-        "help": "tokens in a batch, at most",
-    },
+        "type": positive, "default": 4000, "metavar": "N", "help": "tokens in a batch, at most"},
     "--reference": {
-        "action": "append",
-        "required": True,
-        "metavar": "[SUBSET=]FILE",
+        "action": "append", "required": True, "metavar": "[SUBSET=]FILE",
         "help": "raw text, .gz accepted; for several test sets once each: --reference test=FILE "
         "--reference test1=FILE, by fairseq's names of them. Several files of one test set are several "
-        "translations of it",
-    },
+        "translations of it"},
     "--subset": {"default": "test", "metavar": "SUBSET", "help": "the test set's name in fairseq"},
-}
+}  # fmt: skip
 
 
 def add(group: Any, *names: str, **changes: Any) -> None:

@@ -25,15 +25,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]CHECKPOINT|BUNDLE",
         help="trained models to show side by side",
     )
-    add(
-        parser,
-        "--data",
-        "--source-parser",
-        "--allow-difference",
-        "--strict-identity",
-        "--device",
-        "--user-dir",
-    )
+    add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
+    add(parser, "--device", "--user-dir")
     parser.add_argument(
         "--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",

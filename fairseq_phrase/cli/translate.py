@@ -138,15 +138,8 @@ def _parser() -> argparse.ArgumentParser:
         help="translate the I-th of N parts of the files. With --out it is in FILE.I-of-N, and the "
         "last of the parts writes all to FILE",
     )  # fmt: skip
-    add(parser, "--workers", "--engine", "--ray-address")
-    add(
-        parser,
-        "--device",
-        "--user-dir",
-        "--source-parser",
-        "--allow-difference",
-        "--strict-identity",
-    )
+    add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
+    add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument(
         "--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "

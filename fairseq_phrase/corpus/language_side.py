@@ -6,9 +6,11 @@ has already binarized (:class:`CutSide`).
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -81,15 +83,28 @@ class Side(ABC):
     def lines(self) -> Iterator[SideLine]:
         """Yield all lines as subwords with their parse, after :meth:`parse`."""
 
-    def writer(self, labels: dict[str, LabelTable]) -> SideWriter:
+    @contextmanager
+    def writing(self, labels: dict[str, LabelTable]) -> Iterator[Callable[[SideLine], None]]:
         """Open the files for what is kept.
 
         Args:
             labels: the label tables, shared by all splits and languages.
+
+        Yields:
+            A function that writes a line.
         """
         if self.pipeline is not None:
             self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
-        return SideWriter(self, self._written)
+        with open(self.pieces_path or os.devnull, "w", encoding="utf-8") as pieces:
+
+            def write(line: SideLine) -> None:
+                if self.pieces_path is not None:
+                    pieces.write(" ".join(line.pieces) + "\n")
+                    self.subwords.update(line.pieces)
+                if self._written is not None and line.encoded is not None:
+                    self._written.append(line.encoded)
+
+            yield write
 
     def finish(self) -> None:
         """Write the files of the parses, after all labels are known."""
@@ -172,32 +187,3 @@ class CutSide(Side):
             if not isinstance(parse, Unparsed) and problem is None:
                 swallowed = len(parse.words) - encoded.num_words
             yield SideLine(encoded.pieces, encoded, problem, swallowed)
-
-
-class SideWriter:
-    """Write what is kept of a side; a context manager.
-
-    Args:
-        parses: writes its parses; None if it is not parsed.
-    """
-
-    def __init__(self, side: Side, parses: ParseWriter | None):
-        self._subwords, self._parses = side.subwords, parses
-        self._pieces = None
-        if side.pieces_path is not None:
-            self._pieces = open(side.pieces_path, "w", encoding="utf-8")  # noqa: SIM115
-
-    def __enter__(self) -> SideWriter:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._pieces is not None:
-            self._pieces.close()
-
-    def append(self, line: SideLine) -> None:
-        """Write a line."""
-        if self._pieces is not None:
-            self._pieces.write(" ".join(line.pieces) + "\n")
-            self._subwords.update(line.pieces)
-        if self._parses is not None and line.encoded is not None:
-            self._parses.append(line.encoded)

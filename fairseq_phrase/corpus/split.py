@@ -59,7 +59,7 @@ class Split:
                 refuses a line, or no line is kept.
         """
         with ExitStack() as stack:
-            writers = [stack.enter_context(side.writer(labels)) for side in self.sides]
+            writers = [stack.enter_context(side.writing(labels)) for side in self.sides]
             lines = zip(*(side.lines() for side in self.sides), strict=True)
             total = self.sides[0].corpus.lines
             progress = tqdm(lines, f"writing {self.name}", total, unit="line", smoothing=0.05)
@@ -67,8 +67,8 @@ class Split:
                 if not self._keeps(options, number, pair):
                     continue
                 self.counts.kept += 1
-                for side, writer, line in zip(self.sides, writers, pair, strict=True):
-                    writer.append(line)
+                for side, write, line in zip(self.sides, writers, pair, strict=True):
+                    write(line)
                     self._count(side.language, line)
                     if line.problem is not None:
                         self._check_flat(options, side, f"line {number}: {line.problem}")

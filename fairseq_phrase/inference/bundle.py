@@ -227,11 +227,8 @@ def plain_options(config: Any) -> dict[str, Any]:
     if OmegaConf.is_config(config):
         options = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     else:
-        options = {
-            name: value
-            for name, value in vars(config).items()
-            if isinstance(value, str | int | float | bool | list | dict | type(None))
-        }
+        kinds = str | int | float | bool | list | dict | type(None)
+        options = {name: value for name, value in vars(config).items() if isinstance(value, kinds)}
     return {
         name: None if isinstance(value, str) and os.sep in value else value
         for name, value in options.items()

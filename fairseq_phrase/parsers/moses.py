@@ -6,18 +6,9 @@ import re
 
 # The last three are from before 2012; Moses' own deescape-special-chars.perl still reads them.
 _ENTITIES = {
-    "&apos;": "'",
-    "&quot;": '"',
-    "&lt;": "<",
-    "&gt;": ">",
-    "&#124;": "|",
-    "&#91;": "[",
-    "&#93;": "]",
-    "&amp;": "&",
-    "&bar;": "|",
-    "&bra;": "[",
-    "&ket;": "]",
-}
+    "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&#124;": "|", "&#91;": "[", "&#93;": "]",
+    "&amp;": "&", "&bar;": "|", "&bra;": "[", "&ket;": "]",
+}  # fmt: skip
 _ENTITY = re.compile("|".join(map(re.escape, _ENTITIES)))
 # Punctuation between two characters without a space: "@-@" in "well-known".
 _SPLIT = re.compile(r"@([-,./:])@")

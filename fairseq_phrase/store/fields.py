@@ -156,72 +156,34 @@ class ParseField:
 _A_DEPENDENCY_PARSER = "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)"
 _ROWS = (
     ParseField(
-        name="words",
-        per="subword",
-        meaning="words",
-        made_by="any --parser",
-        numbers=attrgetter("words"),
-    ),
+        name="words", per="subword", meaning="words", made_by="any --parser",
+        numbers=attrgetter("words")),
     ParseField(
-        name="heads",
-        per="word",
-        meaning="dependency trees",
-        made_by=_A_DEPENDENCY_PARSER,
-        numbers=attrgetter("heads"),
-        cut=_heads_of_first_words,
-    ),
+        name="heads", per="word", meaning="dependency trees", made_by=_A_DEPENDENCY_PARSER,
+        numbers=attrgetter("heads"), cut=_heads_of_first_words),
     ParseField(
-        name="deprels",
-        per="word",
-        meaning="relations",
-        made_by=_A_DEPENDENCY_PARSER,
-        labels=attrgetter("deprels"),
-        label_file="dict.deprel.txt",
-        label_meaning="relations",
-    ),
+        name="deprels", per="word", meaning="relations", made_by=_A_DEPENDENCY_PARSER,
+        labels=attrgetter("deprels"), label_file="dict.deprel.txt", label_meaning="relations"),
     ParseField(
-        name="tags",
-        per="word",
-        meaning="tags",
+        name="tags", per="word", meaning="tags",
         made_by="a parser that tags (--parser spacy:MODEL, stanza:LANG, conllu or ptb)",
-        labels=attrgetter("tags"),
-        label_file="dict.tag.txt",
-        label_meaning="tags",
-    ),
+        labels=attrgetter("tags"), label_file="dict.tag.txt", label_meaning="tags"),
     ParseField(
-        name="spans",
-        per="constituent",
-        meaning="constituency trees",
+        name="spans", per="constituent", meaning="constituency trees",
         made_by="a constituency parser (--parser stanza:LANG or ptb), or a dependency parser and "
         "--constituents from-dependencies",
-        numbers=attrgetter("spans"),
-        labels=attrgetter("span_labels"),
-        label_file="dict.constituent.txt",
-        label_meaning="constituent labels",
-        columns=3,
-        cut=_spans_of_first_words,
-    ),
+        numbers=attrgetter("spans"), columns=3, cut=_spans_of_first_words,
+        labels=attrgetter("span_labels"), label_file="dict.constituent.txt",
+        label_meaning="constituent labels"),
     ParseField(
-        name="enhanced",
-        per="edge",
-        meaning="enhanced dependencies",
+        name="enhanced", per="edge", meaning="enhanced dependencies", columns=3,
         made_by="--parser conllu:enhanced, or an installed package's parser",
-        label_file="dict.enhanced.txt",
-        label_meaning="labels of enhanced dependencies",
-        columns=3,
-    ),
-    *(
-        ParseField(
-            name=f"factor{number}",
-            per="word",
-            meaning=f"labels factor{number}",
-            made_by=f"--parser factored:…,factor{number}",
-            label_file=f"dict.factor{number}.txt",
-            label_meaning="labels",
-        )
-        for number in range(1, 4)
-    ),
-)
+        label_file="dict.enhanced.txt", label_meaning="labels of enhanced dependencies"),
+    *(ParseField(
+        name=f"factor{number}", per="word", meaning=f"labels factor{number}",
+        made_by=f"--parser factored:…,factor{number}",
+        label_file=f"dict.factor{number}.txt", label_meaning="labels") for number in range(1, 4)),
+)  # fmt: skip
 #: The group of entry points in which installed packages offer parse fields, as :class:`ParseField`.
 GROUP = "fairseq_phrase.parse_fields"
 
