@@ -45,7 +45,3 @@ def main(args: argparse.Namespace) -> None:
     if args.out is not None:
         args.out.write_text(table + "\n", encoding="utf-8")
     print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -124,7 +124,3 @@ def _report(counts: SplitCounts, language: str) -> str:
     if lost := counts.lost_edges[language]:
         said.append(f"{lost} edges lost with words that have no subword")
     return "; ".join(said)
-
-
-if __name__ == "__main__":
-    main()

@@ -37,7 +37,3 @@ def main(args: argparse.Namespace) -> None:
     paths = args.inputs if args.last is None else last_checkpoints(args.inputs[0], args.last)
     average_checkpoints(paths, args.out, args.allow_difference, strict=args.strict_identity)
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
-
-
-if __name__ == "__main__":
-    main()

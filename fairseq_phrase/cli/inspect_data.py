@@ -209,7 +209,3 @@ def _chosen(
         for split in dict.fromkeys(split for split, _ in chosen)
     }
     return [readers[split].read(line) for split, line in chosen]
-
-
-if __name__ == "__main__":
-    main()

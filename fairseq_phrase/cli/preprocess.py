@@ -259,7 +259,3 @@ def report(options: Options, counts: SplitCounts) -> str:
     if left_out:
         said.append(f"left out: {', '.join(left_out)}")
     return "; ".join(said)
-
-
-if __name__ == "__main__":
-    main()

@@ -192,7 +192,3 @@ def _probe(args: argparse.Namespace) -> None:
         (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
         (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
         draw(results, args.out / "probing.png")
-
-
-if __name__ == "__main__":
-    main()

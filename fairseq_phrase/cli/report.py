@@ -178,7 +178,3 @@ def main(args: argparse.Namespace) -> None:
     written = write_report(report, args.out, args.examples)
     print(markdown(report))
     print(f"wrote {', '.join(map(str, written))}")
-
-
-if __name__ == "__main__":
-    main()

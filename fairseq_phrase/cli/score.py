@@ -44,7 +44,3 @@ def main(args: argparse.Namespace) -> None:
     if args.out is not None:
         args.out.write_text(table, encoding="utf-8")
     print(table, end="")
-
-
-if __name__ == "__main__":
-    main()

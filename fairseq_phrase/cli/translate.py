@@ -367,7 +367,3 @@ def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[
     if not named_folder:
         raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
     return first, None, [Path(name) for name in inputs[1:]]
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,9 @@ from fairseq_phrase.raw_text.segmenters import SEGMENTERS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 
 COMMANDS = [
-    module.name for module in pkgutil.iter_modules(cli.__path__) if module.name != "arguments"
+    module.name
+    for module in pkgutil.iter_modules(cli.__path__)
+    if module.name not in ("arguments", "__main__")
 ]
 
 
