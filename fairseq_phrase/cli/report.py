@@ -156,24 +156,15 @@ def main(args: argparse.Namespace) -> None:
             f"--tokenize {args.tokenize}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}"
         )
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
+    known = args.known_words and read_known_words(args.known_words)
+    metrics = (known, _form(args), load_metrics(args.metric))
     options = ReportOptions(
-        baseline=args.baseline,
-        test=args.test,
-        trials=args.trials,
-        measure=Measure(
-            args.measure,
-            args.lowercase,
-            args.tokenize,
-            args.repetition,
-            read_known_words(args.known_words) if args.known_words is not None else None,
-            _form(args),
-            load_metrics(args.metric),
-        ),
-        partial=args.partial,
+        args.baseline, args.test, args.trials,
+        Measure(args.measure, args.lowercase, args.tokenize, args.repetition, *metrics),
+        partial=args.partial, caption=args.caption,
         titles=read_row_file(args.rows) if args.rows is not None else {},
-        caption=args.caption,
         pairs=read_pairs(args.contrastive) if args.contrastive is not None else (),
-    )
+    )  # fmt: skip
     report = make_report(find_runs(args.runs), texts, options)
     written = write_report(report, args.out, args.examples)
     print(markdown(report))

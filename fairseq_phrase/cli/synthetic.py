@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
 from fairseq_phrase.cli import CommandParser, command
@@ -61,26 +62,13 @@ def main(args: argparse.Namespace) -> None:
 
     # The held-out splits come first, so that they do not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
-    if args.kind == "translation":
-        write_corpus(
-            args.out,
-            sizes,
-            args.seed,
-            source_lang=args.source_lang,
-            target_lang=args.target_lang,
-            max_words=MAX_WORDS if args.max_words is None else args.max_words,
-            overwrite=args.overwrite,
-        )
-    else:
-        write_toy_task(
-            args.out,
-            args.kind,
-            sizes,
-            args.seed,
-            languages=(args.source_lang, args.target_lang),
-            max_words=TOY_WORDS if args.max_words is None else args.max_words,
-            overwrite=args.overwrite,
-        )
+    is_toy = args.kind != "translation"
+    write = partial(write_toy_task, args.kind) if is_toy else write_corpus
+    usual = TOY_WORDS if is_toy else MAX_WORDS
+    write(
+        args.out, sizes, args.seed, source_lang=args.source_lang, target_lang=args.target_lang,
+        max_words=usual if args.max_words is None else args.max_words, overwrite=args.overwrite,
+    )  # fmt: skip
     for split, size in sizes.items():
         print(
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"

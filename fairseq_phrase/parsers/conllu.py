@@ -126,7 +126,6 @@ class _Sentence:
             self._flaw = error
 
     def _read(self, rows: list[_Row]) -> None:
-        """Read the rows."""
         for line, columns in rows:
             if len(columns) != _COLUMNS:
                 raise MisfitError(

@@ -25,13 +25,10 @@ GROUPS: dict[str, dict[str, str]] = {
     "surface": {"sentence_length": "SeLen", "word_content": "WC"},
     "syntactic": {"tree_depth": "TrDep", "top_constituents": "ToCo", "bigram_shift": "BShif"},
     "semantic": {
-        "past_present": "Tense",
-        "subj_number": "SubN",
-        "obj_number": "ObjN",
-        "odd_man_out": "SoMo",
+        "past_present": "Tense", "subj_number": "SubN", "obj_number": "ObjN", "odd_man_out": "SoMo",
         "coordination_inversion": "CoIn",
     },
-}
+}  # fmt: skip
 SPLITS = ("tr", "va", "te")
 _ORDER = [name for tasks in GROUPS.values() for name in tasks]
 _NAME = re.compile(r"(?P<task>.+?)(?:\.(?P<split>tr|va|te))?\.txt(?:\.gz)?")
@@ -151,7 +148,6 @@ def find_tasks(
 
 
 def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
-    """Read one task."""
     if "all" in files:
         splits = _read_senteval(files["all"])
     else:

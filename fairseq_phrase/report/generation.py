@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
@@ -78,9 +77,9 @@ def read_generation(path: Path) -> Generation:
             ends.append(match)
     if len(ends) > 1:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
-    log = _read_log(path)
+    batch, speed = _read_log(path)
     best = texts["D"]
-    whole = bool(ends) or log.speed is not None
+    whole = bool(ends) or speed is not None
     if not whole or not best or sorted(best) != list(range(len(best))):
         raise UserError(
             f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
@@ -93,8 +92,8 @@ def read_generation(path: Path) -> Generation:
         _in_order(texts["T"], len(best)),
         ends[0][1] if ends else None,
         int(ends[0][2]) if ends else None,
-        log.batch,
-        log.speed,
+        batch,
+        speed,
     )
 
 
@@ -111,14 +110,8 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
         )
 
 
-class _Log(NamedTuple):
-    """The values in fairseq-generate's log: the batch size, and sentences per second."""
-
-    batch: str | None
-    speed: float | None
-
-
-def _read_log(path: Path) -> _Log:
+def _read_log(path: Path) -> tuple[str | None, float | None]:
+    """Read the batch size, and sentences per second, from fairseq-generate's log."""
     batch, speed = None, None
     for log in logs_of(path):
         for line in read_lines(log):
@@ -127,7 +120,7 @@ def _read_log(path: Path) -> _Log:
             elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
                 tokens, sentences = match.groups()
                 batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
-    return _Log(batch, speed)
+    return batch, speed
 
 
 def read_interactive_speed(path: Path) -> float | None:

@@ -76,23 +76,25 @@ def in_order(hours: Mapping[str, int]) -> tuple[str, str]:
 
 
 def write_toy_task(
-    out: str | Path,
     kind: str,
+    out: str | Path,
     sizes: Mapping[str, int],
     seed: int,
     *,
-    languages: tuple[str, str],
+    source_lang: str,
+    target_lang: str,
     max_words: int,
     overwrite: bool = False,
 ) -> None:
     """Write ``{split}.{language}``.
 
     Args:
-        out: the directory; made if missing.
         kind: ``copy``, ``subsample`` or ``order``.
+        out: the directory; made if missing.
         sizes: number of pairs by split.
         seed: same seed, same bytes.
-        languages: the names of source and target.
+        source_lang: the name of the source.
+        target_lang: the name of the target.
         max_words: letters of the longest source (sentences, of ``order``) in training and validation.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
 
@@ -104,7 +106,7 @@ def write_toy_task(
             f"--max-words {max_words}: sequences of distinct letters have 1 to "
             f"{len(LETTERS) - LONGER}, because those of the test set are up to {LONGER} longer"
         )
-    directory = Path(out)
+    directory, languages = Path(out), (source_lang, target_lang)
     check_directory(directory, sizes, languages, overwrite)
     with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():

@@ -91,7 +91,6 @@ def check_directory(
 
 
 def _names(split: str, languages: tuple[str, str]) -> list[str]:
-    """Name the files of a split."""
     return [f"{split}.{language}{end}" for language in languages for end in ("", ".conllu", ".ptb")]
 
 
