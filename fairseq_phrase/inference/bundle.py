@@ -227,7 +227,7 @@ def plain_options(config: Any) -> dict[str, Any]:
     if OmegaConf.is_config(config):
         options = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     else:
-        kinds = str | int | float | bool | list | dict | type(None)
+        kinds = (str, int, float, bool, list, dict, type(None))
         options = {name: value for name, value in vars(config).items() if isinstance(value, kinds)}
     return {
         name: None if isinstance(value, str) and os.sep in value else value
