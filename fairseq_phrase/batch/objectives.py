@@ -21,6 +21,14 @@ PHRASES = {"constituents": "spans", "subtrees": "heads"}
 Parse = Mapping[str, np.ndarray]
 
 
+#: What a model gets for a sample besides its tokens, by the name of its argument: one number for each
+#: token; ``memory_tokens`` counts other tokens.
+Inputs = dict[str, np.ndarray]
+#: Makes of a sample, with ``</s>`` at the end, and a random number generator: the source, the target
+#: (padding where nothing is predicted), and further inputs. Shape of both: ``(tokens,)``, int64
+Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
+
+
 @dataclass(frozen=True)
 class Masking:
     """What is masked, and how.
@@ -67,7 +75,7 @@ class Masking:
 
 
 class Masks:
-    """Draws masks.
+    """Predict masked tokens, which are drawn, from all others.
 
     Args:
         mask: the index of ``<mask>``.
@@ -88,19 +96,10 @@ class Masks:
         )
 
     def __call__(
-        self, tokens: np.ndarray, parse: Parse, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Mask a sentence.
-
-        Args:
-            tokens: its token indices. Shape: ``(tokens,)``
-            parse: its parse, with :attr:`Masking.fields`.
-            rng: what is drawn from.
-
-        Returns:
-            The source, and the target: the masked tokens, and padding elsewhere.
-            Shape of each: ``(tokens,)``
-        """
+        self, sample: BlockSample, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
+        """Mask a sample, whose parse has :attr:`Masking.fields`; see :data:`Source`."""
+        tokens, parse = sample.tokens, sample.parse
         is_subword = ~np.isin(tokens, self._special)
         words = None
         if self.masking.unit != "subword":
@@ -117,7 +116,7 @@ class Masks:
         source[chosen[drawn >= kept]] = self._mask
         replaced = chosen[(drawn >= kept) & (drawn < kept + other)]
         source[replaced] = rng.choice(self._replacements, len(replaced))
-        return source, target
+        return source, target, Inputs()
 
     def _choose(
         self, subwords: int, words: np.ndarray | None, parse: Parse, rng: np.random.Generator
@@ -129,7 +128,6 @@ class Masks:
 
         Args:
             words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
-            rng: what is drawn from.
 
         Returns:
             The chosen subwords, in order, from 0.
@@ -138,12 +136,17 @@ class Masks:
         wanted = int(self.masking.rate * subwords + rng.random())
         if words is None:
             return np.sort(rng.choice(subwords, wanted, replace=False))
-        units = _Units(self.masking, parse)
+        phrases = _phrases(self.masking, parse)
         chosen = np.zeros(subwords, dtype=bool)
         for word in rng.permutation(np.unique(words)):
             if wanted <= 0:
                 break
-            new = units.around(int(word), rng)[words] & ~chosen
+            around = phrases[phrases[:, word]]
+            if len(around):
+                unit = around[rng.integers(len(around))]
+            else:  # a word in no phrase is a unit itself
+                unit = np.arange(phrases.shape[1]) == word
+            new = unit[words] & ~chosen
             count = int(new.sum())
             if count > wanted and rng.random() * count >= wanted:
                 break
@@ -152,32 +155,18 @@ class Masks:
         return np.flatnonzero(chosen)
 
 
-class _Units:
-    """The words or phrases of a sentence."""
-
-    def __init__(self, masking: Masking, parse: Parse):
-        self._masking = masking
-        self._count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
-        self._phrases = np.zeros((0, self._count), dtype=bool)
-        if masking.unit == "phrase" and self._count:
-            if masking.phrases == "subtrees":
-                members = _subtrees(parse["heads"])
-            else:
-                first, end = parse["spans"][:, 0, None], parse["spans"][:, 1, None]
-                order = np.arange(self._count)
-                members = np.unique((first <= order) & (order < end), axis=0)
-            self._phrases = members[members.sum(1) <= masking.max_words]
-
-    def around(self, word: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw one of the units that contain a word; a word in no phrase is one itself.
-
-        Returns:
-            Whether each word belongs to it. Shape: ``(words,)``, bool
-        """
-        around = self._phrases[self._phrases[:, word]]
-        if len(around):
-            return np.asarray(around[rng.integers(len(around))])
-        return np.asarray(np.arange(self._count) == word)
+def _phrases(masking: Masking, parse: Parse) -> np.ndarray:
+    """Return which words each phrase contains, if phrases are masked. Shape: (phrases, words), bool."""
+    count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
+    if masking.unit != "phrase" or not count:
+        return np.zeros((0, count), dtype=bool)
+    if masking.phrases == "subtrees":
+        members = _subtrees(parse["heads"])
+    else:
+        first, end = parse["spans"][:, 0, None], parse["spans"][:, 1, None]
+        order = np.arange(count)
+        members = np.unique((first <= order) & (order < end), axis=0)
+    return np.asarray(members[members.sum(1) <= masking.max_words])
 
 
 def _subtrees(heads: np.ndarray) -> np.ndarray:
@@ -243,32 +232,6 @@ def fraction(text: str) -> int:
             f"--predict-fraction {text}: expected 1/K with a whole number K, such as 1/6"
         )
     return int(parts or "1")
-
-
-#: What a model gets for a sample besides its tokens, by the name of its argument: one number for each
-#: token; ``memory_tokens`` counts other tokens.
-Inputs = dict[str, np.ndarray]
-#: Makes of a sample, with ``</s>`` at the end, and a random number generator: the source, the target
-#: (padding where nothing is predicted), and further inputs. Shape of both: ``(tokens,)``, int64
-Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
-
-
-class Masked:
-    """Predict masked tokens from all others.
-
-    Args:
-        masks: draws them.
-    """
-
-    def __init__(self, masks: Masks):
-        self._masks = masks
-
-    def __call__(
-        self, sample: BlockSample, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Mask a sample, see :data:`Source`."""
-        source, target = self._masks(sample.tokens, sample.parse, rng)
-        return source, target, Inputs()
 
 
 class Causal:

@@ -21,7 +21,6 @@ from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.dictionaries import as_entry
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.encoding import EncodedSentence
-from fairseq_phrase.syntax.sentence import ParsedSentence
 
 Parse = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and how many each sentence has.
@@ -91,18 +90,6 @@ class SourceText:
         if read <= {"words"}:
             return self.encoder.cut(lines)
         return self.encoder.parse(lines, constituents="spans" in read)
-
-    def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Parse lines into words and trees, whether or not the models read them.
-
-        Raises:
-            UserError: as :meth:`encode`.
-        """
-        return self.encoder.parsed(lines)
-
-    def encode_parsed(self, sentence: ParsedSentence) -> EncodedSentence:
-        """Cut the words of a parsed sentence into subwords; its trees are kept."""
-        return self.encoder.encode(sentence)
 
     def numbered(
         self, sentence: EncodedSentence, limit: int | None = None

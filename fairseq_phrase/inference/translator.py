@@ -257,7 +257,7 @@ class Translator:
         Raises:
             UserError: the trees lack what the model reads, or the sentence is too long.
         """
-        encoded = self.task.source_text.encode_parsed(sentence)
+        encoded = self.task.source_text.encoder.encode(sentence)
         if (count := len(encoded.pieces) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
         search = _Search(self.task, self.models, beam=beam, lenpen=1.0)
@@ -272,7 +272,7 @@ class Translator:
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
         """
-        return list(self.task.source_text.parse([self._source(line) for line in lines]))
+        return list(self.task.source_text.encoder.parsed([self._source(line) for line in lines]))
 
     def attention(self, line: str | ParsedSentence) -> SentenceAttention:
         """Compute the encoder's attention in one line, of every layer and head.
@@ -288,7 +288,9 @@ class Translator:
         if isinstance(line, str):
             sentence = raw_sentence(self.task, self._source(line))
         else:
-            sentence = SourceSentence.from_raw(self.task.source_text.encode_parsed(line), self.task)
+            sentence = SourceSentence.from_raw(
+                self.task.source_text.encoder.encode(line), self.task
+            )
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:

@@ -18,7 +18,6 @@ from fairseq_phrase.batch.objectives import (
     MASK_UNITS,
     PHRASES,
     Causal,
-    Masked,
     Masking,
     Masks,
     Objective,
@@ -246,7 +245,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
             return Causal(self.dictionary, objective.backward)
         if objective.name == "permutation":
             return Permuted(self.dictionary, objective.predict_fraction)
-        return Masked(Masks(self._masking, mask=self._mask, dictionary=self.dictionary))
+        return Masks(self._masking, mask=self._mask, dictionary=self.dictionary)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with new workers in each epoch."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fairseq_phrase.batch.objectives import Masking, Masks
+from fairseq_phrase.batch.text_blocks import BlockSample
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import make_dictionary
 
@@ -40,7 +41,7 @@ def masks_of(masking, **changed):
 
 def draws(masks, count=300):
     for seed in range(count):
-        yield masks(TOKENS, PARSE, np.random.default_rng([seed]))
+        yield masks(BlockSample(TOKENS, PARSE), np.random.default_rng([seed]))[:2]
 
 
 @every_unit

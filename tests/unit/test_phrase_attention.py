@@ -23,8 +23,8 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources.dependency import chain_phrases
-from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, word_ngrams
+from fairseq_phrase.modules.phrases.sources.chains import chain_phrases, word_ngrams
+from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
 from tests.support.padded_sentences import (
     HEADS,
     KINDS,

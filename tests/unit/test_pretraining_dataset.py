@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
-from fairseq_phrase.batch.objectives import Causal, Masked, Masking, Masks, Objective
+from fairseq_phrase.batch.objectives import Causal, Masking, Masks, Objective
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, joined
 from fairseq_phrase.errors import UserError
@@ -38,7 +38,7 @@ def lines(text, *numbers):
 
 
 def masked(**options):
-    return Masked(Masks(Masking(**options), mask=len(DICTIONARY), dictionary=DICTIONARY))
+    return Masks(Masking(**options), mask=len(DICTIONARY), dictionary=DICTIONARY)
 
 
 def test_a_sample_is_a_sentence_and_blank_lines_are_none(corpus):

@@ -126,31 +126,21 @@ class HierarchicalAccumulation(nn.Module):
             nonterminals. Shape: (batch, nodes, heads, head width)
 
         Raises:
-            ValueError: the values do not fit the batch's nodes, or the states do not fit its leaves.
+            ValueError: the values do not fit the batch's nodes.
         """
-        self._check_values(values, tree)
-        entering = (tree.batch_size, tree.num_leaves, self.leaf_weight.in_features)
-        if leaf_states.shape != entering:
-            raise ValueError(
-                f"leaf states must have shape {entering}, got {tuple(leaf_states.shape)}"
-            )
         return self.accumulate(values, self.leaf_weight(leaf_states), tree)
 
     def accumulate(self, values: Tensor, weights: Tensor, tree: TreeBatch) -> Tensor:
         """Accumulate with leaf weights that are computed already.
 
         Args:
-            values: as for :meth:`forward`.
+            values: as for :meth:`forward`, which has the results, too.
             weights: w, the output of ``leaf_weight`` for the leaves' states.
                 Shape: (batch, leaves, heads)
-
-        Returns:
-            As :meth:`forward`.
-
-        Raises:
-            ValueError: the values do not fit the batch's nodes.
         """
-        self._check_values(values, tree)
+        expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
+        if values.shape != expected:
+            raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
         # A, (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k); the
         # first two belong to the leaves and nonterminals, and come as one tensor.
         weights = upcast(weights)
@@ -165,11 +155,6 @@ class HierarchicalAccumulation(nn.Module):
             )
             accumulated = accumulated + torch.cat(embedded, -1)
         return torch.cat([values[:, : tree.num_leaves], accumulated.transpose(1, 2)], 1)
-
-    def _check_values(self, values: Tensor, tree: TreeBatch) -> None:
-        expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
-        if values.shape != expected:
-            raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
 
 
 class TreeSelfAttention(HeadsAttention):

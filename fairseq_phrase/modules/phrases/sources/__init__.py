@@ -21,7 +21,7 @@ from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 
 # Importing these registers them.
-from fairseq_phrase.modules.phrases.sources import constituency, dependency, ngram  # noqa: F401
+from fairseq_phrase.modules.phrases.sources import chains, constituency, ngram  # noqa: F401
 from fairseq_phrase.modules.phrases.sources.registry import (
     GROUP,
     PhraseSource,

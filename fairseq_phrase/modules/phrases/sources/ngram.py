@@ -6,20 +6,15 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.chains import word_chains
-from fairseq_phrase.modules.phrases.phrase_batch import (
-    ListedPairs,
-    NgramLevel,
-    NgramPairs,
-    PhraseBatch,
-)
+from fairseq_phrase.modules.phrases.phrase_batch import NgramLevel, NgramPairs, PhraseBatch
+from fairseq_phrase.modules.phrases.sources.chains import word_ngrams
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
     check_max_length,
     phrase_source,
 )
-from fairseq_phrase.modules.tensors import check_mask, check_tensor, may_read
+from fairseq_phrase.modules.tensors import check_mask, may_read
 
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
@@ -95,24 +90,3 @@ def token_ngrams(
         num_tokens=num_tokens,
         pairs=NgramPairs(tuple(levels)),
     )
-
-
-def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseBatch:
-    """Make every span of 2..k whole words, and every word of several subwords, a phrase.
-
-    Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word (begin and
-            end of sentence, padding). Each word up to the last must have a token.
-            Shape: (batch, tokens)
-        padding_mask: True at padding. Shape: (batch, tokens)
-        max_length: most words in a phrase, k.
-
-    Raises:
-        ValueError: if ``max_length < 2``, or ``words`` or ``padding_mask`` has a wrong type or
-            shape, or a word index is out of range.
-    """
-    check_max_length(max_length)
-    check_tensor("words", words, torch.int64)
-    check_mask("padding_mask", padding_mask, *words.shape)
-    nodes, edges = word_chains(words, padding_mask, max_length)
-    return PhraseBatch(padding_mask=nodes, num_tokens=words.size(1), pairs=ListedPairs(edges))

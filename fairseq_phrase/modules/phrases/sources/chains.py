@@ -1,11 +1,8 @@
-"""Phrases as chains along a successor: word n-grams and dependency chains.
+"""Phrases that are chains along a successor: n-grams of whole words, and dependency chains (eq. 8).
 
 The successor s of a word is the next word or the head. The phrase of size l that begins at w holds
 ``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter pieces. So the
 pairs of eq. 4 are listed in O(N k^2), without comparing nodes with each other.
-
-The functions trust their input's types and shapes:
-:mod:`fairseq_phrase.modules.phrases.sources` checks them.
 """
 
 from __future__ import annotations
@@ -14,18 +11,32 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseEdges, select_edges
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, select_edges
+from fairseq_phrase.modules.phrases.sources.registry import (
+    PhraseOptions,
+    SourceTokens,
+    check_max_length,
+    phrase_source,
+)
+from fairseq_phrase.modules.tensors import check_mask, check_tensor
 
 
-def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[Tensor, PhraseEdges]:
-    """Make the nodes of word n-grams; for the arguments see :func:`~.sources.ngram.word_ngrams`.
+def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseBatch:
+    """Make every span of 2..k whole words, and every word of several subwords, a phrase.
 
-    Returns:
-        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word (begin and
+            end of sentence, padding). Each word up to the last must have a token.
+            Shape: (batch, tokens)
+        padding_mask: True at padding. Shape: (batch, tokens)
+        max_length: most words in a phrase, k.
 
     Raises:
-        ValueError: if a word index is out of range or skipped.
+        ValueError: if ``max_length < 2``, or ``words`` or ``padding_mask`` has a wrong type or
+            shape, or a word index is out of range or skipped.
     """
+    _check(words, padding_mask, max_length)
     # A sentence has at most as many words as tokens. This bound avoids a device sync.
     batch, max_words = words.shape
     counts = _count_tokens(words, max_words)
@@ -37,19 +48,34 @@ def word_chains(words: Tensor, padding_mask: Tensor, max_length: int) -> tuple[T
     )
 
 
-def dependency_chains(
+@phrase_source("dependency", fields=["words", "heads"])
+def dependency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """Every dependency edge, and for k >= 3 every chain of up to k words."""
+    return chain_phrases(
+        parse["words"], parse["heads"], tokens.padding_mask, options.phrase_max_length
+    )
+
+
+def chain_phrases(
     words: Tensor, heads: Tensor, padding_mask: Tensor, max_length: int
-) -> tuple[Tensor, PhraseEdges]:
-    """Make the nodes of dependency chains.
+) -> PhraseBatch:
+    """Make every dependency edge a phrase (eq. 8), and for k >= 3 every chain of up to k words.
 
-    For the arguments see :func:`~.sources.dependency.chain_phrases`.
-
-    Returns:
-        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
+    Args:
+        words: as for :func:`word_ngrams`. Shape: (batch, tokens)
+        heads: 0-based index of each word's head; a root is its own head; -1 is padding. Each word
+            must have a token. Shape: (batch, words)
+        padding_mask: True at padding. Shape: (batch, tokens)
+        max_length: most words in a phrase, k.
 
     Raises:
-        ValueError: if the heads are not trees over the sentence's words.
+        ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the heads are not
+            trees over the sentence's words.
     """
+    _check(words, padding_mask, max_length)
+    check_tensor("heads", heads, torch.int64)
+    if heads.size(0) != words.size(0):
+        raise ValueError(f"{heads.size(0)} rows of heads for {words.size(0)} sentences")
     max_words = heads.size(1)
     counts = _count_tokens(words, max_words)
     is_word = heads >= 0
@@ -76,6 +102,12 @@ def dependency_chains(
     )
 
 
+def _check(words: Tensor, padding_mask: Tensor, max_length: int) -> None:
+    check_max_length(max_length)
+    check_tensor("words", words, torch.int64)
+    check_mask("padding_mask", padding_mask, *words.shape)
+
+
 def _chain_nodes(
     successor: Tensor,
     counts: Tensor,
@@ -85,8 +117,8 @@ def _chain_nodes(
     *,
     single_words: bool,
     faults: list[tuple[str, Tensor]],
-) -> tuple[Tensor, PhraseEdges]:
-    """Build the nodes whose phrases are the chains of 2..k words along a successor.
+) -> PhraseBatch:
+    """Make the chains of 2..k words along a successor phrases.
 
     Args:
         successor: index of the word after each in its chain, W where the chain ends.
@@ -94,17 +126,9 @@ def _chain_nodes(
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
         words: index of each token's word or -1. Shape: (batch, tokens)
-        padding_mask: Shape: (batch, tokens)
-        max_length: most words in a chain, k.
         single_words: whether a word of several subwords is a phrase.
         faults: possible faults of the input: a message, and True at the words that have the fault.
             Shape of each: (batch, words)
-
-    Returns:
-        The padding mask of the nodes, of shape (batch, nodes), and their adjacent pairs.
-
-    Raises:
-        ValueError: if a fault is found, or a word index is out of range or skipped.
     """
     device = words.device
     batch, num_tokens = words.shape
@@ -149,7 +173,11 @@ def _chain_nodes(
         *_chain_pieces(path, exists, node),
     ]
     slot_padding = torch.arange(num_phrases, device=device) >= is_phrase.sum(1, keepdim=True)
-    return torch.cat([padding_mask, slot_padding], dim=1), select_edges(pairs)
+    return PhraseBatch(
+        padding_mask=torch.cat([padding_mask, slot_padding], dim=1),
+        num_tokens=num_tokens,
+        pairs=ListedPairs(select_edges(pairs)),
+    )
 
 
 def _follow(successor: Tensor, max_length: int) -> list[Tensor]:
@@ -173,7 +201,7 @@ def _chain_pieces(
     """Pair every chain with the shorter chains inside it, in both directions.
 
     Args:
-        path: the word i steps after each, from :func:`_follow`.
+        path: from :func:`_follow`.
         exists: for each size whether the chain that begins at a word is a phrase.
             Shape of each: (batch, W)
         node: flat index of that phrase's node. Shape: (batch, sizes, W)
@@ -199,9 +227,7 @@ def _chain_tokens(
     """List the tokens of every word of every chain.
 
     Args:
-        words: index of each token's word or -1. Shape: (batch, tokens)
-        counts: number of tokens of each word; the last column is for tokens of no word.
-            Shape: (batch, W + 1)
+        words, counts: as for :func:`_chain_nodes`.
         chain_words: the words of all chains. Shape: (batch, chain words, W)
         member_counts: how many tokens each of them contributes. Shape: (batch, chain words, W)
 
