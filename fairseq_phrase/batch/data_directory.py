@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -28,26 +27,16 @@ def pair_names(
     Returns:
         The names that are there, such as ``train.de-en``, in their order.
     """
-    names = []
-    for number in itertools.count():
-        name = _pair_name(directory, f"{split}{number or ''}", languages, impl)
-        if name is None:
-            break
-        names.append(name)
-        if not combine:
-            break
-    return names
-
-
-def _pair_name(
-    directory: str, split: str, languages: tuple[str, str], impl: str | None
-) -> str | None:
-    """Find a part under either order of its languages; for the arguments see :func:`pair_names`."""
     source, target = languages
-    for name in (f"{split}.{source}-{target}", f"{split}.{target}-{source}"):
-        if indexed_dataset.dataset_exists(os.path.join(directory, f"{name}.{source}"), impl=impl):
-            return name
-    return None
+    names: list[str] = []
+    while True:
+        part = f"{split}{len(names) or ''}"
+        either = (f"{part}.{source}-{target}", f"{part}.{target}-{source}")
+        texts = {name: os.path.join(directory, f"{name}.{source}") for name in either}
+        there = [n for n, text in texts.items() if indexed_dataset.dataset_exists(text, impl=impl)]
+        names += there[:1]
+        if not there or not combine:
+            return names
 
 
 class LabelDictionaries:

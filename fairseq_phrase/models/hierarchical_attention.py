@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +43,10 @@ class HierarchicalOptions:
     )
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
-    return [*check_width(cfg), *SENTENCES[str(cfg.han_sentences)]]
-
-
 @register_encoder(
     "han",
     options=HierarchicalOptions,
-    parse_fields=_parse_fields,
+    parse_fields=lambda cfg: [*check_width(cfg), *SENTENCES[str(cfg.han_sentences)]],
     rows={
         "HAN": {},
         "HAN, constituents": {"han_sentences": "constituents"},

@@ -74,12 +74,6 @@ class LabelHead(nn.Sequential):
         super().__init__(*hidden, *linear(num_labels))
 
 
-def _word_dropout(dictionary: Any, alpha: float) -> WordDropout:
-    """Make the dropout of a dictionary's words, without its special tokens."""
-    counts = [-1] * dictionary.nspecial + dictionary.count[dictionary.nspecial :]
-    return WordDropout(counts, alpha, dictionary.unk())
-
-
 @register_named_model("labeller", options=LabellerOptions)
 class LabellerModel(NamedEncoderModel):
     """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
@@ -111,7 +105,9 @@ class LabellerModel(NamedEncoderModel):
         self.labelled, self.pooling = labelled, pooling
         self.whole_words = whole_words
         self.dictionary = encoder.dictionary
-        self.word_dropout = _word_dropout(encoder.dictionary, word_dropout)
+        words = encoder.dictionary
+        counts = [-1] * words.nspecial + words.count[words.nspecial :]
+        self.word_dropout = WordDropout(counts, word_dropout, words.unk())
         self.attention = AttentionSum(width) if pooling == "attention" else None
 
     @classmethod

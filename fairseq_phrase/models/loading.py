@@ -116,20 +116,6 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     return named
 
 
-def _compare_stock(saved: SavedModel, data: str, given: dict[str, Any]) -> None:
-    """Compare what can be derived of a stock checkpoint with its data.
-
-    Raises:
-        UserError: they differ.
-    """
-    compare(
-        Identity.from_dict(saved.state["task_state"]["identity"], saved.path),
-        identity_of({"cfg": saved.state["cfg"]}, data), "use",
-        trained_name=saved.path, here_name=data,
-        allow=given["allow_difference"], strict=given["strict_identity"],
-    )  # fmt: skip
-
-
 def build_models(
     saved: Sequence[SavedModel], data: str | Path, **options: Any
 ) -> tuple[list[Any], Any]:
@@ -167,8 +153,13 @@ def build_models(
             )
         except (RuntimeError, FileNotFoundError, UserError) as error:
             raise UserError(f"{one.path} cannot be used with {data}: {error}") from None
-        if not hasattr(task, "meet"):  # a task of stock fairseq
-            _compare_stock(one, str(data), given)
+        if not hasattr(task, "meet"):  # a task of stock fairseq, which compares nothing
+            compare(
+                Identity.from_dict(one.state["task_state"]["identity"], one.path),
+                identity_of({"cfg": one.state["cfg"]}, str(data)), "use",
+                trained_name=one.path, here_name=str(data),
+                allow=given["allow_difference"], strict=given["strict_identity"],
+            )  # fmt: skip
         models += [model.eval() for model in built]
     return models, task
 

@@ -109,7 +109,11 @@ class PretrainerModel(NamedEncoderModel):
             )
         )
         if cfg.objective == "permutation":
-            check_two_streams(cfg)
+            if not hasattr(named_method(cfg.encoder_name).encoder, "two_streams"):
+                raise UserError(
+                    f"--objective permutation: the encoder {cfg.encoder_name} has no query stream: use "
+                    "--encoder xl_transformer"
+                )
             cfg.relative_segments = cfg.next_sentence
         embed_tokens = TransformerModelBase.build_embedding(
             cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path
@@ -233,19 +237,6 @@ def causal_window(cfg: Any) -> CausalWindow | None:
         if given:
             raise UserError(f"--{name}: only --objective causal has it, not {cfg.objective}")
     return None
-
-
-def check_two_streams(cfg: Any) -> None:
-    """Check that the encoder has XLNet's two streams.
-
-    Raises:
-        UserError: it has one.
-    """
-    if not hasattr(named_method(cfg.encoder_name).encoder, "two_streams"):
-        raise UserError(
-            f"--objective permutation: the encoder {cfg.encoder_name} has no query stream: use --encoder "
-            "xl_transformer"
-        )
 
 
 def check_causal(cfg: Any, window: CausalWindow) -> None:

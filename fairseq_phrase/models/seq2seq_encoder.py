@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.models.syntax_encoder import encoder_output
+from fairseq_phrase.modules.recurrent.bidirectional import run_packed
 from fairseq_phrase.modules.recurrent_attention.cells import (
     CELLS,
     CellState,
@@ -111,25 +110,12 @@ class Seq2SeqEncoder(TimeFirstEncoder):
             The last layer's states, of shape (batch, tokens, width), and every layer's last state.
         """
         assert self.layers is not None
-        if not bool(padding.any()):
+        if bool(padding.any()):
+            states, last = run_packed(self.layers, embedding, padding)
+        else:
             states, last = self.layers(embedding)
-            return states, self._last(last)
-        on_left = bool(padding[:, 0].any())
-        inputs = _rolled(embedding, padding, 1) if on_left else embedding
-        packed = pack_padded_sequence(
-            inputs, (~padding).sum(1).cpu(), batch_first=True, enforce_sorted=False
-        )
-        packed_states: PackedSequence
-        packed_states, last = self.layers(packed)
-        states, _ = pad_packed_sequence(
-            packed_states, batch_first=True, total_length=padding.size(1)
-        )
-        return _rolled(states, padding, -1) if on_left else states, self._last(last)
-
-    def _last(self, last: Any) -> CellState:
         state = CellState(*last) if isinstance(last, tuple) else CellState(last)
-        assert self.layers is not None
-        return both_directions(state) if self.layers.bidirectional else state
+        return states, both_directions(state) if self.layers.bidirectional else state
 
     def max_positions(self) -> int:
         """Return the length of the longest source."""
@@ -148,17 +134,3 @@ def mean_state(states: Tensor, padding: Tensor) -> CellState:
     """
     real = (~padding).to(states.dtype).unsqueeze(-1)
     return CellState(((states * real).sum(1) / real.sum(1)).unsqueeze(0))
-
-
-def _rolled(states: Tensor, padding: Tensor, direction: int) -> Tensor:
-    """Move padding from the left to the right (1), or back (-1).
-
-    Args:
-        states: Shape: (batch, tokens, width)
-        padding: as on the left. Shape: (batch, tokens)
-        direction: 1 or -1.
-    """
-    first = (~padding).int().argmax(1, keepdim=True)
-    columns = torch.arange(padding.size(1), device=padding.device)
-    source = (columns + direction * first) % padding.size(1)
-    return states.gather(1, source.unsqueeze(-1).expand_as(states))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,14 +41,10 @@ class TreeLSTMOptions:
     )
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
-    return KINDS[str(cfg.tree_lstm_kind)]
-
-
 @register_encoder(
     "tree_lstm",
     options=TreeLSTMOptions,
-    parse_fields=_parse_fields,
+    parse_fields=lambda cfg: KINDS[str(cfg.tree_lstm_kind)],
     rows={
         "Tree-LSTM": {},
         "Tree-LSTM, binary": {"tree_lstm_kind": "binary"},

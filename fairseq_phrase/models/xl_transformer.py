@@ -168,14 +168,7 @@ class XLEncoder(SyntaxEncoder):
         visible: Tensor | None,
         same_segment: Tensor | None = None,
     ) -> PairStructure:
-        """Describe all pairs of two sets of positions.
-
-        Args:
-            queries: positions. Shape: (batch or 1, queries), int64.
-            keys: positions, in order and from 0 or below. Shape: (keys,), int64.
-            visible: see :class:`PairStructure`.
-            same_segment: see :class:`PairStructure`.
-        """
+        """Describe all pairs of queries (batch or 1, queries) and ascending keys (keys,), both positions."""
         last = keys.size(0)
         # Queries are among the last keys, so the distances are -(keys - 1)..keys - 1.
         width = self.embed_tokens.embedding_dim

@@ -100,16 +100,9 @@ class _JoinScores(torch.autograd.Function):
 
 
 def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> Tensor:
-    """Group the positions with the same word.
+    """Return for each position the first one with its word; of padding only if there is no other.
 
-    Args:
-        source: Shape: (batch, source), int64
-        padding: Shape: (batch, source)
-        vocabulary: number of words.
-
-    Returns:
-        For each position the first position with its word; one of padding only if there is no other.
-        Shape: (batch, source), int64
+    Shape: (batch, source), int64
     """
     columns = torch.arange(source.size(1), device=source.device).expand_as(source)
     # Padding comes last, so that it is first of a group only if the group is all padding.

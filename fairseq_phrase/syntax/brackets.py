@@ -63,14 +63,12 @@ class _Node:
     """A bracket that is not closed yet.
 
     Attributes:
-        offset: its offset in the line.
         start: its first word, from 0.
-        label: its label; empty until the label is read.
+        label: empty until the label is read.
         leaves: the words directly below it, from 0.
         is_empty: whether nothing is below it, not even an empty element.
         parts: how many of its children have words.
         has_brackets: whether a bracket is directly below it.
-        label_offset: the offset of its label.
     """
 
     offset: int

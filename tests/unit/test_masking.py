@@ -94,7 +94,8 @@ def test_whole_units_are_masked(unit):
 @every_unit
 def test_a_line_without_words_has_no_mask(unit):
     empty = {name: values[:0] for name, values in PARSE.items()}
-    source, target = masks_of(UNITS[unit])(np.array([EOS]), empty, np.random.default_rng(1))
+    sample = BlockSample(np.array([EOS]), empty)
+    source, target, _ = masks_of(UNITS[unit])(sample, np.random.default_rng(1))
     assert (source.tolist(), target.tolist()) == ([EOS], [PAD])
 
 

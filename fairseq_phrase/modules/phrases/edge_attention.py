@@ -64,7 +64,6 @@ def edge_attention(
 
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
-        phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
         bias: added to the scores of the pairs. Shape: (edges, heads)

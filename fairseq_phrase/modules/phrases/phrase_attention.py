@@ -61,7 +61,6 @@ def subset_attention(
 
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
-        phrases: the nodes and which of them are adjacent.
         dropout_p: probability with which an attention weight is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
         bias: a number for each head and relative position of a part in its phrase
@@ -101,14 +100,7 @@ def hadamard_attention(
     *Decision*: dropout applies to the weights of adjacent pairs only. All other pairs share one
     weight, which is never dropped, so both paths give the same.
 
-    Args:
-        query, key, value: Shape of each: (batch, heads, nodes, head width)
-        phrases: the nodes and which of them are adjacent.
-        dropout_p: probability with which the weight of an adjacent pair is dropped.
-        path: ``"dense"`` or ``"edges"``; chosen by size unless given.
-
-    Returns:
-        Shape: (batch, heads, nodes, head width). Values at padded nodes are finite.
+    For the arguments and the result see :func:`subset_attention`.
     """
     path = _check_path(path or choose_path(phrases, "hadamard"))
     if path == "dense":
@@ -123,12 +115,7 @@ def hadamard_attention(
 def all_attention(
     query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float = 0.0
 ) -> Tensor:
-    """Attend from each node to all unpadded nodes (eq. 2). Shape: (batch, heads, nodes, head width).
-
-    Args:
-        query, key, value: Shape of each: (batch, heads, nodes, head width)
-        dropout_p: probability with which an attention weight is dropped.
-    """
+    """Attend from each node to all unpadded nodes (eq. 2), see :func:`subset_attention`."""
     mask = additive(phrases.key_mask, query.dtype)
     return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
@@ -140,7 +127,6 @@ def attention_weights(
 
     Args:
         query, key: Shape of each: (batch, heads, nodes, head width)
-        phrases: the nodes and which of them are adjacent.
         mask: ``"subset"``, ``"hadamard"`` or ``"all"``.
         bias: as for :func:`subset_attention`. Shape: (heads, positions)
 
@@ -169,9 +155,6 @@ class PhraseAttention(HeadsAttention):
     (phase 1, eq. 2-3); otherwise the attention within phrases (phase 2, eq. 4-7).
 
     Args:
-        embed_dim: model width d.
-        num_heads: number of heads h, a divisor of d.
-        dropout: probability with which an attention weight is dropped in training.
         activation: σ of eq. 5, applied to each head's output before the output projection:
             ``sigmoid``, ``identity`` ("Linear PhraseTransformer"), ``tanh``, ``relu`` or ``gelu``.
         mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
@@ -245,12 +228,6 @@ class PhraseAttention(HeadsAttention):
 
         Args:
             states: node states. Shape: (batch, nodes, width)
-            phrases: the nodes and which of them are adjacent.
-            need_weights: also return the weights, which is slower.
-
-        Returns:
-            The attended states, of shape (batch, nodes, width), and the weights before dropout, of
-            shape (batch, heads, nodes, nodes), or None.
 
         Raises:
             ValueError: if the states do not fit the batch's nodes.

@@ -179,7 +179,6 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
 
     Args:
         num_tokens: length of the padded batch. Padding on the left moves all tokens alike.
-        device: where to make them.
 
     Returns:
         For query token i and key token j the bucket of j - i. Shape: (1, tokens, tokens), int64

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_phrase.modules.tensors import applied, masked_keys, upcast
+from fairseq_phrase.modules.tensors import applied, check_mask, check_tensor, masked_keys, upcast
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -27,7 +27,6 @@ def sequential_positions(num_tokens: int, device: torch.device | None = None) ->
 
     Args:
         num_tokens: length n of the padded batch. Padding on the left moves all tokens alike.
-        device: where to make them.
 
     Returns:
         Shape: (1, tokens, tokens), int64
@@ -83,20 +82,12 @@ class RelativePositions:
         rows, first = [], 0
         for kind, clip in clips.items():
             position = relative[kind]
-            if position.dtype != torch.int64 or position.dim() != 3:
-                raise ValueError(
-                    f"{kind} positions must be an int64 tensor of shape (batch, tokens, tokens), "
-                    f"got {position.dtype} of shape {tuple(position.shape)}"
-                )
+            check_tensor(f"{kind} positions", position, torch.int64, "batch", "tokens", "tokens")
             rows.append(position.clamp(-clip, clip) + (first + clip))
             first += 2 * clip + 1
         masked = None
         if padding_mask is not None:
-            if padding_mask.dtype != torch.bool or padding_mask.dim() != 2:
-                raise ValueError(
-                    "padding_mask must be a boolean tensor of shape (batch, tokens), "
-                    f"got {padding_mask.dtype} of shape {tuple(padding_mask.shape)}"
-                )
+            check_mask("padding_mask", padding_mask, "batch", "tokens")
             masked = masked_keys(padding_mask)
         return cls(tuple(rows), first, masked, dict(clips))
 

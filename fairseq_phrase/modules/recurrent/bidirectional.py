@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,32 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fairseq_phrase.modules.tensors import check_mask
 
 
+def run_packed(recurrence: nn.RNNBase, states: Tensor, padding_mask: Tensor) -> tuple[Tensor, Any]:
+    """Run a batch-first LSTM or GRU over sequences, of which padding, on either side, is no step.
+
+    Args:
+        states: the input. Shape: (batch, length, input width)
+        padding_mask: True at padding. A sequence may be all padding. Shape: (batch, length), bool
+
+    Returns:
+        The states, 0 at padding, of shape (batch, length, output width); and PyTorch's last states.
+    """
+    # Padding goes behind the real steps, as packing expects it; the sort keeps their order.
+    order = padding_mask.to(torch.uint8).argsort(dim=1, stable=True).unsqueeze(2)
+    lengths = (~padding_mask).sum(1).clamp(min=1).cpu()
+    packed = pack_padded_sequence(
+        states.gather(1, order.expand_as(states)), lengths, batch_first=True, enforce_sorted=False
+    )
+    packed, last = recurrence(packed)
+    output, _ = pad_packed_sequence(packed, batch_first=True, total_length=states.size(1))
+    output = torch.zeros_like(output).scatter(1, order.expand_as(output), output)
+    return output.masked_fill(padding_mask.unsqueeze(2), 0.0), last
+
+
 class BidirectionalLayer(nn.Module):
     """One layer of PyTorch's LSTM or GRU, forward and backward. Batch-first.
 
-    Each direction has half of the output's width. Sequences are packed, so that padding, on either side,
-    takes no part in the recurrence.
+    Each direction has half of the output's width.
 
     Args:
         cell: ``"lstm"`` or ``"gru"``.
@@ -39,28 +60,6 @@ class BidirectionalLayer(nn.Module):
         self.recurrence = network(input_dim, output_dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, states: Tensor, padding_mask: Tensor) -> Tensor:
-        """Read all sequences in both directions.
-
-        Args:
-            states: the input. Shape: (batch, length, input width)
-            padding_mask: True at padding. A sequence may be all padding.
-                Shape: (batch, length), bool
-
-        Returns:
-            The states, 0 at padding. Shape: (batch, length, output width)
-        """
+        """Read all sequences in both directions; for arguments and result see :func:`run_packed`."""
         check_mask("padding_mask", padding_mask, *states.shape[:2])
-        # Padding goes behind the real steps, as packing expects it; the sort keeps their order.
-        order = padding_mask.to(torch.uint8).argsort(dim=1, stable=True).unsqueeze(2)
-        lengths = (~padding_mask).sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(
-            states.gather(1, order.expand_as(states)),
-            lengths,
-            batch_first=True,
-            enforce_sorted=False,
-        )
-        output, _ = pad_packed_sequence(
-            self.recurrence(packed)[0], batch_first=True, total_length=states.size(1)
-        )
-        output = torch.zeros_like(output).scatter(1, order.expand_as(output), output)
-        return output.masked_fill(padding_mask.unsqueeze(2), 0.0)
+        return run_packed(self.recurrence, states, padding_mask)[0]

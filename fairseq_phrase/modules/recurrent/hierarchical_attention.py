@@ -27,12 +27,10 @@ def by_dependencies(
     """Number the sentences by dependency trees (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
-            Shape: (batch, tokens), int64
-        heads: 0-based index of each word's head; a root is its own head; -1 at padding.
-            Shape: (batch, words), int64
-        relations: the number of each word's relation. Shape: as ``heads``
-        padding_mask: True at padding. Shape: (batch, tokens), bool
+        words, heads, padding_mask: as for
+            :class:`~fairseq_phrase.modules.positions.tree_positions.TreePositions`.
+            Shape: (batch, tokens), (batch, words), (batch, tokens)
+        relations: the number of each word's relation. Shape: (batch, words), int64
 
     Returns:
         The sentence of each token in its line, from 0; a token of no word belongs to the sentence of the

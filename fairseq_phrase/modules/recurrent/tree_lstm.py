@@ -282,11 +282,9 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
     that depend on it. A token of no word (the end of sentence) is a tree.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
-            Shape: (batch, tokens), int64
-        heads: 0-based index of each word's head; a root is its own head; -1 at padding. Of several roots,
-            the later ones become dependents of the first. Shape: (batch, words), int64
-        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
+        words, heads, padding_mask: as for
+            :class:`~fairseq_phrase.modules.positions.tree_positions.TreePositions`.
+            Shape: (batch, tokens), (batch, words), (batch, tokens)
 
     Raises:
         ValueError: a tensor has another type or shape, or the heads are not trees over the tokens' words.
@@ -338,11 +336,8 @@ def constituency_trees(
     The top of a sentence is its last constituent in post-order; without constituents, its first token.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
-            Shape: (batch, tokens), int64
-        spans: first word and one past the last of each constituent, and further columns; children before
-            parents; -1 at padding. Shape: (batch, constituents, 2 or more), int64
-        padding_mask: True at padded tokens, on either side. Shape: (batch, tokens), bool
+        words, spans, padding_mask: as for :meth:`TreeBatch.from_words`.
+            Shape: (batch, tokens), (batch, constituents, 2 or more), (batch, tokens)
         binary: binarize to the right (:func:`fairseq_phrase.syntax.tree_arrays.binarized`). The new nodes
             are only in the schedule.
 

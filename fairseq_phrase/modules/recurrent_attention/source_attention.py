@@ -10,7 +10,6 @@ h̄_i is a decoder state (query), h_j a source state, e_ij the score.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,9 +51,8 @@ class Score(nn.Module):
         """
         return source
 
-    @abstractmethod
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Score.
+        """Score, by default by dot products.
 
         Args:
             queries: h̄_i. Shape: (batch, queries, query width)
@@ -63,6 +61,7 @@ class Score(nn.Module):
         Returns:
             e_ij. Shape: (batch, queries, source)
         """
+        return queries @ keys.transpose(1, 2)
 
 
 class DotScore(Score):
@@ -75,10 +74,6 @@ class DotScore(Score):
             )
         super().__init__(query_width, source_width)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Score; for arguments and shapes see :class:`Score`."""
-        return queries @ keys.transpose(1, 2)
-
 
 class BilinearScore(Score):
     """e_ij = h̄_iᵀ W h_j, Luong's "general"."""
@@ -90,10 +85,6 @@ class BilinearScore(Score):
     def keys(self, source: Tensor) -> Tensor:
         """Return W h_j. Shape: (batch, source, query width)."""
         return source @ self.weight.T
-
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Score; for arguments and shapes see :class:`Score`."""
-        return queries @ keys.transpose(1, 2)
 
 
 class AdditiveScore(Score):

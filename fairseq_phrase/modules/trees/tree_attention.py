@@ -168,7 +168,6 @@ class TreeSelfAttention(HeadsAttention):
     Args:
         accumulation: accumulates the values; its weights of leaves depend on their states. The width
             and the number of heads are taken from it.
-        dropout: probability with which an attention weight is dropped in training.
         subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
             all nodes.
         neutral: without subtree masking, leaves see nonterminals by a learned number for each head that
@@ -204,11 +203,6 @@ class TreeSelfAttention(HeadsAttention):
 
         Args:
             states: node states, leaves first. Shape: (batch, nodes, width)
-            need_weights: also return the weights, which is slower.
-
-        Returns:
-            The attended states, of shape (batch, nodes, width), and the weights before dropout, of
-            shape (batch, heads, nodes, nodes), or None.
 
         Raises:
             ValueError: the states do not fit the batch's nodes.

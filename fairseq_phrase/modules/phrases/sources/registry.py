@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
-from fairseq_phrase.modules.tensors import check_mask, exact_product
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product
 
 
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
@@ -28,11 +28,7 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     """
     check_mask("padding_mask", padding_mask)
     batch, num_tokens = padding_mask.shape
-    if members.dtype != torch.bool or members.shape[::2] != (batch, num_tokens):
-        raise ValueError(
-            f"members must be boolean of shape ({batch}, phrases, {num_tokens}), "
-            f"got {members.dtype} of shape {tuple(members.shape)}"
-        )
+    check_tensor("members", members, torch.bool, batch, "phrases", num_tokens)
     if bool((members.sum(2) == 1).any()):
         raise ValueError("a phrase has at least two tokens, got one of a single token")
     if bool((members & padding_mask[:, None]).any()):
