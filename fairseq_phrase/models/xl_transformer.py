@@ -168,7 +168,12 @@ class XLEncoder(SyntaxEncoder):
         visible: Tensor | None,
         same_segment: Tensor | None = None,
     ) -> PairStructure:
-        """Describe all pairs of queries (batch or 1, queries) and ascending keys (keys,), both positions."""
+        """Describe all pairs of positions.
+
+        Args:
+            queries: Shape: (batch or 1, queries), int64.
+            keys: in order. Shape: (keys,), int64.
+        """
         last = keys.size(0)
         # Queries are among the last keys, so the distances are -(keys - 1)..keys - 1.
         width = self.embed_tokens.embedding_dim
