@@ -51,10 +51,7 @@ class RawTokens(torch.Tensor):
 
     @classmethod
     def of(
-        cls,
-        tokens: torch.Tensor,
-        origins: Sequence[Origin],
-        words: Sequence[Sequence[str]] = (),
+        cls, tokens: torch.Tensor, origins: Sequence[Origin], words: Sequence[Sequence[str]] = ()
     ) -> RawTokens:
         """Return the same indices, which carry their origins.
 

@@ -125,22 +125,13 @@ class SourceText:
         rows, words = zip(*(self.numbered(one, limit) for one in sentences), strict=True)
         dictionary = self._dictionary
         tokens = data_utils.collate_tokens(
-            [torch.tensor(row) for row in rows],
-            dictionary.pad(),
-            dictionary.eos(),
-            self._left_pad,
+            [torch.tensor(row) for row in rows], dictionary.pad(), dictionary.eos(), self._left_pad
         )
         net_input = {"src_tokens": tokens, "src_lengths": torch.tensor(list(map(len, rows)))}
-        return {
-            "net_input": net_input | self.parses(tokens, sentences, limit),
-            "copied": words,
-        }
+        return {"net_input": net_input | self.parses(tokens, sentences, limit), "copied": words}
 
     def parses(
-        self,
-        tokens: torch.Tensor,
-        sentences: Sequence[EncodedSentence],
-        limit: int | None = None,
+        self, tokens: torch.Tensor, sentences: Sequence[EncodedSentence], limit: int | None = None
     ) -> dict[str, torch.Tensor]:
         """Collate the parses of sentences whose tokens are batched already.
 

@@ -44,13 +44,7 @@ from fairseq_phrase.models import (  # noqa: F401
 )
 from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, copied
 from fairseq_phrase.models.copying import CopyOptions
-from fairseq_phrase.models.encoder_method import (
-    BROKEN,
-    ENCODERS,
-    LATE,
-    EncoderMethod,
-    options_of,
-)
+from fairseq_phrase.models.encoder_method import BROKEN, ENCODERS, LATE, EncoderMethod, options_of
 from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
@@ -108,10 +102,7 @@ def build_named(named: NamedModel) -> None:
 
 
 def _register(
-    name: str,
-    model: type,
-    options: Iterable[Field[Any]],
-    presets: Mapping[str, Mapping[str, Any]],
+    name: str, model: type, options: Iterable[Field[Any]], presets: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Register a model with fairseq, under a name for each preset.
 

@@ -174,10 +174,7 @@ class NodeAttention(RelativeAttention):
     """Attention over all nodes of a batch with relative positions. Batch-first."""
 
     def forward(  # type: ignore[override]
-        self,
-        states: Tensor,
-        phrases: PositionedPhrases | CausalPhrases,
-        need_weights: bool = False,
+        self, states: Tensor, phrases: PositionedPhrases | CausalPhrases, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once, as :class:`PhraseAttention` does."""
         assert phrases.relative is not None
@@ -256,10 +253,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
     rows={
         "phrase, k = 2": {"phrase_max_length": 2},
         "phrase, k = 3": {"phrase_max_length": 3},
-        "phrase, dependency chains, k = 3": {
-            "phrase_source": "dependency",
-            "phrase_max_length": 3,
-        },
+        "phrase, dependency chains, k = 3": {"phrase_source": "dependency", "phrase_max_length": 3},
         "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
         "phrase, chunks": {"phrase_source": "chunk"},
         "phrase, structural positions": {

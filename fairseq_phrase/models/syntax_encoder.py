@@ -119,11 +119,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         return [("all nodes", self.self_attn, self.self_attn_layer_norm)]
 
     def forward(
-        self,
-        states: Tensor,
-        structure: Any,
-        need_weights: bool = False,
-        keep: int | None = None,
+        self, states: Tensor, structure: Any, need_weights: bool = False, keep: int | None = None
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor] | None]:
         """Update all nodes' states.
 

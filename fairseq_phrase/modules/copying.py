@@ -223,8 +223,4 @@ class GateCopy(CopyScores):
 
 
 #: The forms of copying by name.
-COPIES: dict[str, type[CopyScores]] = {
-    "joint": JointCopy,
-    "gate": GateCopy,
-    "pointer": PointerCopy,
-}
+COPIES: dict[str, type[CopyScores]] = {"joint": JointCopy, "gate": GateCopy, "pointer": PointerCopy}

@@ -47,9 +47,7 @@ class PositionedPhrases(PhraseBatch):
         clips: Mapping[str, int],
     ) -> None:
         super().__init__(
-            padding_mask=phrases.padding_mask,
-            num_tokens=phrases.num_tokens,
-            pairs=phrases.pairs,
+            padding_mask=phrases.padding_mask, num_tokens=phrases.num_tokens, pairs=phrases.pairs
         )
         self._of_tokens = depths, relative, clips
         tokens = self._representatives(depths)

@@ -325,10 +325,7 @@ class RelationAttention(RelationBias, HeadsAttention):
         self.reset_parameters()
 
     def forward(
-        self,
-        states: Tensor,
-        relations: PairRelations,
-        need_weights: bool = False,
+        self, states: Tensor, relations: PairRelations, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once.
 

@@ -226,11 +226,7 @@ def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
 
 
 def relative_scores(
-    query: Tensor,
-    key: Tensor | None,
-    table: Tensor,
-    positions: RelativePositions,
-    scale: float,
+    query: Tensor, key: Tensor | None, table: Tensor, positions: RelativePositions, scale: float
 ) -> Tensor:
     """Compute ``scale * q_i · (k_j + Σ a_ij)`` for all pairs; -inf at masked keys.
 

@@ -47,11 +47,7 @@ def by_dependencies(
 
 
 def by_constituents(
-    words: Tensor,
-    spans: Tensor,
-    root: int,
-    padding_mask: Tensor,
-    separates: Tensor | None = None,
+    words: Tensor, spans: Tensor, root: int, padding_mask: Tensor, separates: Tensor | None = None
 ) -> Tensor:
     """Number the sentences by constituents (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
 

@@ -143,8 +143,6 @@ class AttentiveLayers(nn.Module):
             outputs.append(fed)
             weights.append(own_weights)
         after = DecoderState(
-            self.layers.stack(cells),
-            fed if self.input_feeding else None,
-            state.step + len(outputs),
+            self.layers.stack(cells), fed if self.input_feeding else None, state.step + len(outputs)
         )
         return torch.stack(outputs, 1), torch.cat(weights, 1), after

@@ -165,7 +165,5 @@ def both_directions(state: CellState) -> CellState:
         return cast(Tensor, states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2))
 
     return replace(
-        state,
-        hidden=joined(state.hidden),
-        cell=None if state.cell is None else joined(state.cell),
+        state, hidden=joined(state.hidden), cell=None if state.cell is None else joined(state.cell)
     )

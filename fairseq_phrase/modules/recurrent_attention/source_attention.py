@@ -253,10 +253,7 @@ class PredictedWindow(nn.Module):
         # (batch, queries, source)
         distances = source.positions[:, None] - centres.unsqueeze(-1)
         factors = (-2 * (distances / self.reach).square()).exp()
-        return (
-            _near(centres.detach(), source.positions, self.reach),
-            factors.to(queries.dtype),
-        )
+        return (_near(centres.detach(), source.positions, self.reach), factors.to(queries.dtype))
 
 
 def _near(centres: Tensor, positions: Tensor, reach: int) -> Tensor:

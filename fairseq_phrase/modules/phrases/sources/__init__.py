@@ -28,9 +28,7 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     phrases_of_members,
     registered_sources,
 )
-from fairseq_phrase.modules.phrases.sources.registry import (
-    SourceTokens as SourceTokens,
-)
+from fairseq_phrase.modules.phrases.sources.registry import SourceTokens as SourceTokens
 
 
 def load_source(spec: str) -> PhraseSource:

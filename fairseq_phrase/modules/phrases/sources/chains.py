@@ -88,10 +88,7 @@ def chain_phrases(
         ancestor = ancestor.gather(1, ancestor)
     faults = [
         ("a head lies outside its sentence", heads >= max_words),
-        (
-            "a head is a word that is not in the sentence",
-            is_word & ~is_word.gather(1, in_range),
-        ),
+        ("a head is a word that is not in the sentence", is_word & ~is_word.gather(1, in_range)),
         ("heads run in a circle", is_word & ~ends.gather(1, ancestor)),
         ("a word with a head has no token", is_word & (counts[:, :max_words] == 0)),
         ("a token's word has no head", ~is_word & (counts[:, :max_words] > 0)),

@@ -26,10 +26,7 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Ph
     last = tokens.is_unit[:, -1]
     ends_with_eos = may_read(last) and not last.numpy().any()
     return token_ngrams(
-        tokens.is_unit,
-        tokens.padding_mask,
-        options.phrase_max_length,
-        ends_with_eos=ends_with_eos,
+        tokens.is_unit, tokens.padding_mask, options.phrase_max_length, ends_with_eos=ends_with_eos
     )
 
 
