@@ -34,9 +34,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
 
-from fairseq_phrase.modules.positions.relative_attention import relative_attention
-from fairseq_phrase.modules.positions.relative_positions import (
+from fairseq_phrase.modules.positions.relative_attention import (
     RelativePositions,
+    relative_attention,
     sequential_positions,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fairseq_phrase.batch.source_sentence import SourceSentence, require_length
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.positions.relative_positions import RelativePositions
+from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 #: Sentences with more nodes than this are not drawn, because the labels would be unreadable.

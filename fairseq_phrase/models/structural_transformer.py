@@ -22,8 +22,7 @@ from fairseq_phrase.models.positioned_encoder import (
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
-from fairseq_phrase.modules.positions.relative_positions import RelativePositions
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
 
 
 @dataclass(frozen=True)

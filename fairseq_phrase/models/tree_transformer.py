@@ -10,14 +10,32 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_base import Embedding
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
-from fairseq_phrase.models.tree_decoder import NEUTRAL, TreeDecoder, build_accumulation, regroup
+from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
+from fairseq_phrase.models.syntax_encoder import (
+    SyntaxEncoder,
+    SyntaxEncoderLayer,
+    add_neutral,
+    wrap_layer,
+)
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.modules.trees.tree_attention import CONVENTIONS, TreeSelfAttention
+from fairseq_phrase.modules.positions.biased_attention import (
+    NodeKeys,
+    biased_attention,
+    gated_attention,
+)
+from fairseq_phrase.modules.projections import project
+from fairseq_phrase.modules.tensors import additive
+from fairseq_phrase.modules.trees.tree_attention import (
+    CONVENTIONS,
+    HierarchicalAccumulation,
+    TreeSelfAttention,
+)
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 
 
@@ -65,6 +83,245 @@ def check_trees(cfg: Any) -> Sequence[str]:
     if cfg.cross_self_attention:
         raise UserError("--cross-self-attention: trees have cross-attention of their own")
     return ["words", "spans"]
+
+
+#: Names of what encoder and decoder add to fairseq's; see ``SyntaxEncoder.neutral_parameters``.
+NEUTRAL = ("embed_labels", "accumulation", "node_gate")
+
+
+def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | None, int]:
+    """Compute how sentences move when beam search moves their rows.
+
+    fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
+    rows. They are kept only once, as long as the rows of the sentence are adjacent.
+
+    The host would wait for an order that is on a GPU, and does not read it: see
+    :meth:`TreeEncoder.reorder_encoder_out`.
+
+    Args:
+        new_order: for each new row, the index of the old row. Shape: (new rows,), int64
+        beams: number of adjacent rows of each sentence.
+
+    Returns:
+        For each new sentence, the index of the old sentence (shape (new sentences,), int64; None if
+        nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
+        row becomes a sentence.
+    """
+    source = new_order if beams == 1 else new_order // beams
+    rows = len(source)
+    together = rows // sentences if beams == 1 and rows % sentences == 0 else beams
+    if together < 1 or rows % together:
+        return source, 1
+    groups = source.view(-1, together)
+    chosen = groups[:, 0]
+    stays = together > 1 and len(chosen) == sentences
+    if new_order.is_cuda:
+        kept = torch.arange(sentences, device=chosen.device) if stays else chosen
+        as_expected = (groups == kept[:, None]).all()
+        torch._assert_async(as_expected, "beam search parted the rows of a sentence")
+        return None if stays else chosen, together
+    if not (groups == groups[:, :1]).all():
+        return source, 1
+    return None if chosen.tolist() == [*range(sentences)] else chosen, together
+
+
+IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+def build_accumulation(
+    cfg: TransformerConfig, embed_dim: int, num_heads: int
+) -> HierarchicalAccumulation:
+    """Build a layer's accumulation as the options say."""
+    return HierarchicalAccumulation(
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        # The decoder's leaves are those of the encoder.
+        leaf_dim=cfg.encoder.embed_dim,
+        embeddings=not cfg.no_hierarchical_embeddings,
+        max_vertical=cfg.tree_max_vertical,
+        max_horizontal=cfg.tree_max_horizontal,
+        convention=cfg.tree_convention,
+    )
+
+
+class TreeCrossAttention(MultiheadAttention):
+    """fairseq's cross-attention over all source nodes; the values of nonterminals are accumulated.
+
+    Keys and accumulated values are computed once per sentence, for all rows of its beam. During decoding
+    they are kept in fairseq's incremental state.
+
+    Args:
+        accumulation: accumulates the values; None leaves them as they are.
+        neutral: nonterminals are seen by a learned number for each head that starts at 0
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
+        **options: arguments of fairseq's ``MultiheadAttention``.
+    """
+
+    def __init__(
+        self, accumulation: HierarchicalAccumulation | None, neutral: bool = False, **options: Any
+    ) -> None:
+        super().__init__(encoder_decoder_attention=True, **options)
+        self.accumulation = accumulation
+        self.node_gate = nn.Parameter(torch.zeros(self.num_heads)) if neutral else None
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: TreeBatch,
+        incremental_state: IncrementalState | None = None,
+        need_weights: bool = False,
+        static_kv: bool = True,
+        attn_mask: None = None,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend to the source. Time-first, as fairseq's decoder layer calls it.
+
+        Args:
+            query: target states; the rows of a sentence are adjacent.
+                Shape: (target tokens, sentences * beams, width)
+            key: node states of the source, leaves first; ignored if the incremental state already holds
+                the keys and values computed from them. Shape: (nodes, sentences, encoder width)
+            value: not used, as in fairseq: the same as ``key``.
+            key_padding_mask: the trees, which fairseq passes under this name.
+            need_weights: also return the weights' mean over the heads.
+            static_kv: not used: the source never changes.
+            attn_mask: not used.
+            need_head_weights: return every head's weights instead.
+
+        Returns:
+            The attended states, of shape (target tokens, sentences * beams, width), and the weights
+            before dropout: None, or of shape (sentences * beams, target tokens, nodes), for every
+            head (heads, sentences * beams, target tokens, nodes).
+        """
+        source = self._get_input_buffer(incremental_state)
+        if "prev_key" not in source:
+            source = self._encoded(key, key_padding_mask)
+        sentences = source["prev_key"].size(0)
+        length, rows, _ = query.shape
+        beams = rows // sentences
+        if incremental_state is not None:
+            # fairseq's state holds tensors alone: the number is this one's length.
+            source["beams"] = torch.empty(beams)
+            self._set_input_buffer(incremental_state, source)
+        # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
+        # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
+        query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
+        drops = self.training or self.dropout_module.apply_during_inference
+        query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
+        options = self.dropout_module.p if drops else 0.0, need_weights or need_head_weights
+        kept = [source[name] for name in self._kept]
+        if self.node_gate is None:
+            key, value, bias = kept
+            attended, weights = biased_attention(query, key, value, bias, *options)
+        else:
+            attended, weights = gated_attention(query, NodeKeys(*kept), self.node_gate, *options)
+        attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
+        output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
+        if weights is None:
+            return output, None
+        # -> (heads, sentences * beams, length, nodes)
+        weights = weights.unflatten(2, (beams, length)).permute(1, 0, 2, 3, 4).flatten(1, 2)
+        return output, weights if need_head_weights else weights.mean(0)
+
+    def _encoded(self, states: Tensor, tree: TreeBatch) -> dict[str, Any]:
+        """Make the keys, the accumulated values and the mask that cross-attention needs.
+
+        Returns:
+            ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
+            ``prev_bias``, which excludes padding, of shape (sentences, 1, 1, nodes). With a gate, the
+            parts of :class:`NodeKeys`, leaves being the tokens.
+        """
+        projections = [self.k_proj, self.v_proj]
+        if self.accumulation is not None:
+            projections.append(self.accumulation.leaf_weight)
+        # (nodes, sentences, width) -> (sentences, nodes, width)
+        keys, values, *weights = (each.transpose(0, 1) for each in project(states, projections))
+        # -> (sentences, nodes, heads, head width)
+        keys, values = (each.unflatten(-1, (self.num_heads, -1)) for each in (keys, values))
+        if self.accumulation is not None:
+            values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
+        keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+        parts: tuple[Any, ...] = keys, values, additive(tree.key_mask, keys.dtype)
+        if self.node_gate is not None:
+            parts = NodeKeys.split(keys, values, tree.key_mask, tree.num_leaves)
+        return dict(zip(self._kept, parts, strict=True))
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        names = ("key", "value", "bias") if self.node_gate is None else NodeKeys._fields
+        return tuple(f"prev_{name}" for name in names)
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState | None, new_order: Tensor
+    ) -> IncrementalState | None:
+        """Reorder the kept keys and values of the source for beam search.
+
+        Args:
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
+        """
+        source = self._get_input_buffer(incremental_state)
+        if "prev_key" in source:
+            chosen, beams = regroup(new_order, source["prev_key"].size(0), len(source.pop("beams")))
+            if chosen is not None:
+                source = {name: kept.index_select(0, chosen) for name, kept in source.items()}
+            source["beams"] = torch.empty(beams)
+            self._set_input_buffer(incremental_state, source)
+        return incremental_state
+
+
+class TreeDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer whose cross-attention accumulates with its own parameters."""
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> TreeCrossAttention:
+        """Build the cross-attention."""
+        heads = cfg.decoder.attention_heads
+        return TreeCrossAttention(
+            None if cfg.tree_encoder_only else build_accumulation(cfg, embed_dim, heads),
+            cfg.neutral_start,
+            embed_dim=embed_dim,
+            num_heads=heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+class TreeDecoder(SyntaxDecoder):
+    """fairseq's Transformer decoder that attends to the nodes of source trees."""
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        """Build a layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(TreeDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def upgrade_state_dict_named(
+        self, state_dict: dict[str, Tensor], name: str
+    ) -> dict[str, Tensor]:
+        """Add the neutral parameters to a checkpoint of fairseq's Transformer; see fairseq."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.cfg.neutral_start:
+            add_neutral(self, NEUTRAL, state_dict, name)
+        return state_dict
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Any]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, list[Any]]]:
+        """Decode without the output projection, see :class:`SyntaxDecoder`.
+
+        fairseq's function passes ``encoder_padding_mask`` to the layers' cross-attention and does not use
+        it otherwise. Here it is the :class:`TreeBatch`.
+        """
+        of_trees = {**encoder_out, "encoder_padding_mask": encoder_out["tree"]}
+        return super().extract_features(prev_output_tokens, of_trees, *args, **kwargs)
 
 
 class TreeEncoderLayer(SyntaxEncoderLayer):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds
+from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
 from fairseq_phrase.syntax.sentence_boundaries import sentence_trees
 from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,
@@ -222,7 +221,7 @@ class ConstituencyTree:
         """Make a constituent of every head and all words that depend on it.
 
         If a word's subtree is not contiguous, the tree is first made projective by lifting
-        (:func:`fairseq_phrase.syntax.projectivity.projected_bounds`). Source:
+        (:func:`fairseq_phrase.syntax.dependency.projected_bounds`). Source:
         ``docs/models/tree_attention.md``, "Trees".
 
         Args:

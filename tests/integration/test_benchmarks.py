@@ -84,10 +84,10 @@ def test_a_crossover_lies_between_the_sizes_on_its_sides():
 def test_waits_are_counted_by_the_line_that_causes_them():
     from waits import count_waits
 
-    from fairseq_phrase.models.tree_decoder import regroup
+    from fairseq_phrase.models.tree_transformer import regroup
 
     with count_waits("cpu") as waits:
         regroup(torch.tensor([1, 0]), 2, 1)
         torch.ones(3).sum().item()  # neither this project's nor fairseq's
-    assert {line.split(":")[0] for line in waits.own} == {"tree_decoder.py"}
+    assert {line.split(":")[0] for line in waits.own} == {"tree_transformer.py"}
     assert waits.own.total() == waits.lines.total() == 2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds
+from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
 
 
 def is_projective(tree: DependencyTree) -> bool:

@@ -225,9 +225,13 @@ def test_malformed_arguments_are_refused_by_name() -> None:
         word_ngrams(padding.int(), padding, 2)
     with pytest.raises(ValueError, match="1 rows of heads for 2 sentences"):
         chain_phrases(padding.long(), torch.zeros(1, 1, dtype=torch.int64), padding, 2)
-    with pytest.raises(ValueError, match=r"boolean of shape \(2, phrases, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"members must be a torch.bool .* of shape \(2, phrases, 4\)"
+    ):
         phrases_of_members(torch.zeros(1, 0, 4).bool(), padding)
-    with pytest.raises(ValueError, match=r"boolean of shape \(2, phrases, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"members must be a torch.bool .* of shape \(2, phrases, 4\)"
+    ):
         phrases_of_members(torch.zeros(2, 1, 4), padding)
     with pytest.raises(ValueError, match="at least two tokens"):
         phrases_of_members(members_of([[(1, 1)], []], padding), padding)

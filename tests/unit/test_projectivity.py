@@ -6,8 +6,7 @@ import time
 import pytest
 from hypothesis import example, given
 
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds
+from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
 from tests.support.hostile import trees
 from tests.twins.projectivity import is_projective
 

@@ -14,11 +14,9 @@ from torch.utils._pytree import tree_iter
 from fairseq_phrase.modules.positions import relative_attention as module
 from fairseq_phrase.modules.positions.relative_attention import (
     RelativeAttention,
-    relative_attention,
-)
-from fairseq_phrase.modules.positions.relative_positions import (
     RelativePositions,
     collect,
+    relative_attention,
     relative_scores,
     relative_values,
     sequential_positions,

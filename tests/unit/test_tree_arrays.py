@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.projectivity import projected_bounds
+from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
 from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,
     constituent_depths,

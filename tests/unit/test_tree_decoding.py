@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_phrase.models import tree_decoder, tree_transformer
-from fairseq_phrase.models.tree_decoder import regroup
+from fairseq_phrase.models import tree_transformer
+from fairseq_phrase.models.tree_transformer import regroup
 from tests.support.tree_models import FOREST, batch, build, each_kind, of_sentence
 
 # fairseq's own cached self-attention takes its softmax in single precision.
@@ -133,8 +133,9 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, option
         # Sentences finish at different steps.
         assert len({max(len(tokens) for tokens, _ in hypos) for hypos in together}) > 1
     with monkeypatch.context() as patched:  # as fairseq does it: everything once for each row
-        for module in (tree_transformer, tree_decoder):
-            patched.setattr(module, "regroup", lambda order, sentences, beams: (order // beams, 1))
+        patched.setattr(
+            tree_transformer, "regroup", lambda order, sentences, beams: (order // beams, 1)
+        )
         assert tokens_and_scores(generate(model, dictionary, inputs, 4)) == together
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.phrases.phrase_batch import AdjacentPairs, PhraseBatch, PhraseEdges
-from fairseq_phrase.modules.positions.relative_positions import RelativePositions
+from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.tensors import kept
 
 
