@@ -40,7 +40,6 @@ def cross_attention(
     """Compute every decoder layer's attention to the source, mean over the heads.
 
     Args:
-        model: a tree Transformer.
         previous: the target, shifted right. Shape: ``(batch, target tokens)``.
 
     Returns:
@@ -58,9 +57,6 @@ def cross_attention(
 
 def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch, Tensor]:
     """Compute every encoder layer's attention, mean over the heads.
-
-    Args:
-        model: a tree Transformer.
 
     Returns:
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
@@ -82,7 +78,6 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
     count, and with subtree masking the leaves in the encoder do not count.
 
     Args:
-        model: a tree Transformer.
         samples: fairseq's batches, with targets.
 
     Returns:
@@ -169,7 +164,6 @@ def translate(
     """Translate one sentence.
 
     Args:
-        dictionary: the target dictionary.
         longest: number of the translation's tokens at most, with the end of sentence.
 
     Returns:

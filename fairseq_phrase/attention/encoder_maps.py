@@ -111,9 +111,6 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
 def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:
     """Compute a sentence's attention in every layer and head.
 
-    Args:
-        model: a model whose encoder gives attention maps.
-
     Raises:
         UserError: the encoder has no attention maps.
     """
@@ -142,7 +139,6 @@ def attention_picture(
     """Compute what a picture of a sentence's attention shows.
 
     Args:
-        model: a model whose encoder gives attention maps.
         layer: the layer, from 1, the last, or the mean over all.
         head: the head, likewise.
 

@@ -53,7 +53,6 @@ def tree_picture(
     """Compute how much attention each node of a sentence gets.
 
     Args:
-        model: a tree Transformer.
         layer: the layer, from 1, the last, or the mean over all.
         word: the word of the model's translation whose attention is shown, or its number from 1. None for
             the mean over all words and the end of the sentence.

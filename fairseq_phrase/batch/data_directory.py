@@ -21,8 +21,6 @@ def pair_names(
 
     Args:
         split: ``train``, ``valid``….
-        impl: fairseq's ``--dataset-impl``.
-        combine: whether the parts are combined.
 
     Returns:
         The names that are there, such as ``train.de-en``, in their order.

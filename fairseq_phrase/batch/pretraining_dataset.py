@@ -23,8 +23,6 @@ class PretrainingDataset(FairseqDataset):
     resumed repeats it, whatever the workers are that read the samples.
 
     Args:
-        source: makes source and target of them.
-        seed: of what is drawn.
         inputs: the parse fields that the model needs.
         of_loss: those that a criterion reads, which are put into the batch's ``parse``.
         shuffle: whether samples of one length come in random order.

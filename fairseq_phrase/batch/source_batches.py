@@ -36,7 +36,6 @@ class SourceText:
     """What a task's models read of raw text.
 
     Args:
-        dictionary: the source dictionary.
         labels: returns the dictionary of a parse field's labels.
         encoder: returns what cuts and parses lines; it is called at the first line.
         trees: the source of heads; by default the parser's heads are used.
@@ -111,7 +110,6 @@ class SourceText:
         """Make fairseq's batch of sentences, in their order.
 
         Args:
-            sentences: one or more.
             limit: cut sentences to this number of subwords, as ``--truncate-source`` cuts data.
 
         Returns:
@@ -137,8 +135,6 @@ class SourceText:
 
         Args:
             tokens: Shape: ``(batch, tokens)``.
-            sentences: the sentences of the rows.
-            limit: as for :meth:`batch`.
         """
         if not self.fields:
             return {}
@@ -166,7 +162,6 @@ class SourceText:
         Args:
             max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
             max_sentences: sentences in a batch, at most.
-            limit: as for :meth:`batch`.
 
         Yields:
             The sentences' indices, the longest first, and their batch.
@@ -303,9 +298,6 @@ def truncated(parse: Parse, subwords: int) -> Parse:
 
     A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents
     keep their remaining words.
-
-    Args:
-        subwords: number of subwords to keep.
 
     Returns:
         The parse of the words that keep a subword.

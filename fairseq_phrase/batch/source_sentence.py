@@ -175,7 +175,6 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     """Read one sentence of a data directory.
 
     Args:
-        subset: ``test``, ``valid``, …
         index: the sentence, from 0.
 
     Raises:
@@ -233,7 +232,6 @@ def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> lis
 
     Args:
         tokens: of a source, or of its translation. Shape: ``(tokens,)``.
-        dictionary: of these tokens.
         copied: the source's words that have slots. Other slots stay as they are.
     """
     words = {slot(number): word for number, word in enumerate(copied, start=1)}
@@ -264,11 +262,6 @@ def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
 
 def require_length(count: int, limit: int, what: str) -> None:
     """Check that a picture is not too large to read, and does not take gigabytes.
-
-    Args:
-        count: the number of its rows or columns.
-        limit: the largest number that is allowed.
-        what: what the rows or columns are.
 
     Raises:
         UserError: the number is larger than the limit.

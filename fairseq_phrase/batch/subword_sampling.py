@@ -142,7 +142,6 @@ class _Side:
         Args:
             tokens: its token indices, perhaps with ``<s>`` before and ``</s>`` after the subwords.
                 Shape: ``(tokens,)``.
-            rng: what is drawn from.
             sizes: the number of subwords of each word; None where a line was cut as a whole.
 
         Returns:

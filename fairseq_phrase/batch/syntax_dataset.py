@@ -56,7 +56,6 @@ class SyntaxDataset(_WrappedPairs):
     """A translation dataset with the parses of its source sentences.
 
     Args:
-        dataset: the sentence pairs, as fairseq loads them.
         parses: the parses of the sources, one for each sentence pair.
         max_subwords: if fairseq cuts sources (``--truncate-source``), the number of subwords that it
             keeps; parses are cut in the same way.

@@ -140,7 +140,6 @@ class TextBlocks:
         tokens_per_sample: the largest number of tokens.
         break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as fairseq has them.
         parses: the sentences' parses; None if none is needed.
-        root_label: see :func:`joined`.
         memory: the number of tokens before a sample that it remembers.
 
     Raises:

@@ -27,7 +27,6 @@ class Trees:
     Args:
         source: ``--tree-source``; None if it is not given.
         seed: ``--tree-seed``; None if it is not given.
-        dictionary: the source dictionary.
         pool: reads the parses of the training sentences, for ``shuffled``.
 
     Raises:
@@ -167,7 +166,6 @@ class TreeSource:
     Args:
         name: ``parse``; ``linear``, each word's head is the next; ``random``, a uniformly random tree;
             ``shuffled``, the parse of another sentence of about the same length.
-        dictionary: the source dictionary.
         pool: with ``shuffled``, the parsed heads of the training sentences.
 
     Raises:

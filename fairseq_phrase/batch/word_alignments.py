@@ -17,7 +17,6 @@ class WordAlignments:
     Args:
         path: a line for each sentence pair, in Pharaoh's form, ``0-0 1-2``: words of the source and of
             the target, from 0. The marks of subwords show which words they belong to.
-        pairs: the sentence pairs.
 
     Raises:
         UserError: the file is missing, or has more or fewer lines.

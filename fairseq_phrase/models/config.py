@@ -84,10 +84,7 @@ def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> d
     """Return the options for sizes that encoder and decoder share.
 
     Args:
-        width: embedding dimension.
-        ffn: feed-forward dimension.
         layers: encoder and decoder layers each.
-        **options: further defaults.
     """
     sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
     both = {

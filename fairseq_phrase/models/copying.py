@@ -43,9 +43,6 @@ class CopyOptions:
 def copies(cfg: Any) -> bool:
     """Return whether a model copies.
 
-    Args:
-        cfg: fairseq's nested options with :class:`CopyOptions`.
-
     Raises:
         UserError: other options do not go with copying.
     """
@@ -102,8 +99,6 @@ class CopyingDecoder(FairseqIncrementalDecoder):
 
         Args:
             kind: a name in :data:`COPIES`.
-            source_width: width of the encoder's states.
-            task: the task, with both dictionaries.
 
         Raises:
             UserError: fairseq's own task would train on unknown words, or on slots for them.

@@ -19,7 +19,6 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     """Define an option, in a dataclass of options.
 
     Args:
-        default: its default.
         help: what it does, for ``--help``.
         **metadata: further properties, such as ``identity="free"`` for one that a trained model does not
             depend on (:func:`fairseq_phrase.models.identity.option_entries`).

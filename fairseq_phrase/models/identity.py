@@ -68,7 +68,6 @@ def option_entries(
     ``identity: free`` (it is not recorded).
 
     Args:
-        given: the values of options, by name.
         part: one of :data:`fairseq_phrase.store.identity.PARTS`.
     """
     entries = {}
@@ -133,10 +132,6 @@ def plain(cfg: Any) -> dict[str, Any]:
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, what can be derived.
 
-    Args:
-        state: what the checkpoint holds.
-        path: its file, for messages.
-
     Raises:
         UserError: the record is damaged.
     """
@@ -163,8 +158,6 @@ def begin_neutrally(
     """Let an encoder begin from fairseq's, if it computes the same at the start.
 
     Args:
-        trained: the record of the checkpoint.
-        here: the record of the new model.
         allow: names of entries that may differ, as in :func:`~fairseq_phrase.store.identity.compare`.
 
     Returns:
@@ -198,7 +191,6 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
 
     Args:
         saved: the checkpoint's parameters, by name.
-        path: the checkpoint, for the message.
 
     Raises:
         UserError: number of layers, dictionary or another size differ.
@@ -234,7 +226,6 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
 
     Args:
         state: what a checkpoint or a bundle holds.
-        path: its file, for the message.
 
     Raises:
         UserError: a value is an interpolation, which could read the environment.

@@ -82,7 +82,6 @@ class LabellerModel(NamedEncoderModel):
 
     Args:
         encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
-        head: from states to logits.
         labelled: ``word`` or ``sentence``.
         pooling: one of :data:`POOLINGS`.
         whole_words: whether every token except the last is a word.
@@ -163,7 +162,6 @@ class LabellerModel(NamedEncoderModel):
         Args:
             src_tokens: source, padded on the right. Shape: (batch, tokens).
             src_lengths: source lengths. Shape: (batch,).
-            **parse: the batch's parse, ``src_words``, ``src_heads``, ….
 
         Returns:
             Logits over the label dictionary. Shape: (batch, words, labels) for words, any values at

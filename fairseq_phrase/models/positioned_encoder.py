@@ -149,10 +149,6 @@ class PositionedEncoder(SyntaxEncoder):
     def find_tree(self, src_tokens: Tensor, parse: ParseBatch) -> TreePositions | None:
         """Find the tokens' positions in their trees, if the options ask for them.
 
-        Args:
-            src_tokens: source, padded on either side. Shape: (batch, tokens).
-            parse: the batch's words and heads.
-
         Raises:
             ValueError: the batch carries no trees, or the heads do not form trees.
         """
@@ -164,11 +160,6 @@ class PositionedEncoder(SyntaxEncoder):
         self, tree: TreePositions | None, num_tokens: int, device: torch.device
     ) -> dict[str, Tensor]:
         """Compute the relative positions that the options ask for.
-
-        Args:
-            tree: the tokens' positions in their trees, from :meth:`find_tree`.
-            num_tokens: length of the padded batch.
-            device: where to compute them.
 
         Returns:
             By kind, not clipped. Shape of each: (batch or 1, tokens, tokens), int64.
@@ -189,8 +180,6 @@ class PositionedEncoder(SyntaxEncoder):
         """Embed tokens, and add their absolute positions (eq. 7).
 
         Args:
-            src_tokens: source. Shape: (batch, tokens).
-            token_embedding: embeddings to use instead of the table's.
             depths: of each token in its tree, if its encoding is to be added.
                 Shape: (batch, tokens).
 

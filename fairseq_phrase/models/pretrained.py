@@ -64,9 +64,6 @@ class PretrainedOptions(FairseqDataclass):
 def take_options(cfg: Any, path: Path) -> None:
     """Set options of a model that is built next to those of a checkpoint, and log which changed.
 
-    Args:
-        cfg: flat options.
-
     Raises:
         UserError: it is missing or damaged.
     """
@@ -89,7 +86,6 @@ def start(model: Any, options: Any, task: Any) -> set[str]:
     """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
 
     Args:
-        options: those of the task, :class:`PretrainedOptions`.
         task: the task, with which the record of the checkpoint is compared.
 
     Returns:

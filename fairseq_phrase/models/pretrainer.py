@@ -60,7 +60,6 @@ class PretrainerModel(NamedEncoderModel):
 
     Args:
         encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
-        cfg: fairseq's nested options with those of pre-training.
     """
 
     def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any) -> None:
@@ -149,7 +148,6 @@ class PretrainerModel(NamedEncoderModel):
                 Shape: (batch, memory).
             masked_tokens: True at tokens to predict; None for all. Shape: (batch, tokens).
             features_only: return states instead of logits.
-            **parse: the batch's parse, ``src_words``, ``src_heads``, ….
 
         Returns:
             Logits over the dictionary, of shape (predicted, entries) with ``masked_tokens`` and

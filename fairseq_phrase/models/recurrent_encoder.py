@@ -40,10 +40,6 @@ class RecurrentEncoder(TimeFirstEncoder):
     All states have the width ``--encoder-embed-dim``. ``--encoder-layers`` is the number of recurrent
     layers. ``--dropout`` is applied to the embeddings and between layers. Embeddings are scaled as in the
     Transformer (``--no-scale-embedding``), but there are no positions.
-
-    Args:
-        cfg: fairseq's options with those of the method.
-        dictionary: the source dictionary.
     """
 
     #: There are no attention maps to draw, but those of a decoder.

@@ -110,13 +110,7 @@ def encoder_width(cfg: Any) -> int:
 
 
 class Seq2SeqEncoder(TimeFirstEncoder):
-    """Recurrent layers, and self-attention over their states if the options ask for it.
-
-    Args:
-        cfg: fairseq's nested options with
-            :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
-        dictionary: the source dictionary.
-    """
+    """Recurrent layers, and self-attention over their states if the options ask for it."""
 
     #: There are no attention maps to draw, but those of the decoder.
     is_recurrent = True
@@ -214,13 +208,7 @@ _KEPT = "recurrent_state"
 
 
 class Seq2SeqDecoder(FairseqIncrementalDecoder):
-    """Recurrent layers that attend to the encoder's nodes.
-
-    Args:
-        cfg: fairseq's nested options with
-            :class:`~fairseq_phrase.models.seq2seq.Seq2SeqOptions`.
-        dictionary: the target dictionary.
-    """
+    """Recurrent layers that attend to the encoder's nodes."""
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -267,8 +255,6 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
         Args:
             prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
-            features_only: leave the output layer out.
-            **kwargs: options of fairseq's Transformer decoder, not used.
 
         Returns:
             The scores of words, of shape (rows, target tokens, words), and ``attn``, a list of the
@@ -405,9 +391,6 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
     """A recurrent translation model, by options from no attention to local attention.
 
     The mathematics is in ``docs/models/recurrent.md``.
-
-    Args:
-        cfg: fairseq's nested options with those of this model.
     """
 
     def __init__(self, cfg: TransformerConfig, encoder: Any, decoder: Any) -> None:
@@ -481,9 +464,6 @@ def _embeddings(cfg: TransformerConfig, task: Any) -> tuple[nn.Embedding, nn.Emb
 
 def check_options(cfg: Any) -> None:
     """Check that the options do not contradict one another.
-
-    Args:
-        cfg: fairseq's nested options with :class:`Seq2SeqOptions`.
 
     Raises:
         UserError: they do; the message names the option to change.

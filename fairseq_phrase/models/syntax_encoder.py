@@ -55,8 +55,6 @@ class TokenAttention(MultiheadAttention):
 
         Args:
             states: token states. Shape: (tokens, batch, width).
-            structure: has the padding mask.
-            need_weights: also return the weights, which is slower.
 
         Returns:
             The attended states and the weights, of shape (batch, heads, tokens, tokens), or None.
@@ -85,7 +83,6 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
     It returns the attended states, and the weights (shape (batch, heads, queries, keys)) or None.
 
     Args:
-        cfg: fairseq's options with those of the method.
         return_fc: also return the output of the feed-forward block, as fairseq's layer can.
 
     Attributes:
@@ -205,7 +202,6 @@ def add_neutral(
         module: an encoder or a decoder, as it is built.
         added: names of its modules and parameters that fairseq's does not have.
         state: the checkpoint's parameters, which get the others.
-        name: the module's name in the model.
     """
     prefix = f"{name}." if name else ""
     new = {
@@ -292,9 +288,6 @@ class SyntaxEncoder(TransformerEncoderBase):
     ) -> tuple[Tensor, Tensor]:
         """Make the states that enter the first layer.
 
-        Args:
-            token_embeddings: embeddings to use instead of the table's.
-
         Returns:
             The nodes' states, tokens first, 0 at padding (shape (batch, nodes, width)), and the
             tokens' scaled embeddings (shape (batch, tokens, width)).
@@ -361,9 +354,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Find the node of each sentence's root, for models that read a sentence from it.
 
         By default it is the first token of the word that is its own head.
-
-        Args:
-            encoded: what :meth:`forward` returned.
 
         Returns:
             Indices among the nodes of ``encoder_out``; None if the encoder reads no tree.

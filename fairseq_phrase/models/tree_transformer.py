@@ -154,7 +154,6 @@ class TreeCrossAttention(MultiheadAttention):
         accumulation: accumulates the values; None leaves them as they are.
         neutral: nonterminals are seen by a learned number for each head that starts at 0
             (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
-        **options: arguments of fairseq's ``MultiheadAttention``.
     """
 
     def __init__(
@@ -186,8 +185,6 @@ class TreeCrossAttention(MultiheadAttention):
             value: not used, as in fairseq: the same as ``key``.
             key_padding_mask: the trees, which fairseq passes under this name.
             need_weights: also return the weights' mean over the heads.
-            static_kv: not used: the source never changes.
-            attn_mask: not used.
             need_head_weights: return every head's weights instead.
 
         Returns:

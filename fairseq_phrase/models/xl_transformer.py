@@ -41,7 +41,6 @@ class XLEncoderLayer(SyntaxEncoderLayer):
         Args:
             states: the stream. Shape: (queries, batch, width).
             contents: the states that it reads. Shape: (keys, batch, width).
-            structure: what queries know of keys.
         """
         norm = self.self_attn_layer_norm
         before = norm if self.normalize_before else nn.Identity()

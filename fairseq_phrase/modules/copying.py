@@ -148,7 +148,6 @@ class CopyScores(nn.Module):
         Args:
             words: l, the decoder's scores. Shape: (batch, target, vocabulary)
             states: h̄_i. Shape: (batch, target, width)
-            source: what can be copied.
             attention: α, if ``needs_attention``. Shape: (batch, target, source)
 
         Returns:

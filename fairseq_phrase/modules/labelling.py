@@ -16,7 +16,6 @@ def first_tokens(words: Tensor, num_words: int) -> Tensor:
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
             Shape: (batch, tokens), int64
-        num_words: number of words of the padded batch.
 
     Returns:
         Its position in the padded row; 0 for a word without tokens. Shape: (batch, words), int64
@@ -84,7 +83,6 @@ def with_first_token(
     Args:
         src_tokens: source, padded on the right. Shape: (batch, tokens), int64
         words: the word of each token, or None. Shape: (batch, tokens), int64
-        token: the index of the new token.
 
     Returns:
         The longer source and words. Shape of each: (batch, 1 + tokens)
@@ -107,7 +105,6 @@ class WordDropout(nn.Module):
         counts: occurrences of each word in the training text. Words with a negative count are never
             replaced, such as the end of sentence and the padding. Shape: (vocabulary,).
         alpha: α, 0 or more; 0.25 in the paper. 0 replaces nothing.
-        unknown: index of the unknown word.
 
     Raises:
         ValueError: α is negative.

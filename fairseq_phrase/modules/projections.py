@@ -58,8 +58,6 @@ def project_heads(
 
     Args:
         states: Shape: (..., width)
-        projections: such as those of queries, keys and values.
-        num_heads: number of heads h.
 
     Returns:
         For each projection its heads. Shape of each: (..., heads, head width)
@@ -83,7 +81,6 @@ def split_heads(
     Args:
         states: time-first. Shape: (tokens, batch, width)
         projections: such as those of queries, keys and values, of equal width.
-        num_heads: number of heads h.
 
     Returns:
         For each projection its heads. Shape of each: (batch, heads, tokens, head width), contiguous

@@ -135,7 +135,6 @@ def true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
     """Return the indices of what is True, as ``mask.nonzero(as_tuple=True)`` does.
 
     Args:
-        mask: any mask.
         count: how many are True, so that the host does not wait for a GPU to count them.
 
     Returns:

@@ -13,9 +13,6 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 def chain(words: int) -> np.ndarray:
     """Return the tree in which each word depends on the next word; the last word is the root.
 
-    Args:
-        words: number of words.
-
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
 
@@ -30,9 +27,6 @@ def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random tree; all trees with all roots are equally probable.
 
     Source: Aldous, *The Random Walk Construction of Uniform Spanning Trees* (1990), algorithm 2.
-
-    Args:
-        words: number of words.
 
     Returns:
         The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.

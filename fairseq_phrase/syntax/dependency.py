@@ -124,9 +124,6 @@ def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     shortest arc first. If arcs cross one another, their order may remove more from a subtree: the result
     differs for 13 of the 668 non-projective trees in UD's English EWT and PUD and German GSD and PUD.
 
-    Args:
-        tree: any dependency tree.
-
     Returns:
         The first word of each subtree, and one past its last. A subtree that already is a span keeps
         that span. The spans nest. Shape: ``(words,)`` each, int64, word indices from 0.

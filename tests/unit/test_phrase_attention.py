@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.modules.phrases import edge_attention, phrase_attention
+from fairseq_phrase.modules.phrases import phrase_attention
 from fairseq_phrase.modules.phrases.phrase_attention import (
     ACTIVATIONS,
     MASKS,
@@ -61,7 +61,7 @@ def gradients(
 def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take one path whatever the size, with so few pairs at once that there are several rounds."""
     monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases, mask: path)
-    monkeypatch.setitem(edge_attention.EDGES_AT_ONCE, "cpu", 7)
+    monkeypatch.setitem(phrase_attention.EDGES_AT_ONCE, "cpu", 7)
 
 
 def make_attention(mask: str = "subset", activation: str = "sigmoid") -> PhraseAttention:

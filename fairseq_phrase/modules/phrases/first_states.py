@@ -63,10 +63,6 @@ class PooledPhrases(nn.Module):
 
     A token's weight is a softmax, over the phrase's tokens, of a linear function of its state. The
     function starts at 0, so the first states start as the mean of the tokens.
-
-    Args:
-        width: model width d.
-        num_heads: number of heads, a divisor of d.
     """
 
     def __init__(self, width: int, num_heads: int) -> None:
@@ -99,9 +95,6 @@ class EndsOfPhrases(nn.Module):
     """First states that are a projection of the first and the last token's states together.
 
     It starts as their mean.
-
-    Args:
-        width: model width d.
     """
 
     def __init__(self, width: int) -> None:

@@ -211,7 +211,6 @@ def subset_attention(
 
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
-        dropout_p: probability with which an attention weight is dropped.
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
         bias: a number for each head and relative position of a part in its phrase
             (:func:`~fairseq_phrase.modules.phrases.phrase_batch.part_positions`), added to scores.

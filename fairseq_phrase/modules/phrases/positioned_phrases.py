@@ -32,7 +32,6 @@ class PositionedPhrases(PhraseBatch):
             has the position of its first token. Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.
             Shape of each: (batch or 1, tokens, tokens), int64
-        clips: by kind, as for :meth:`RelativePositions.from_kinds`.
 
     Attributes:
         depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64

@@ -74,7 +74,6 @@ def biased_attention(
         query, key, value: Shape of each: (batch, heads, tokens, head width)
         bias: -inf where a query may not attend; no row may be all -inf; None for no bias.
             Shape: broadcasts to (batch, heads, tokens, tokens)
-        dropout_p: probability with which a weight is dropped.
         need_weights: also return the weights, which is slower.
 
     Returns:
@@ -121,7 +120,6 @@ class NodeKeys(NamedTuple):
             key, value: tokens first. Shape of each: (batch, heads, all nodes, head width)
             mask: True where a query may attend; None for everywhere.
                 Shape: (batch, 1, 1 or queries, all nodes)
-            num_tokens: how many of the nodes are tokens.
         """
         (token_key, node_key), (token_value, node_value) = (
             (each[:, :, :num_tokens], each[:, :, num_tokens:]) for each in (key, value)
@@ -147,7 +145,6 @@ def gated_attention(
     Args:
         query: Shape: (batch, heads, queries, head width)
         gate: g. Shape: (heads,)
-        dropout_p: probability with which a weight is dropped.
 
     Returns:
         As :func:`biased_attention`. The weights of tokens sum to 1, those of further nodes to tanh(g).
@@ -186,7 +183,6 @@ def node_attention(
         key, value: Shape of each: (batch, heads, nodes, head width)
         mask: True where a query may attend; None for everywhere. Shape: (batch, 1, 1 or nodes, nodes)
         gate: g. Shape: (heads,)
-        dropout_p: probability with which a weight is dropped.
 
     Returns:
         As :func:`biased_attention`.

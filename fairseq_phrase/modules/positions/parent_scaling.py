@@ -93,7 +93,6 @@ def parent_scaled_attention(
         scaled_heads: how many heads are scaled, all by default.
         ignored: True at queries whose scores stay as they are. Shape: (batch, scaled heads, tokens)
         gate: g; None for 1. Shape: (scaled heads,)
-        dropout_p: probability with which a weight is dropped.
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), and the weights before

@@ -219,7 +219,6 @@ class RelationBias(nn.Module):
     """Biases of the relations of two tokens, in each head; all are 0 at the start.
 
     Args:
-        num_heads: number of heads h.
         kind: ``"tree"``, ``"sequence"`` or ``"both"``.
         num_labels: number of dependency labels L, if pairs of parent and child have a bias for their
             label.

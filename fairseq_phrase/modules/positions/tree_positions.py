@@ -196,7 +196,6 @@ class DepthEncoding(nn.Module):
     """The encoding of tree depths, fused with that of positions in the sentence if there are any.
 
     Args:
-        width: model width d.
         max_depth: largest depth to prepare for; larger depths still work.
         fusion: ``"tanh"`` for ``tanh(W_seq PE(seq) + W_stru PE(stru) + b)`` (eq. 7), or ``"add"``
             for ``PE(seq) + PE(stru)``, without parameters; None if positions are never given.

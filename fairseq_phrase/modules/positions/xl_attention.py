@@ -99,7 +99,6 @@ class XLAttention(HeadsAttention):
         Args:
             queries: Shape: (queries, batch, width)
             keys: Shape: (keys, batch, width)
-            structure: what queries know of keys.
 
         Returns:
             The attended states, of shape (queries, batch, width), of which those that see no key are

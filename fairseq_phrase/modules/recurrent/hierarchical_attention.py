@@ -204,9 +204,6 @@ class SentenceBatch:
 class AttentionSum(nn.Module):
     """A sequence's weighted sum: u_t = tanh(W h_t + b), α = softmax(uᵀu_t), s = Σ α_t h_t (eqs. 5-7).
 
-    Args:
-        width: of the states.
-
     Examples:
         >>> summary = AttentionSum(width=4)
         >>> summary(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.bool)).shape
@@ -239,7 +236,6 @@ class HierarchicalAttention(nn.Module):
     """A bidirectional GRU and attention over each sentence's words, then over the sentences.
 
     Args:
-        input_dim: width of the words' inputs.
         hidden_dim: width of all states, both directions together.
         num_layers: GRU layers of the words, and as many of the sentences; 1 in the paper.
         dropout: on the inputs of the layers after the first, and of the sentences' GRU.
@@ -269,7 +265,6 @@ class HierarchicalAttention(nn.Module):
 
         Args:
             inputs: the words' inputs. Shape: (batch, tokens, input width)
-            sentences: which token is in which sentence.
 
         Returns:
             The words' states after each layer (shape (batch, tokens, hidden width) each), the sentences'

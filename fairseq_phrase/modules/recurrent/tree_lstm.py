@@ -91,7 +91,6 @@ class TreeLevels:
                 parents; by default all nodes are. Shape: (nodes,), bool
             sides: the number of each node among its siblings, from 0; by default by their indices.
                 Shape: (nodes,)
-            device: the device of the index tensors.
 
         Raises:
             ValueError: the parents run in a circle.
@@ -138,12 +137,7 @@ def _steps(
 
 
 class TreeLSTM(nn.Module):
-    """What both kinds share: gates of the inputs, and the steps over heights.
-
-    Args:
-        input_dim: width of the nodes' inputs.
-        hidden_dim: width of the states.
-    """
+    """What both kinds share: gates of the inputs, and the steps over heights."""
 
     def __init__(self, *, input_dim: int, hidden_dim: int) -> None:
         super().__init__()

@@ -65,7 +65,6 @@ class AttentiveLayers(nn.Module):
         cell: ``lstm`` or ``gru``.
         input_width: of x_i.
         width: of h̄_i.
-        num_layers: number of recurrent layers.
         attention: None for a decoder without attention.
         readout: makes o_i; None without attention.
         before: attend before the cell.

@@ -31,7 +31,6 @@ class RecurrentLayers(nn.Module):
 
     Args:
         cell: a name in :data:`CELLS`.
-        input_width: width of the first layer's input.
         width: of the states.
         dropout: on the output of each layer except the last.
 
@@ -112,12 +111,6 @@ class InitialState(nn.Module):
 
     If the encoder has as many layers as the decoder, each layer starts from its own. Otherwise each
     starts from the encoder's last layer. The states are projected if the widths differ.
-
-    Args:
-        cell: a name in :data:`CELLS`.
-        source_width: width of the encoder's states.
-        width: of the decoder's.
-        num_layers: of the decoder.
     """
 
     def __init__(self, cell: str, source_width: int, width: int, num_layers: int) -> None:

@@ -15,12 +15,7 @@ from fairseq_phrase.modules.tensors import upcast
 
 
 class PlainSelfAttention(nn.Module):
-    """x'_i = Σ_j α_ij x_j with α_ij = softmax(x_iᵀ x_j); without parameters.
-
-    Args:
-        width: not used.
-        num_heads: not used.
-    """
+    """x'_i = Σ_j α_ij x_j with α_ij = softmax(x_iᵀ x_j); without parameters."""
 
     def __init__(self, width: int, num_heads: int = 1) -> None:
         super().__init__()

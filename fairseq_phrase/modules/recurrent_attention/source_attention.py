@@ -199,7 +199,6 @@ class MonotonicWindow(nn.Module):
     """local-m: p_t = t, and the last position of the source where t is beyond it.
 
     Args:
-        width: not used.
         reach: D.
     """
 
@@ -274,8 +273,6 @@ class SourceAttention(nn.Module):
 
     Args:
         score: a name in :data:`SCORES`.
-        query_width: width of decoder states.
-        source_width: width of source states.
         window: a name in :data:`WINDOWS`.
         reach: D, how many positions a window reaches to both sides.
 

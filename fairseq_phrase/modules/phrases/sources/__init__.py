@@ -60,9 +60,6 @@ def find_phrases(
 ) -> PhraseBatch:
     """Find the phrases of a batch.
 
-    Args:
-        options: the ``--phrase-*`` options.
-
     Raises:
         ValueError: the batch does not carry a parse that the source needs, or the phrases are
             malformed.
@@ -80,10 +77,7 @@ def list_phrases(
 
     Args:
         spec: the source, as for :func:`load_source`.
-        options: the ``--phrase-*`` options.
-        dictionary: the source dictionary.
         src_tokens: Shape: (batch, tokens)
-        parse: the batch's parse.
 
     Returns:
         Nothing if the phrases are not a list, but follow from the tokens. Else which slots have no phrase

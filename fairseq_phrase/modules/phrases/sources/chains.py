@@ -66,7 +66,6 @@ def chain_phrases(
         heads: 0-based index of each word's head; a root is its own head; -1 is padding. Each word
             must have a token. Shape: (batch, words)
         padding_mask: True at padding. Shape: (batch, tokens)
-        max_length: most words in a phrase, k.
 
     Raises:
         ValueError: if ``max_length < 2``, a tensor has a wrong type or shape, or the heads are not
