@@ -103,11 +103,7 @@ def average_checkpoints(
 def _check_same_parameters(
     first: dict[str, Any], one: Path, state: dict[str, Any], other: Path
 ) -> None:
-    """Check that two checkpoints have the same parameters.
-
-    Raises:
-        UserError: a parameter is missing in one of them, or differs in shape.
-    """
+    """Check that two checkpoints have the same parameters."""
     pair = f"{other} and {one} are checkpoints of different models"
     shapes, expected = (
         {name: tuple(value.shape) for name, value in checkpoint["model"].items()}

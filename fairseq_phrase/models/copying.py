@@ -58,11 +58,7 @@ def copies(cfg: Any) -> bool:
 
 
 def _check_attention(cfg: Any) -> None:
-    """Check that the decoder always returns the attention that is copied from.
-
-    Raises:
-        UserError: it does not attend, or training drops some of its layers.
-    """
+    """Check that the decoder always returns the attention that is copied from."""
     is_recurrent = hasattr(cfg, "attention")
     if cfg.no_cross_attention or (is_recurrent and cfg.attention == "none"):
         raise UserError(
@@ -160,11 +156,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
 
 
 def _check_data(task: TranslationTask) -> None:
-    """Check what this project's tasks check themselves, for fairseq's own.
-
-    Raises:
-        UserError: the data have slots for unknown words, or the training target has unknown words.
-    """
+    """Check what this project's tasks check themselves, for fairseq's own."""
     target = task.target_dictionary
     if number_of_slots(target.indices):
         raise UserError(

@@ -438,11 +438,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
 
 
 def _embeddings(cfg: TransformerConfig, task: Any) -> tuple[nn.Embedding, nn.Embedding]:
-    """Make the embeddings of both sides; one for both with ``--share-all-embeddings``.
-
-    Raises:
-        UserError: they cannot be shared.
-    """
+    """Make the embeddings of both sides; one for both with ``--share-all-embeddings``."""
     build = TransformerModelBase.build_embedding
     source = build(cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path)
     if not cfg.share_all_embeddings:
