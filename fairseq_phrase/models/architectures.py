@@ -28,17 +28,15 @@ from fairseq_phrase.errors import UserError
 
 # Importing these registers them.
 from fairseq_phrase.models import (  # noqa: F401
-    hierarchical_attention,
     huggingface_encoder,
     labeller,
     parent_scaled_transformer,
     phrase_transformer,
     pretrainer,
-    recurrent_encoder,
+    recurrent_encoders,
     relation_transformer,
     seq2seq,
     structural_transformer,
-    tree_lstm,
     tree_transformer,
     xl_transformer,
 )

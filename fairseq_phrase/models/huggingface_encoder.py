@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.late_imports import import_transformers
 from fairseq_phrase.models.encoder_method import option, register_encoder
-from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, encoder_output
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
 from fairseq_phrase.torch import FAMILIES, install_biases

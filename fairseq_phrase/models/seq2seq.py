@@ -21,29 +21,24 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.models.recurrent_encoder import TimeFirstEncoder
 from fairseq_phrase.models.syntax_decoder import over_tokens
-from fairseq_phrase.models.syntax_encoder import encoder_output
+from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.recurrent.bidirectional import run_packed
 from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
-    AttentiveLayers,
-    DecoderState,
-    Readout,
-)
-from fairseq_phrase.modules.recurrent_attention.cells import (
     CELLS,
+    AttentiveLayers,
     CellState,
+    DecoderState,
     InitialState,
+    Readout,
     both_directions,
     initialize,
-)
-from fairseq_phrase.modules.recurrent_attention.self_attention import (
-    BilinearSelfAttention,
-    PlainSelfAttention,
 )
 from fairseq_phrase.modules.recurrent_attention.source_attention import (
     SCORES,
     WINDOWS,
+    BilinearSelfAttention,
+    PlainSelfAttention,
     Source,
     SourceAttention,
 )

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from fairseq.distributed import fsdp_wrap
+from fairseq.models import FairseqEncoder
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -184,6 +185,20 @@ def encoder_output(
         "src_lengths": [(~padding).sum(1, keepdim=True, dtype=torch.int32)],
         **outputs,
     }
+
+
+class TimeFirstEncoder(FairseqEncoder):
+    """An encoder whose states are time-first, as fairseq's are. All else in its output is batch-first."""
+
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Any]], new_order: Tensor
+    ) -> dict[str, list[Any]]:
+        """Reorder the output of :meth:`forward`, see :meth:`SyntaxEncoder.reorder_encoder_out`."""
+        time_first = ("encoder_out", "encoder_states")
+        return {
+            name: [each.index_select(int(name in time_first), new_order) for each in values]
+            for name, values in encoder_out.items()
+        }
 
 
 def neutral_obstacle(encoder: Any, cfg: TransformerConfig) -> str | None:

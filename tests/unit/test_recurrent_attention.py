@@ -10,21 +10,17 @@ import torch
 
 from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     AttentiveLayers,
-    DecoderState,
-    Readout,
-)
-from fairseq_phrase.modules.recurrent_attention.cells import (
     CellState,
+    DecoderState,
     InitialState,
+    Readout,
     both_directions,
-)
-from fairseq_phrase.modules.recurrent_attention.self_attention import (
-    BilinearSelfAttention,
-    PlainSelfAttention,
 )
 from fairseq_phrase.modules.recurrent_attention.source_attention import (
     SCORES,
     WINDOWS,
+    BilinearSelfAttention,
+    PlainSelfAttention,
     Source,
     SourceAttention,
     coverage_loss,

@@ -1,0 +1,323 @@
+"""Recurrent encoders, chosen by ``--encoder``: LSTM, Tree-LSTM and hierarchical attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
+from fairseq_phrase.modules.recurrent.hierarchical_attention import (
+    HierarchicalAttention,
+    SentenceBatch,
+    by_constituents,
+    by_dependencies,
+    by_final_tokens,
+)
+from fairseq_phrase.modules.recurrent.tree_lstm import (
+    BatchTrees,
+    BinaryTreeLSTM,
+    ChildSumTreeLSTM,
+    constituency_trees,
+    dependency_trees,
+)
+from fairseq_phrase.syntax.constituency import ROOT_LABEL
+
+
+class RecurrentEncoder(TimeFirstEncoder):
+    """What recurrent encoders share: embeddings, and the dictionary that fairseq's encoders return.
+
+    All states have the width ``--encoder-embed-dim``. ``--encoder-layers`` is the number of recurrent
+    layers. ``--dropout`` is applied to the embeddings and between layers. Embeddings are scaled as in the
+    Transformer (``--no-scale-embedding``), but there are no positions.
+    """
+
+    #: There are no attention maps to draw, but those of a decoder.
+    is_recurrent = True
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(dictionary)
+        self.cfg = cfg
+        self.embed_tokens = embed_tokens
+        self.padding_idx = dictionary.pad()
+        self.num_layers = cfg.encoder.layers
+        self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(embed_tokens.embedding_dim)
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+
+    def encode(
+        self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
+    ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
+        """Compute the states of a batch.
+
+        Args:
+            embedding: the tokens' scaled embeddings with dropout. Shape: (batch, tokens, width).
+            src_tokens, padding_mask: source, and True at padding. Shape of each: (batch, tokens).
+
+        Returns:
+            The nodes' states after each layer, tokens first (shape (batch, nodes, width)), True at
+            padded nodes (shape (batch, nodes)), and what else the output has, by name: batch-first
+            tensors, which are reordered with the beams.
+
+        Raises:
+            ValueError: the batch does not carry the parse that the encoder needs.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        **parse: Tensor,
+    ) -> dict[str, list[Any]]:
+        """Encode a batch; arguments and output are those of :meth:`SyntaxEncoder.forward`.
+
+        ``encoder_states`` are the embeddings and each layer's states, 0 at nodes that a layer does not
+        compute.
+        """
+        padding_mask = src_tokens.eq(self.padding_idx)
+        found = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
+        embedding = self.embed_scale * found
+        inputs = self.dropout_module(embedding).masked_fill(padding_mask.unsqueeze(2), 0.0)
+        layers, node_padding, further = self.encode(
+            inputs, src_tokens, padding_mask, ParseBatch.from_net_input(parse)
+        )
+        hidden = [inputs, *layers] if return_all_hiddens else []
+        nodes = node_padding.size(1)
+        return encoder_output(
+            src_tokens,
+            padding_mask,
+            encoder_out=[layers[-1].transpose(0, 1)],
+            encoder_padding_mask=[node_padding],
+            encoder_embedding=[embedding],
+            # (batch, nodes so far, width) -> (nodes, batch, width)
+            encoder_states=[
+                pad(each, (0, 0, 0, nodes - each.size(1))).transpose(0, 1) for each in hidden
+            ],
+            **further,
+        )
+
+    def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:
+        """Find the node of each sentence, see :meth:`SyntaxEncoder.root_nodes`; None without one."""
+        return encoded["roots"][0] if "roots" in encoded else None
+
+    def max_positions(self) -> int:
+        """Return the largest number of tokens, ``--max-source-positions``."""
+        return int(self.cfg.max_source_positions)
+
+
+def check_width(cfg: Any) -> Sequence[str]:
+    """Check that the width can be shared by two directions; no parse is needed.
+
+    Raises:
+        UserError: it is odd.
+    """
+    if cfg.encoder.embed_dim % 2:
+        raise UserError(
+            f"--encoder-embed-dim {cfg.encoder.embed_dim}: the two directions of a recurrent layer "
+            "have half of it each, so it must be even"
+        )
+    return []
+
+
+@register_encoder("lstm", parse_fields=check_width, rows={"BiLSTM": {}}, translation=False)
+class LSTMEncoder(RecurrentEncoder):
+    """A bidirectional LSTM; each direction has half of ``--encoder-embed-dim``."""
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        width = cfg.encoder.embed_dim
+        inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)
+        self.layers = nn.ModuleList(
+            BidirectionalLayer("lstm", input_dim=each, output_dim=width) for each in inputs
+        )
+
+    def encode(
+        self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
+    ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
+        """Compute the states of a batch, see the base class."""
+        states, of_layers = embedding, []
+        for number, layer in enumerate(self.layers):
+            states = layer(self.dropout_module(states) if number else states, padding_mask)
+            of_layers.append(states)
+        return of_layers, padding_mask, {}
+
+
+#: What ``--tree-lstm-kind`` chooses: the parse fields that its trees are made from.
+KINDS = {
+    "child_sum": ["words", "heads"],
+    "binary": ["words", "spans"],
+    "child_sum_constituents": ["words", "spans"],
+}
+
+
+@dataclass
+class TreeLSTMOptions:
+    """Options of Tree-LSTMs."""
+
+    tree_lstm_kind: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
+        "child_sum",
+        "child_sum: sums over dependents; binary: left and right children of constituents, which "
+        "are binarized to the right; child_sum_constituents: sums over the children of "
+        "constituents as they are",
+    )
+
+
+@register_encoder(
+    "tree_lstm",
+    options=TreeLSTMOptions,
+    parse_fields=lambda cfg: KINDS[str(cfg.tree_lstm_kind)],
+    rows={
+        "Tree-LSTM": {},
+        "Tree-LSTM, binary": {"tree_lstm_kind": "binary"},
+        "Tree-LSTM, constituents": {"tree_lstm_kind": "child_sum_constituents"},
+    },
+    translation=False,
+)
+class TreeLSTMEncoder(RecurrentEncoder):
+    """A Tree-LSTM (Tai et al. 2015); its nodes are the tokens, then the constituents if it is over constituents.
+
+    Tokens have their embeddings as inputs. Constituents have no input, as in the paper, so their labels
+    are not used. A further layer has the states of the layer below as its inputs, at all nodes.
+    """
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.kind = str(cfg.tree_lstm_kind)
+        width = cfg.encoder.embed_dim
+        inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)
+        network = BinaryTreeLSTM if self.kind == "binary" else ChildSumTreeLSTM
+        self.layers = nn.ModuleList(network(input_dim=each, hidden_dim=width) for each in inputs)
+
+    def trees(self, parse: ParseBatch, padding_mask: Tensor) -> BatchTrees:
+        """Make the trees of a batch.
+
+        Raises:
+            ValueError: the batch does not carry them, or they are not trees.
+        """
+        if self.kind == "child_sum":
+            return dependency_trees(parse["words"], parse["heads"], padding_mask)
+        return constituency_trees(
+            parse["words"], parse["spans"], padding_mask, binary=self.kind == "binary"
+        )
+
+    def encode(
+        self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
+    ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
+        """Compute the states of a batch, see the base class."""
+        trees = self.trees(parse, padding_mask)
+        # (batch, tokens, width) -> (batch, tokens and constituents, width)
+        states = pad(embedding, (0, 0, 0, trees.padding_mask.size(1) - embedding.size(1)))
+        of_layers = []
+        for number, layer in enumerate(self.layers):
+            states = layer(self.dropout_module(states) if number else states, trees.levels)
+            of_layers.append(states)
+        return of_layers, trees.padding_mask, {"roots": [trees.roots]}
+
+
+#: What ``--han-sentences`` chooses: the parse fields that sentences are found with.
+SENTENCES = {
+    "dependencies": ["words", "heads", "deprels"],
+    "constituents": ["words", "spans"],
+    "punctuation": [],
+}
+_FINAL = frozenset(".!?…。！？")
+
+
+@dataclass
+class HierarchicalOptions:
+    """Options of hierarchical attention."""
+
+    han_sentences: ChoiceEnum(list(SENTENCES)) = option(  # type: ignore[valid-type]
+        "dependencies",
+        "where a line's sentences come from: dependencies (every root that the parser found "
+        "begins one), constituents (the trees under the extra root of a line), or, without a "
+        "parse, punctuation (tokens like . ! ? end one)",
+    )
+
+
+@register_encoder(
+    "han",
+    options=HierarchicalOptions,
+    parse_fields=lambda cfg: [*check_width(cfg), *SENTENCES[str(cfg.han_sentences)]],
+    rows={
+        "HAN": {},
+        "HAN, constituents": {"han_sentences": "constituents"},
+        "HAN, punctuation": {"han_sentences": "punctuation"},
+    },
+    translation=False,
+)
+class HierarchicalEncoder(RecurrentEncoder):
+    """Hierarchical attention (Yang et al. 2016): over words, then over sentences; a line is a document.
+
+    Its nodes are the tokens (the words' GRU), the sentences (the sentences' GRU), and the document, which
+    is the root. ``--pooling root`` of labelling is thus the paper's classifier.
+    """
+
+    is_final: Tensor
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.sentences = str(cfg.han_sentences)
+        self.network = HierarchicalAttention(
+            input_dim=embed_tokens.embedding_dim,
+            hidden_dim=cfg.encoder.embed_dim,
+            num_layers=cfg.encoder.layers,
+            dropout=cfg.dropout,
+        )
+        if self.sentences == "constituents":
+            self.root_label = cfg.label_number("spans", ROOT_LABEL)
+        symbols = (dictionary[index].strip("▁") for index in range(len(dictionary)))
+        final = [bool(symbol) and _FINAL.issuperset(symbol) for symbol in symbols]
+        self.register_buffer("is_final", torch.tensor(final), persistent=False)
+
+    def sentence_numbers(
+        self, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
+    ) -> Tensor:
+        """Number the sentences of each line.
+
+        Args:
+            src_tokens: source. Shape: (batch, tokens).
+            padding_mask: True at padding. Shape: (batch, tokens).
+
+        Returns:
+            The sentence of each token, from 0; -1 at padding. Shape: (batch, tokens), int64.
+
+        Raises:
+            ValueError: the batch does not carry the parse.
+        """
+        if self.sentences == "dependencies":
+            words, heads, relations = (parse[name] for name in SENTENCES["dependencies"])
+            return by_dependencies(words, heads, relations, padding_mask)
+        if self.sentences == "constituents":
+            separates = src_tokens.eq(self.dictionary.eos())
+            return by_constituents(
+                parse["words"], parse["spans"], self.root_label, padding_mask, separates
+            )
+        return by_final_tokens(src_tokens, self.is_final, self.dictionary.eos(), padding_mask)
+
+    def encode(
+        self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
+    ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
+        """Compute the states of a batch, see the base class."""
+        numbers = self.sentence_numbers(src_tokens, padding_mask, parse)
+        sentences = SentenceBatch.from_numbers(numbers)
+        of_layers, summaries, documents = self.network(embedding, sentences)
+        of_layers[-1] = torch.cat([of_layers[-1], summaries, documents.unsqueeze(1)], 1)
+        is_document = padding_mask.new_zeros(len(documents), 1)
+        padding = torch.cat([padding_mask, sentences.sentence_padding, is_document], 1)
+        roots = torch.full_like(numbers[:, 0], padding.size(1) - 1)
+        return of_layers, padding, {"roots": [roots]}
