@@ -27,7 +27,6 @@ from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     by_final_tokens,
 )
 from fairseq_phrase.modules.recurrent.tree_lstm import (
-    BatchTrees,
     BinaryTreeLSTM,
     ChildSumTreeLSTM,
     constituency_trees,
@@ -46,6 +45,7 @@ class RecurrentEncoder(TimeFirstEncoder):
 
     #: There are no attention maps to draw, but those of a decoder.
     is_recurrent = True
+    layers: nn.ModuleList
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -74,6 +74,14 @@ class RecurrentEncoder(TimeFirstEncoder):
             ValueError: the batch does not carry the parse that the encoder needs.
         """
         raise NotImplementedError
+
+    def run_layers(self, states: Tensor, structure: Any) -> list[Tensor]:
+        """Return the states after each of ``self.layers``, with dropout between them."""
+        of_layers = []
+        for number, layer in enumerate(self.layers):
+            states = layer(self.dropout_module(states) if number else states, structure)
+            of_layers.append(states)
+        return of_layers
 
     def forward(
         self,
@@ -149,11 +157,7 @@ class LSTMEncoder(RecurrentEncoder):
         self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
     ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
         """Compute the states of a batch, see the base class."""
-        states, of_layers = embedding, []
-        for number, layer in enumerate(self.layers):
-            states = layer(self.dropout_module(states) if number else states, padding_mask)
-            of_layers.append(states)
-        return of_layers, padding_mask, {}
+        return self.run_layers(embedding, padding_mask), padding_mask, {}
 
 
 #: What ``--tree-lstm-kind`` chooses: the parse fields that its trees are made from.
@@ -188,7 +192,7 @@ class TreeLSTMOptions:
     translation=False,
 )
 class TreeLSTMEncoder(RecurrentEncoder):
-    """A Tree-LSTM (Tai et al. 2015); its nodes are the tokens, then the constituents if it is over constituents.
+    """A Tree-LSTM (Tai et al. 2015) over dependencies, or over constituents, which follow the tokens.
 
     Tokens have their embeddings as inputs. Constituents have no input, as in the paper, so their labels
     are not used. A further layer has the states of the layer below as its inputs, at all nodes.
@@ -202,30 +206,19 @@ class TreeLSTMEncoder(RecurrentEncoder):
         network = BinaryTreeLSTM if self.kind == "binary" else ChildSumTreeLSTM
         self.layers = nn.ModuleList(network(input_dim=each, hidden_dim=width) for each in inputs)
 
-    def trees(self, parse: ParseBatch, padding_mask: Tensor) -> BatchTrees:
-        """Make the trees of a batch.
-
-        Raises:
-            ValueError: the batch does not carry them, or they are not trees.
-        """
-        if self.kind == "child_sum":
-            return dependency_trees(parse["words"], parse["heads"], padding_mask)
-        return constituency_trees(
-            parse["words"], parse["spans"], padding_mask, binary=self.kind == "binary"
-        )
-
     def encode(
         self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
     ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
         """Compute the states of a batch, see the base class."""
-        trees = self.trees(parse, padding_mask)
+        if self.kind == "child_sum":
+            trees = dependency_trees(parse["words"], parse["heads"], padding_mask)
+        else:
+            binary = self.kind == "binary"
+            trees = constituency_trees(parse["words"], parse["spans"], padding_mask, binary=binary)
         # (batch, tokens, width) -> (batch, tokens and constituents, width)
         states = pad(embedding, (0, 0, 0, trees.padding_mask.size(1) - embedding.size(1)))
-        of_layers = []
-        for number, layer in enumerate(self.layers):
-            states = layer(self.dropout_module(states) if number else states, trees.levels)
-            of_layers.append(states)
-        return of_layers, trees.padding_mask, {"roots": [trees.roots]}
+        layers = self.run_layers(states, trees.levels)
+        return layers, trees.padding_mask, {"roots": [trees.roots]}
 
 
 #: What ``--han-sentences`` chooses: the parse fields that sentences are found with.
