@@ -123,9 +123,9 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
         block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[of_nodes]
         for block in layers[0]
     }
-    positions = {
-        kind: values[0].cpu().numpy()[nodes] for kind, values in _positions(structure).items()
-    }
+    relative = getattr(structure, "relative", None)
+    kinds = relative.by_kind() if isinstance(relative, RelativePositions) else {}
+    positions = {kind: values[0].cpu().numpy()[nodes] for kind, values in kinds.items()}
     words = np.full(len(labels), -1, dtype=np.int64)
     words[: len(sentence.words)] = sentence.words
     return SentenceAttention(
@@ -181,12 +181,6 @@ def _nodes(
         named_nodes = map(str.__add__, names, labels[num_tokens:])
         return [*labels[:num_tokens], *named_nodes], is_node, "constituents"
     return labels, is_node, "phrases"
-
-
-def _positions(structure: Any) -> dict[str, Tensor]:
-    """Find the relative positions of nodes, by kind, if the structure has any."""
-    relative = getattr(structure, "relative", None)
-    return relative.by_kind() if isinstance(relative, RelativePositions) else {}
 
 
 def choose(weights: Any, which: Choice, what: str) -> Any:

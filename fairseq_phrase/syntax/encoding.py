@@ -21,13 +21,10 @@ class EncodedSentence:
             from 0.
         heads: the head of each word; the root is its own head; None without a parse.
             Shape: ``(words,)``, word indices from 0.
-        deprels: the relation of each word to its head.
-        tags: the part of speech of each word.
         spans: the words of each constituent, children before parents; None without constituents.
             Shape: ``(constituents, 2)``, half-open, word indices from 0.
-        features: other labels of each word, by field name.
-        edges: graphs over the words, by field name.
-        lost_edges: as in :class:`~fairseq_phrase.syntax.sentence.ParsedSentence`.
+        deprels, tags, features, edges, lost_edges: as in
+            :class:`~fairseq_phrase.syntax.sentence.ParsedSentence`.
     """
 
     pieces: list[str]

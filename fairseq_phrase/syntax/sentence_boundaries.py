@@ -35,7 +35,7 @@ def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.nd
     above = np.where(_are_roots(heads, relations), np.arange(len(heads)), heads)
     for _ in range(len(heads).bit_length()):
         above = above[above]
-    return _runs(above)
+    return np.cumsum(np.diff(above, prepend=above[:1]) != 0)  # the runs of equal values
 
 
 def _are_roots(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
@@ -109,8 +109,3 @@ def sentences_of_constituents(
     for separator in separators:
         begins[separator : separator + 2] = [False, True][: words - separator]
     return np.cumsum(begins)
-
-
-def _runs(values: np.ndarray) -> np.ndarray:
-    """Number the runs of equal values from 0."""
-    return np.cumsum(np.diff(values, prepend=values[:1]) != 0)

@@ -244,6 +244,6 @@ def test_impossible_options_are_refused(options: dict, message: str) -> None:
 def test_values_of_another_batch_are_refused() -> None:
     batch = pad_trees([flat(3)])
     with pytest.raises(ValueError, match=r"must have shape \(1, 4, 2, 4\), got \(1, 5, 2, 4\)"):
-        build()(torch.zeros(1, 5, 2, 4, dtype=torch.float64), torch.zeros(1, 3, 8), batch)
+        build()(torch.zeros(1, 5, 2, 4, dtype=torch.float64), torch.zeros(1, 3, 8).double(), batch)
     with pytest.raises(ValueError, match=r"must have shape \(1, 3, 8\), got \(1, 4, 8\)"):
         build()(torch.zeros(1, 4, 2, 4, dtype=torch.float64), torch.zeros(1, 4, 8), batch)

@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
-from fairseq_phrase.modules.positions.biased_attention import node_attention, pair_bias
+from fairseq_phrase.modules.positions.biased_attention import (
+    node_attention,
+    pair_bias,
+    scaled_scores,
+)
 from fairseq_phrase.modules.projections import HeadsAttention, project_heads
 from fairseq_phrase.modules.tensors import additive, applied, crossover, for_device, upcast
 
@@ -283,14 +287,17 @@ def attention_weights(
         Weights in float32 (float64 for float64 input), before dropout.
         Shape: (batch, heads, nodes, nodes)
     """
-    scores = _scores(query, key)
+    scores = scaled_scores(query, key)
     if bias is not None:
         scores = scores + pair_bias(bias, phrases.part_positions(_clip(bias)))
     if mask == "subset":
         scores = scores.masked_fill(~phrases.adjacency[:, None], -math.inf)
     elif mask == "hadamard":
         scores = scores.masked_fill(~phrases.adjacency[:, None], 0.0)
-        scores = scores.masked_fill(_excluded(phrases), -math.inf)
+        # eq. 5 excludes padded keys, except for the node itself.
+        itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
+        excluded = phrases.padding_mask[:, None] & ~itself
+        scores = scores.masked_fill(excluded[:, None], -math.inf)
     else:
         if phrases.key_mask is not None:
             scores = scores.masked_fill(~phrases.key_mask, -math.inf)
@@ -422,17 +429,3 @@ def _check_path(path: str) -> str:
     if path not in PATHS:
         raise ValueError(f"unknown path {path!r}, expected one of {', '.join(PATHS)}")
     return path
-
-
-def _scores(query: Tensor, key: Tensor) -> Tensor:
-    """Return QK^T/√d in single precision or better; scale first, because float16 may overflow."""
-    return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
-
-
-def _excluded(phrases: PhraseBatch) -> Tensor:
-    """Return the pairs that eq. 5 excludes: padded keys, except for the node itself.
-
-    Shape: (batch, 1, nodes, nodes)
-    """
-    itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
-    return (phrases.padding_mask[:, None] & ~itself)[:, None]

@@ -60,6 +60,11 @@ def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Ten
     return applied(_PairBias, table, index, masked)
 
 
+def scaled_scores(query: Tensor, key: Tensor) -> Tensor:
+    """Return QK^T/√d in single precision or better; scale first, because float16 may overflow."""
+    return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
+
+
 def biased_attention(
     query: Tensor,
     key: Tensor,
@@ -83,7 +88,7 @@ def biased_attention(
     # The CPU has no fused attention with a gradient for the bias. torch's replacement is slower.
     if not need_weights and (bias is None or bias.is_cuda or not bias.requires_grad):
         return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
-    scores = upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
+    scores = scaled_scores(query, key)
     if bias is not None:
         scores = scores.add_(bias)
     del bias  # it and the scores are as large as the weights

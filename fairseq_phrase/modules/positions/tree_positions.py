@@ -243,7 +243,9 @@ class DepthEncoding(nn.Module):
                 Shape: (batch, tokens), int64
             position_encodings: PE(seq), of each position. Shape: (positions, width)
         """
-        encodings = self._depth_encodings(max_depth + 1)
+        if max_depth >= len(self.table):
+            self.table = sinusoids(max_depth + 1, self.table.size(1)).to(self.table)
+        encodings = self.table[: max_depth + 1]
         if self.structural is not None:
             encodings = self.structural(encodings)
         if self.gate is not None:
@@ -254,8 +256,3 @@ class DepthEncoding(nn.Module):
                 position_encodings = self.sequential(position_encodings)
             encoded = encoded + embedding(positions, position_encodings)
         return encoded.tanh() if self.structural is not None else encoded
-
-    def _depth_encodings(self, count: int) -> Tensor:
-        if count > len(self.table):
-            self.table = sinusoids(count, self.table.size(1)).to(self.table)
-        return self.table[:count]

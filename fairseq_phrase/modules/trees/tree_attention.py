@@ -126,8 +126,13 @@ class HierarchicalAccumulation(nn.Module):
             nonterminals. Shape: (batch, nodes, heads, head width)
 
         Raises:
-            ValueError: the values do not fit the batch's nodes.
+            ValueError: the values do not fit the batch's nodes, or the states do not fit its leaves.
         """
+        entering = (tree.batch_size, tree.num_leaves, self.leaf_weight.in_features)
+        if leaf_states.shape != entering:
+            raise ValueError(
+                f"leaf states must have shape {entering}, got {tuple(leaf_states.shape)}"
+            )
         return self.accumulate(values, self.leaf_weight(leaf_states), tree)
 
     def accumulate(self, values: Tensor, weights: Tensor, tree: TreeBatch) -> Tensor:
