@@ -355,7 +355,7 @@ def test_what_does_not_fit_is_refused_by_name():
         RelativePositions.from_kinds({"x": order}, {"y": 2})
     with pytest.raises(ValueError, match="do not fit tables"):
         RelativePositions.from_kinds({}, {})
-    with pytest.raises(ValueError, match="x positions must be a torch.int64 tensor"):
+    with pytest.raises(ValueError, match=r"x positions must be a torch\.int64 tensor"):
         RelativePositions.from_kinds({"x": order.float()}, {"x": 2})
-    with pytest.raises(ValueError, match="padding_mask must be a torch.bool tensor"):
+    with pytest.raises(ValueError, match=r"padding_mask must be a torch\.bool tensor"):
         RelativePositions.from_kinds({"x": order}, {"x": 2}, torch.zeros(1, 3))
