@@ -74,21 +74,6 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
     return _built(name, cfg, dictionary)
 
 
-def build_recurrent(dictionary: Dictionary, **options: Any) -> Any:
-    """Build a small recurrent translation model, as :func:`build_model` builds others."""
-    register()
-    sizes = {f"{side}_embed_dim": 16 for side in ("encoder", "decoder")} | {
-        "encoder_ffn_embed_dim": 24,
-        "encoder_attention_heads": 2,
-        "encoder_hidden_size": 12,
-        "decoder_hidden_size": 10,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-    }
-    config = MODEL_DATACLASS_REGISTRY["seq2seq"]
-    return _built("seq2seq", config(**{**sizes, "dropout": 0.0, **options}), dictionary)
-
-
 def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     torch.manual_seed(0)
     task = Namespace(

@@ -16,14 +16,9 @@ from fairseq_phrase.cli import plot
 from fairseq_phrase.drawing.heat_maps import plot_alignment
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import loading
-from fairseq_phrase.testing import (
-    build_model,
-    build_recurrent,
-    label_dictionary,
-    make_batch,
-    make_dictionary,
-)
+from fairseq_phrase.testing import build_model, label_dictionary, make_batch, make_dictionary
 from tests.support import labellers
+from tests.support.recurrent_models import build_recurrent
 
 
 def make_sentence(dictionary, parsed=False):

@@ -18,7 +18,8 @@ from fairseq_phrase.models.copying import source_words
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.testing import build_model, build_recurrent, make_batch, random_sentence
+from fairseq_phrase.testing import build_model, make_batch, random_sentence
+from tests.support.recurrent_models import build_recurrent
 from tests.twins import copying as twin
 
 LENGTHS = [7, 1, 4, 5]

@@ -15,7 +15,8 @@ from fairseq.logging import metrics
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
-from fairseq_phrase.testing import build_model, build_recurrent, make_batch
+from fairseq_phrase.testing import build_model, make_batch
+from tests.support.recurrent_models import build_recurrent
 from tests.twins import recurrent_attention as twin
 
 LENGTHS = [7, 1, 4, 5]

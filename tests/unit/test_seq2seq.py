@@ -12,7 +12,8 @@ from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.testing import build_recurrent, make_batch, random_sentence
+from fairseq_phrase.testing import make_batch, random_sentence
+from tests.support.recurrent_models import build_recurrent
 
 LENGTHS = [7, 1, 4, 5]
 KINDS = {

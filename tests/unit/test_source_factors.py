@@ -12,8 +12,9 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.models.source_factors import SourceFactors
-from fairseq_phrase.testing import build_model, build_recurrent, make_batch
+from fairseq_phrase.testing import build_model, make_batch
 from tests.support.data_tasks import make_task
+from tests.support.recurrent_models import build_recurrent
 
 LENGTHS = [7, 1, 4, 5]
 #: Of the fields that random batches have, 8 labels each.

@@ -26,12 +26,8 @@ from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
-from fairseq_phrase.testing import (
-    build_model,
-    build_recurrent,
-    label_dictionary,
-    make_batch,
-)
+from fairseq_phrase.testing import build_model, label_dictionary, make_batch
+from tests.support.recurrent_models import build_recurrent
 from tests.twins import recurrent_attention as twin
 
 LENGTHS = [7, 1, 4, 5]
