@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from fairseq_phrase.corpus.engines import Done, EngineOptions, Job
     from fairseq_phrase.inference.forced import Given, Line
-    from fairseq_phrase.inference.hypotheses import Hypothesis
     from fairseq_phrase.inference.output_files import Shard
+    from fairseq_phrase.inference.translator import Hypothesis
 
     Chunks = Iterator[tuple[int, list[Line]]]
 

@@ -26,7 +26,6 @@ from safetensors.torch import load_file, save
 
 import fairseq_phrase
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.model_card import model_card
 from fairseq_phrase.models.identity import check_trusted, identity_of
 from fairseq_phrase.models.loading import (
     SavedModel,
@@ -37,7 +36,7 @@ from fairseq_phrase.models.loading import (
 )
 from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import digest_of
+from fairseq_phrase.store.identity import PARTS, Identity, digest_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
@@ -117,10 +116,39 @@ def write_bundle(
         shutil.copyfile(directory / name, folder / name)
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
-    card = model_card(record, manifest, scores.read_text(encoding="utf-8") if scores else None)
+    card = _model_card(record, manifest, scores.read_text(encoding="utf-8") if scores else None)
     (folder / "README.md").write_text(card, encoding="utf-8")
     text = json.dumps(described, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
+
+
+def _model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
+    """Describe a model, for a README.md; options at their defaults are left out."""
+    pair = " to ".join(
+        entry.label for entry in record.entries.values() if entry.part == "languages"
+    )
+    lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
+    title = ""
+    order = list(PARTS)
+    for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
+        if entry.value == entry.default:
+            continue
+        if PARTS[entry.part].title != title:
+            title = PARTS[entry.part].title
+            lines += ["", f"## {title}", ""]
+        made = f", `--parser {manifest.parser}`" if key == "parser" else ""
+        lines.append(f"- {key}: {entry.label}{made}")
+    if record.allowed:
+        lines += ["", "## Differences that were allowed", ""]
+        lines += [f"- {each}" for each in record.allowed]
+    if scores:
+        lines += ["", "## Scores", "", scores.strip()]
+    lines += [
+        "", "## Use", "", "```bash", "pip install fairseq-phrase",
+        "fairseq-phrase-inspect BUNDLE", "fairseq-phrase-translate BUNDLE < text > translation",
+        "```", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
 
 
 def translates(saved: SavedModel) -> bool:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.exact_match import ExactMatch
-from fairseq_phrase.metrics.forms import Brackets, Form
+from fairseq_phrase.metrics.forms import Brackets, Form, Queries
 from fairseq_phrase.metrics.functions import FunctionMetrics, MetricFunction
 from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics
-from fairseq_phrase.metrics.queries import Queries
 from fairseq_phrase.metrics.regexes import Regexes
 from fairseq_phrase.metrics.translation import TranslationMetrics
 

@@ -20,8 +20,8 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.corpus import engines
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.hypotheses import base_2
 from fairseq_phrase.inference.output_files import unwritten
+from fairseq_phrase.inference.translator import base_2
 from tests.support.commands import SIZES, TRAINING
 
 SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]

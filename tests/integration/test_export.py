@@ -25,8 +25,8 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import exports, translator
 from fairseq_phrase.inference.exports import obstacle, stock_options
-from fairseq_phrase.inference.hypotheses import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
+from fairseq_phrase.inference.translator import Hypothesis
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 

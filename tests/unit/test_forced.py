@@ -19,7 +19,7 @@ from fairseq_phrase.inference.forced import (
     Glossary,
     word_translations,
 )
-from fairseq_phrase.inference.hypotheses import Hypothesis, joined
+from fairseq_phrase.inference.translator import Hypothesis, joined
 from fairseq_phrase.testing import make_dictionary
 
 LONGEST = 6
