@@ -53,7 +53,7 @@ class Rule:
         german, english: templates.
         weight: relative frequency among the rules that a main clause could use; 0 for the rules
             that the grammar asks for by name.
-        needs: name of a condition in ``marking.CONDITIONS``, or empty.
+        needs: name of a condition in ``grammar.CONDITIONS``, or empty.
         label: of the clause's constituent.
     """
 

@@ -81,11 +81,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Load a split, and warn if it has labels that training does not have.
-
-        Raises:
-            UserError: see the base class.
-        """
+        """Load a split, and warn if it has labels that training does not have."""
         super().load_dataset(split, epoch, combine, **kwargs)
         record = self._manifest.splits.get(f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}")
         if record is not None and record.unknown_labels:

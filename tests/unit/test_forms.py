@@ -16,8 +16,15 @@ from fairseq_phrase.metrics import regexes
 from fairseq_phrase.metrics.exact_match import ExactMatch
 from fairseq_phrase.metrics.forms import Brackets, Queries
 from fairseq_phrase.metrics.measures import FORMS
-from fairseq_phrase.metrics.regex_syntax import CLASSES, STRINGS, NotARegexError, parse
-from fairseq_phrase.metrics.regexes import Regexes, automaton, same_language
+from fairseq_phrase.metrics.regexes import (
+    CLASSES,
+    STRINGS,
+    NotARegexError,
+    Regexes,
+    automaton,
+    parse,
+    same_language,
+)
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
 
