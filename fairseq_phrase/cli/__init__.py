@@ -90,7 +90,6 @@ def run(
     like the shell's commands.
 
     Args:
-        command: the command's name, for the message.
         body: a function that parses the arguments and does the work.
         argv: the arguments; None for those of the process.
         kept: what a stopped run keeps for the next run, for the message after Ctrl-C.

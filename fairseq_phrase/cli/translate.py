@@ -246,13 +246,7 @@ def _write_file(
 
 
 class _Worker:
-    """A model that translates chunks of lines.
-
-    Args:
-        args: the command's arguments.
-        given: what is beside the lines.
-        workers: the number of processes of this machine that translate.
-    """
+    """A model that translates chunks of lines."""
 
     def __init__(self, args: argparse.Namespace, given: Given, workers: int = 1) -> None:
         import torch

@@ -33,9 +33,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
     """Check that a text is the one that was binarized.
 
     Args:
-        text: the subwords as text.
         prefix: the binarized text, without ``.bin`` and ``.idx``.
-        dictionary: the dictionary that numbers its subwords.
 
     Returns:
         The number of lines.

@@ -47,11 +47,6 @@ def add_slots(dictionary: Any, options: Options) -> None:
 def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
     """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
 
-    Args:
-        path: the dictionary's file, for the message.
-        known: the index of each of its entries.
-        options: ``copy_words`` is the number of slots.
-
     Raises:
         UserError: it has fewer.
     """
@@ -71,7 +66,6 @@ def number_split(
         source: the source's subwords, which are rewritten.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
         known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
-        options: ``copy_words`` is the number of slots.
 
     Returns:
         The files with the words.

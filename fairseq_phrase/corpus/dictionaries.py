@@ -26,7 +26,6 @@ def make_dictionaries(
     """Load or build both languages' dictionaries.
 
     Args:
-        options: which dictionaries to load, and whether both languages share one.
         subwords: the number of each subword in the training text, by language; empty without a
             training set. All dictionaries must then be loaded.
         vocabularies: by language, the entries of a dictionary that are known before there is a text.
@@ -83,7 +82,6 @@ def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, wor
     """Let fairseq binarize a file of subwords, then delete the file.
 
     Args:
-        pieces: the subwords as text.
         prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
         workers: the largest number of processes; short files need fewer.
     """

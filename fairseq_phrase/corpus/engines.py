@@ -175,7 +175,6 @@ def _in_pool(
 
     Args:
         lost: jobs to do first; if the pool breaks, those that it had not finished.
-        workers: number of processes.
 
     Raises:
         BrokenProcessPool: a process died.

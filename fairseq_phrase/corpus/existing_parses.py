@@ -28,7 +28,6 @@ class EarlierParses:
     """The parses of a data directory, and which of them stay.
 
     Args:
-        language: the language that is parsed now.
         made: the splits that are made now, with their language pair, ``train.de-en``.
 
     Attributes:
@@ -54,10 +53,6 @@ class EarlierParses:
         If only the parser's version differs, this is a warning: the manifest keeps the version of the
         splits that stay, and each split that is made now records its own.
 
-        Args:
-            manifest: the manifest of this run.
-            options: the options of this run.
-
         Raises:
             UserError: they were made with different settings.
         """
@@ -81,7 +76,6 @@ class EarlierParses:
         """Name the data directory's subword model in the manifest.
 
         Args:
-            manifest: the manifest of this run.
             given: the model to be copied there, if any; without one, the earlier one stays.
 
         Raises:
@@ -112,9 +106,6 @@ class EarlierParses:
         parses use them, new labels are appended. If other splits of this language use them, new labels
         are unknown, as new words of a test set are, because a model has as many embeddings as its
         training data have labels. Labels that ``labeldict`` lacks are unknown, too.
-
-        Args:
-            labeldict: a data directory whose label dictionaries are reused.
 
         Raises:
             UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
@@ -158,9 +149,6 @@ _NAMED = 20  # unknown labels that a warning lists
 
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
     """Load a label dictionary.
-
-    Args:
-        count: load only this number of first labels.
 
     Raises:
         UserError: it is missing or malformed.

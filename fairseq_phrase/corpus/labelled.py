@@ -89,9 +89,7 @@ def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> i
     """Count the labels of a split that training does not have, and warn about them.
 
     Args:
-        split: ``valid``, ``test``, ….
         labels: how often each label occurs in the split.
-        dictionary: the labels of training.
 
     Returns:
         The number of occurrences of such labels.
@@ -104,13 +102,7 @@ def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> i
 
 
 def warn_of_unknown(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
-    """Warn that a split has labels that training does not have.
-
-    Args:
-        count: number of occurrences.
-        total: number of all labels.
-        names: the labels, if they are known.
-    """
+    """Warn that a split has labels that training does not have."""
     named = list(names)
     logger.warning(
         "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "

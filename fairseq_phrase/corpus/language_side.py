@@ -87,9 +87,6 @@ class Side(ABC):
     def writing(self, labels: dict[str, LabelTable]) -> Iterator[Callable[[SideLine], None]]:
         """Open the files for what is kept.
 
-        Args:
-            labels: the label tables, shared by all splits and languages.
-
         Yields:
             A function that writes a line.
         """

@@ -95,7 +95,6 @@ class Options:
 
         Args:
             door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
-            where: the file or folder of ``reused``.
 
         Raises:
             UserError: they differ.

@@ -149,7 +149,6 @@ def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
 
     Args:
         line: the line without a parse, from 1.
-        reason: what is wrong with it.
     """
     skip = "--on-error skip leaves such lines out and counts them, " if corpus.can_skip else ""
     return UserError(

@@ -47,10 +47,8 @@ def train_segmenter(
 
     Args:
         texts: the texts, such as the two sides of a corpus, and what makes text of a line of each.
-        model: the file where the model goes.
         vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or the largest number that
             the texts allow.
-        sample: the largest number of lines to train on.
 
     Raises:
         UserError: the texts do not allow ``vocabulary_size`` pieces.
@@ -84,7 +82,6 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
 
     Args:
         count: number of lines to draw; all if there are fewer.
-        seed: the same seed draws the same lines.
     """
     if count >= total:
         yield from lines
@@ -102,8 +99,6 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
 
     Args:
         lines: raw text, of both languages for a joint model.
-        model: the file where it goes.
-        vocabulary_size: number of pieces.
         seed: for the sentences that are drawn from more than ten million.
 
     Raises:

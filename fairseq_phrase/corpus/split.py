@@ -158,12 +158,7 @@ class Split:
 def parse_and_write(
     options: Options, splits: Sequence[Split], labels: dict[str, LabelTable], folder: Path
 ) -> None:
-    """Parse all splits and write the lines that are kept.
-
-    Args:
-        labels: the label tables, by field.
-        folder: the folder for shards of parses.
-    """
+    """Parse all splits and write the lines that are kept."""
     for split in splits:
         for side in split.sides:
             side.parse(folder, options.engine, options.on_error)

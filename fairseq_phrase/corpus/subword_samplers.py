@@ -28,7 +28,6 @@ class SubwordSampler(Protocol):
 
         Args:
             pieces: its subwords in the data.
-            rng: the random number generator.
 
         Returns:
             Its new subwords. A word keeps its subwords if they do not determine its text.

@@ -29,10 +29,8 @@ def answer(
     """Translate a sentence and describe its trees and its attention, in types that JSON has.
 
     Args:
-        text: a raw line.
         heads: the head of each word, from 0, if they were edited; the root is its own head. The words
             are those of the earlier answer. None for the parser's own tree.
-        max_words: the largest number of words.
 
     Returns:
         ``translation``; ``words``, ``tags``, ``heads``, ``deprels`` and ``constituents`` (first word, one

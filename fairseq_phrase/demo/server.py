@@ -88,7 +88,6 @@ def make_app(
 
     Args:
         models: loaded models by the name that the page shows.
-        limits: what a request may cost.
         hosts: the names by which the server may be addressed. A page of another site cannot reach it by a
             name of its own.
     """

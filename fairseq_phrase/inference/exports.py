@@ -204,9 +204,6 @@ def _search(dictionary: Any) -> dict[str, Any]:
 
     fairseq stops when it has found as many translations as beams, never selects padding, and makes no
     empty translation.
-
-    Args:
-        dictionary: fairseq's target dictionary.
     """
     return {
         "num_beams": 5,
@@ -260,11 +257,7 @@ def export_transformers(
 
 
 def _describe(folder: Path, dictionary: Any) -> None:
-    """Write what transformers needs beside a bundle.
-
-    Args:
-        dictionary: fairseq's target dictionary.
-    """
+    """Write what transformers needs beside a bundle."""
     special = special_tokens(dictionary)
     config = {
         "model_type": "fairseq_phrase",

@@ -55,13 +55,7 @@ class Piece(NamedTuple):
 
 
 class Given:
-    """What is beside source lines, a text for each.
-
-    Args:
-        constraints: see :class:`Line`; None for none.
-        prefix: see :class:`Line`; None for none.
-        target: see :class:`Line`; None for none.
-    """
+    """What is beside source lines, a text for each (:class:`Line`), or None."""
 
     def __init__(
         self,
@@ -110,10 +104,8 @@ class Demands:
     """What translations of some lines must have.
 
     Args:
-        given: what is beside the lines.
         tokens_of: returns the target's indices of a text.
         targets_of: returns the indices of a given translation, with its end.
-        glossary: the terms.
     """
 
     def __init__(

@@ -151,9 +151,6 @@ class Labeller:
     def label_split(self, subset: str) -> LabelledSplit:
         """Label a split of the data directory.
 
-        Args:
-            subset: ``test``, ``valid``, ….
-
         Raises:
             UserError: the split is not there, or one of its texts is too long for the models.
         """

@@ -28,7 +28,6 @@ class Shard(NamedTuple):
 
         Args:
             first: the line, from 1.
-            total: the number of lines of the text.
         """
         return (first - 1) * self.parts // total == self.number - 1
 
@@ -41,7 +40,6 @@ def partial_path(path: Path, options: str, files: Iterable[Path]) -> Path:
     """Return the file of translations that are not all there: another one for other options or files.
 
     Args:
-        path: the file of all of them.
         files: what is read; changed files count as others.
     """
     read = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
@@ -78,11 +76,6 @@ def unwritten(
 
 def join_shards(whole: Path, parts: int, expected: int) -> list[str]:
     """Write the translations of all parts to one file, if all are there.
-
-    Args:
-        whole: the file.
-        parts: the number of parts.
-        expected: the number of lines of the file.
 
     Returns:
         The files of parts that are not there.

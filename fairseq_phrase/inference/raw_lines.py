@@ -40,7 +40,6 @@ def source_form(
     Moses' options made them.
 
     Args:
-        dictionary: the source dictionary.
         tokenized: whether the lines that come in are tokenized in the same way as the data.
     """
     if tokenized or not manifest.tokenized:

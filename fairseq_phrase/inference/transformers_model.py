@@ -104,7 +104,6 @@ class DecoderCache:
     """What fairseq's decoder keeps between the steps of a search: keys and values.
 
     Args:
-        decoder: the decoder.
         encoded: the encoder's dictionary, with the beams' rows.
 
     Attributes:

@@ -106,14 +106,7 @@ class Hypothesis:
 
 
 class Translator:
-    """Models that translate raw text. :func:`load` makes it.
-
-    Args:
-        models: the models of an ensemble, or one.
-        device: see :func:`load`.
-        source_tokenized: see :func:`load`.
-        target_tokenized: see :func:`load`.
-    """
+    """Models that translate raw text. :func:`load` makes it and explains its arguments."""
 
     def __init__(
         self,
@@ -531,9 +524,6 @@ class Translator:
 
 class _Search:
     """fairseq's generators of an ensemble.
-
-    Args:
-        **options: fairseq's options of generation.
 
     Attributes:
         alignments: whether words are aligned.

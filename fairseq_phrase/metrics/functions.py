@@ -86,7 +86,6 @@ class FunctionMetrics(Metrics):
     Args:
         functions: the functions by name; the first is the main metric.
         references: the references, a list for each file.
-        sources: the raw sentences.
 
     Raises:
         UserError: there are no sources.

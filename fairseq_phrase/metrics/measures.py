@@ -49,7 +49,6 @@ class Measure:
 
         Args:
             references: its references, a list for each file.
-            sources: its raw sentences, if they are known.
 
         Raises:
             UserError: a library is missing, sources and references do not agree, there are several

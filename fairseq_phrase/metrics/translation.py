@@ -29,7 +29,6 @@ def bleu_metric(
     Args:
         references: the reference translations; several are several translations of each sentence.
         tokenizer: sacrebleu's name of the tokenizer; ``none`` for text that is already tokenized.
-        lowercase: lower-case translations and references first.
 
     Raises:
         UserError: sacrebleu lacks a package or a file that the tokenizer needs.
@@ -62,8 +61,6 @@ class TranslationMetrics(Metrics):
     """BLEU, chrF and TER.
 
     Args:
-        references: the reference translations, raw.
-        others: other translations of the same sentences.
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.

@@ -120,9 +120,6 @@ class FileParser(ABC):
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
         """Read the parses of a file, one for each line of its text.
 
-        Args:
-            path: the file with the parses.
-
         Raises:
             UserError: the file cannot be read, or has more or fewer parses than the text has lines.
         """

@@ -21,13 +21,7 @@ Item = TypeVar("Item")
 
 
 class MisfitError(Exception):
-    """What is wrong with a tree.
-
-    Args:
-        line: the line of the file where it is.
-        message: what was expected there and what was found.
-        column: the column, if it is known.
-    """
+    """What is wrong with a tree."""
 
     def __init__(self, line: int, message: str, column: int | None = None) -> None:
         super().__init__(message)

@@ -57,7 +57,6 @@ def probe_checkpoints(
     Args:
         layers: a layer's number, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most.
-        device: where the models compute.
         finished: a folder that keeps what classifiers found. One of the same vectors, labels and options
             is not trained again by a later call. None: nothing is kept.
 

@@ -27,7 +27,6 @@ class EncodedLines:
         """Cut lines into subwords, and parse them if the task's model needs trees.
 
         Args:
-            lines: raw text.
             data: what the parser and the subword model are from: other data, other subwords.
 
         Raises:
@@ -52,7 +51,6 @@ class SentenceVectors:
         model: has an encoder; in evaluation mode.
         layers: a layer from 0 (what enters the first layer) to the last one, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
-        device: where the model computes.
 
     Attributes:
         layers: the layers' numbers.

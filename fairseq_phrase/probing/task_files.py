@@ -71,7 +71,6 @@ class ProbingTask:
 
         Args:
             sentences: how many of ``train`` to keep, at most; of the others a quarter of this.
-            seed: same seed, same part.
         """
         few = max(sentences // 4, 1)
         parts = zip((self.train, self.valid, self.test), (sentences, few, few), strict=True)

@@ -130,7 +130,6 @@ class SubwordNmtSegmenter:
         Args:
             word: the word, without ``▁``.
             dropout: the probability of skipping a merge.
-            rng: the random number generator.
 
         Returns:
             Its pieces, as BPE makes them: some may look like fairseq's special tokens.
@@ -156,9 +155,6 @@ class SubwordNmtSegmenter:
 
 class TokenizerSegmenter:
     """A tokenizer of Hugging Face, in a ``tokenizer.json``, that cuts words one at a time, or lines.
-
-    Args:
-        model: the file.
 
     Attributes:
         vocabulary: its subwords, in the order of their numbers.
@@ -263,10 +259,6 @@ class ProtectedTokens:
     """Tokens that are never cut and stand outside of the parsed text, as language tags do.
 
     Between white space, such a token is one entry of the dictionary, and belongs to no word.
-
-    Args:
-        segmenter: cuts all else.
-        tokens: the tokens.
     """
 
     def __init__(self, segmenter: Segmenter, tokens: Sequence[str]):
@@ -508,10 +500,6 @@ def model_name(bpe: str) -> str:
 
 def gpt2_file(folder: Path, made: Path) -> Path:
     """Write the tokenizer of GPT-2's ``encoder.json`` and ``vocab.bpe``.
-
-    Args:
-        folder: the folder with both.
-        made: the file to write.
 
     Raises:
         UserError: one is missing or damaged.

@@ -201,9 +201,6 @@ def encode_line(
 ) -> tuple[EncodedSentence, str | None]:
     """Encode a line that was cut into subwords before it was parsed.
 
-    Args:
-        line: its subwords and the text that they spell.
-
     Returns:
         The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
         sentence has flat trees over the words between white space.
@@ -228,8 +225,6 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     """Load the subword model of a data directory.
 
     Args:
-        directory: the data directory.
-        manifest: of the source language.
         target: whether it is to cut and join the target's text.
 
     Raises:
@@ -325,7 +320,6 @@ class SourceEncoder:
         """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees.
 
         Args:
-            lines: raw text.
             constituents: False leaves out those that are made from dependency trees.
         """
         parse = partial(self.pipeline.parse, constituents=constituents)

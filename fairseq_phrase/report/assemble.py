@@ -39,7 +39,6 @@ def compare_over_sentences(
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
         baseline: the row that the others are compared with.
-        metrics: the metrics of each test set.
         test: ``ar``, ``bs`` or ``mcnemar``.
         trials: 0 for the default.
     """
@@ -79,7 +78,6 @@ def compare_over_seeds(
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
         baseline: the row that the others are compared with.
-        resamples: number of resamples of the bootstrap.
     """
     tested = [
         row
@@ -161,9 +159,6 @@ def make_report(
     folders: Sequence[RunFolder], texts: Sequence[ReferenceText], options: ReportOptions
 ) -> Report:
     """Read runs, score them, and test them against the baseline.
-
-    Args:
-        texts: the test sets, with their reference translations.
 
     Raises:
         UserError: a run is not finished (and the report may not be partial), the runs cannot be compared,

@@ -37,8 +37,6 @@ def page(
 
     Args:
         pictures: PNG files by title.
-        found: examples of translations that differ.
-        runs: the table of single runs, as CSV.
     """
     heading, *lines = table_cells(report)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -156,9 +156,7 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
     """Check that translations and references belong to one test set.
 
     Args:
-        path: the file with the translations, for the message.
         generation: the translations, with fairseq's references if it printed them.
-        references: the raw references for the scores.
 
     Raises:
         UserError: the numbers of lines differ, or fairseq's references are another text.

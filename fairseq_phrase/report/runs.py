@@ -181,7 +181,6 @@ def read_run(
         texts: the test sets. ``generate-SUBSET.txt`` is the translation of one, or ``generate.txt`` in a
             run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
             translation of the first one's raw text.
-        needs_training: whether a finished training log must be there.
         labelled: the output is labels, in ``labels-SUBSET.txt``, as ``fairseq-phrase-label`` writes them.
 
     Raises:

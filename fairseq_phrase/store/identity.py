@@ -141,10 +141,6 @@ class Identity:
     def from_dict(cls, content: Any, where: str | Path) -> Identity:
         """Read a record that a file holds.
 
-        Args:
-            content: what :meth:`as_dict` returned.
-            where: the file, for the message.
-
         Raises:
             UserError: it is damaged.
         """

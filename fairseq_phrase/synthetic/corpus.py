@@ -55,7 +55,6 @@ def generate(
     tree, other translation), which follow each other directly.
 
     Args:
-        size: number of sentence pairs.
         seed: same seed, same sentences, on any machine.
         source_lang: ``de`` or ``en``.
         target_lang: the other one.

@@ -77,7 +77,6 @@ class Grammar:
     """A random source of meanings.
 
     Args:
-        seed: same seed, same meanings.
         depth: how many levels of clauses a main clause may contain.
     """
 
@@ -125,7 +124,6 @@ class Grammar:
 
         Args:
             depth: how many levels of clauses it may contain.
-            pronouns: whether its subject may be a pronoun.
             tense: the tense to use; drawn, and perhaps replaced by a modal verb, when empty.
         """
         tense, modal = (tense, None) if tense else self._tense()
@@ -244,7 +242,6 @@ class Grammar:
         Args:
             classes: letters of the noun classes to choose from.
             depth: how many levels of clauses it may contain.
-            pronouns: whether it may be a pronoun.
             relative_chance: how often it carries a relative clause.
         """
         if PERSON in classes:

@@ -88,7 +88,6 @@ def arrange(label: str, template: str, slots: dict[str, Child], comma_tag: str) 
     """Put the filled slots of a clause into the order that a template asks for.
 
     Args:
-        label: of the clause's constituent.
         template: as the module's text explains.
         slots: what fills each slot; one of them is related as ``head``.
         comma_tag: tag of a comma in this language.
