@@ -3,16 +3,19 @@
 The successor s of a word is the next word or the head. The phrase of size l that begins at w holds
 ``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter pieces. So the
 pairs of eq. 4 are listed in O(N k^2), without comparing nodes with each other.
+
+NumPy makes the lists, in the collater. A batch of a GPU is copied to the host. A *word* is below an index
+into the flat grid of sentences and words, ``b * W + w``.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, select_edges
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
@@ -37,15 +40,16 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
             shape, or a word index is out of range or skipped.
     """
     _check(words, padding_mask, max_length)
-    # A sentence has at most as many words as tokens. This bound avoids a device sync.
-    batch, max_words = words.shape
-    counts = _count_tokens(words, max_words)
-    following = torch.arange(1, max_words + 1, device=words.device).expand(batch, max_words)
-    has_next = pad(counts[:, 1:max_words] > 0, (0, 1))
-    successor = following.masked_fill(~has_next, max_words)
-    return _chain_nodes(
-        successor, counts, words, padding_mask, max_length, single_words=True, faults=[]
-    )
+    of_tokens = words.cpu().numpy()
+    # A sentence has at most as many words as tokens.
+    num_words = min(int(of_tokens.max(initial=-1)) + 1, words.size(1))
+    places, counts = _count_tokens(of_tokens, num_words)
+    has_next = np.zeros((len(words), num_words), dtype=bool)
+    has_next[:, :-1] = counts[:, 1:-1] > 0
+    following = np.arange(1, has_next.size + 1).reshape(has_next.shape)
+    successor = np.where(has_next, following, -1)
+    _refuse("a token's word index is out of range", of_tokens >= num_words)
+    return _chain_phrases(successor, places, counts, padding_mask, max_length, single_words=True)
 
 
 @phrase_source("dependency", fields=["words", "heads"])
@@ -75,27 +79,26 @@ def chain_phrases(
     check_tensor("heads", heads, torch.int64)
     if heads.size(0) != words.size(0):
         raise ValueError(f"{heads.size(0)} rows of heads for {words.size(0)} sentences")
-    max_words = heads.size(1)
-    counts = _count_tokens(words, max_words)
-    is_word = heads >= 0
-    own_index = torch.arange(max_words, device=heads.device)
-    in_range = heads.clamp(0, max(max_words - 1, 0))
-    ends = in_range == own_index
+    of_tokens, parents = words.cpu().numpy(), heads.cpu().numpy()
+    num_words = parents.shape[1]
+    places, counts = _count_tokens(of_tokens, num_words)
+    is_word = parents >= 0
+    has_tokens = counts[:, :num_words] > 0
+    _refuse("a head lies outside its sentence", parents >= num_words)
+    word = np.arange(parents.size).reshape(parents.shape)
+    parent = np.where(is_word, word[:, :1] + parents, word)
+    _refuse("a head is a word that is not in the sentence", is_word & ~is_word.take(parent))
+    is_root = parent == word
     # Doubling the step ceil(log2 W) times carries every word of a tree to its root.
-    ancestor = in_range
-    for _ in range(max(max_words - 1, 0).bit_length()):
-        ancestor = ancestor.gather(1, ancestor)
-    faults = [
-        ("a head lies outside its sentence", heads >= max_words),
-        ("a head is a word that is not in the sentence", is_word & ~is_word.gather(1, in_range)),
-        ("heads run in a circle", is_word & ~ends.gather(1, ancestor)),
-        ("a word with a head has no token", is_word & (counts[:, :max_words] == 0)),
-        ("a token's word has no head", ~is_word & (counts[:, :max_words] > 0)),
-    ]
-    successor = heads.masked_fill(~is_word | ends, max_words).clamp(max=max_words)
-    return _chain_nodes(
-        successor, counts, words, padding_mask, max_length, single_words=False, faults=faults
-    )
+    ancestor = parent
+    for _ in range(max(num_words - 1, 0).bit_length()):
+        ancestor = ancestor.take(ancestor)
+    _refuse("heads run in a circle", ~is_root.take(ancestor))
+    _refuse("a word with a head has no token", is_word & ~has_tokens)
+    _refuse("a token's word has no head", ~is_word & has_tokens)
+    _refuse("a token's word index is out of range", of_tokens >= num_words)
+    successor = np.where(is_root, -1, parent)
+    return _chain_phrases(successor, places, counts, padding_mask, max_length, single_words=False)
 
 
 def _check(words: Tensor, padding_mask: Tensor, max_length: int) -> None:
@@ -104,151 +107,162 @@ def _check(words: Tensor, padding_mask: Tensor, max_length: int) -> None:
     check_mask("padding_mask", padding_mask, *words.shape)
 
 
-def _chain_nodes(
-    successor: Tensor,
-    counts: Tensor,
-    words: Tensor,
+def _refuse(fault: str, found: np.ndarray) -> None:
+    if found.any():
+        raise ValueError(f"cannot build phrases: {fault} (indices are 0-based)")
+
+
+def _chain_phrases(
+    successor: np.ndarray,
+    places: np.ndarray,
+    counts: np.ndarray,
     padding_mask: Tensor,
     max_length: int,
     *,
     single_words: bool,
-    faults: list[tuple[str, Tensor]],
 ) -> PhraseBatch:
-    """Make the chains of 2..k words along a successor phrases.
+    """Build the phrases that are the chains of 2..k words along a successor.
 
     Args:
-        successor: index of the word after each in its chain, W where the chain ends.
+        successor: the word after each in its chain, -1 where the chain ends.
             Shape: (batch, W)
+        places: where each token's word is in ``counts``. Shape: (batch, tokens)
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
-        words: index of each token's word or -1. Shape: (batch, tokens)
+        padding_mask: Shape: (batch, tokens)
+        max_length: most words in a chain, k.
         single_words: whether a word of several subwords is a phrase.
-        faults: possible faults of the input: a message, and True at the words that have the fault.
-            Shape of each: (batch, words)
+
+    Raises:
+        ValueError: if a word index is skipped.
     """
-    device = words.device
-    batch, num_tokens = words.shape
-    num_words = successor.size(1)
-    path = _follow(successor, max_length)
+    (batch, num_tokens), num_words = places.shape, successor.shape[1]
     has_tokens = counts[:, :num_words] > 0
-    exists = [(counts[:, :num_words] > 1) & single_words, *(word < num_words for word in path[1:])]
-    # Each chain, of any size, contributes each of its words once.
-    sizes = [size for size in range(1, len(path) + 1) for _ in range(size)]
-    chain_words = torch.stack([path[i] for size in range(1, len(path) + 1) for i in range(size)], 1)
-    member_counts = counts.gather(1, chain_words.flatten(1)).view(chain_words.shape)
-    member_counts = member_counts * torch.stack([exists[size - 1] for size in sizes], dim=1)
+    _refuse("a word index is skipped", has_tokens[:, 1:] & ~has_tokens[:, :-1])
+
+    chains = _follow(successor.ravel(), max_length)
+    if single_words:
+        chains[0] = chains[0][:, counts[:, :num_words].ravel() > 1]
+    else:
+        chains[0] = chains[0][:, :0]
     # Number the phrases of a sentence consecutively over all sizes, so that no slot is wasted.
-    is_phrase = torch.stack(exists, dim=1).flatten(1)
-    rank = is_phrase.cumsum(1) - 1
-
-    faults = [
-        *faults,
-        ("a token's word index is out of range", words >= num_words),
-        ("a word index is skipped", has_tokens & ~pad(has_tokens[:, :-1], (1, 0), value=True)),
-    ]
-    # The only transfer from the device: the numbers that determine sizes of tensors.
-    numbers = [is_phrase.sum(1).max(), member_counts.sum()]
-    numbers += [fault.any().long() for _, fault in faults]
-    num_phrases, num_members, *found = torch.stack(numbers).tolist()
-    for (message, _), present in zip(faults, found, strict=True):
-        if present:
-            raise ValueError(f"cannot build phrases: {message} (indices are 0-based)")
-
+    rank, per_sentence = [], np.zeros(batch, dtype=np.int64)
+    for chain in chains:
+        sentence = chain[0] // max(num_words, 1)
+        found = np.bincount(sentence, minlength=batch)
+        before = per_sentence - (found.cumsum() - found)
+        rank.append(np.arange(len(sentence)) + before[sentence])
+        per_sentence += found
+    num_phrases = int(per_sentence.max(initial=0))
     num_nodes = num_tokens + num_phrases
-    first_node = torch.arange(batch, device=device)[:, None] * num_nodes
-    node = (first_node + num_tokens + rank).view(batch, len(path), num_words)
-    itself = torch.arange(batch * num_nodes, device=device)
-    owner, token = _chain_tokens(words, counts, chain_words, member_counts, num_members)
-    phrase_node = node[:, [size - 1 for size in sizes]].reshape(-1)[owner]
-    token_node = token // num_tokens * num_nodes + token % num_tokens
-    always = torch.ones_like(torch.cat([itself, token_node]), dtype=torch.bool)
-    pairs = [
-        (itself, itself, always[: len(itself)]),
-        (phrase_node, token_node, always[len(itself) :]),
-        (token_node, phrase_node, always[len(itself) :]),
-        *_chain_pieces(path, exists, node),
+    nodes = [
+        chain[0] // max(num_words, 1) * num_nodes + num_tokens + number
+        for chain, number in zip(chains, rank, strict=True)
     ]
-    slot_padding = torch.arange(num_phrases, device=device) >= is_phrase.sum(1, keepdim=True)
+
+    phrase, token = _chain_tokens(chains, nodes, places, counts)
+    token_node = token // num_tokens * num_phrases + token
+    itself = np.arange(batch * num_nodes)
+    pairs = [(itself, itself), (phrase, token_node), (token_node, phrase)]
+    pairs += _chain_pieces(chains, nodes, successor.size)
+    query, key = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    # NumPy sorts numbers of 16 bits in linear time.
+    order = query.astype(np.uint16 if itself.size <= 1 << 16 else np.int64).argsort(kind="stable")
+    member = order - itself.size
+    member = member[(member >= 0) & (member < len(token))]
+    slot = phrase - (phrase // num_nodes + 1) * num_tokens
+    slot_padding = np.arange(num_phrases) >= per_sentence[:, None]
+
+    def on_device(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(padding_mask.device)
+
     return PhraseBatch(
-        padding_mask=torch.cat([padding_mask, slot_padding], dim=1),
+        padding_mask=torch.cat([padding_mask, on_device(slot_padding)], 1),
         num_tokens=num_tokens,
-        pairs=ListedPairs(select_edges(pairs)),
+        pairs=ListedPairs(
+            PhraseEdges(on_device(query[order]), on_device(key[order])),
+            (on_device(slot[member]), on_device(token[member])),
+        ),
     )
 
 
-def _follow(successor: Tensor, max_length: int) -> list[Tensor]:
-    """Walk up to k-1 steps from every word; W means the chain has ended.
+def _follow(successor: np.ndarray, max_length: int) -> list[np.ndarray]:
+    """List the chains of 1..k words, of each size in the order of their first words.
+
+    Args:
+        successor: Shape: (words,)
 
     Returns:
-        For i = 0, 1, ... the word i steps after each. Shape of each: (batch, W)
+        The words of the chains of each size, up to the largest that there is, and of at least one.
+        Shape of each: (size, chains)
     """
-    batch, num_words = successor.shape
-    ended = successor.new_full((batch, 1), num_words)
-    step = torch.cat([successor, ended], dim=1)
-    path = [torch.arange(num_words, device=successor.device).expand(batch, num_words)]
-    while len(path) < min(max_length, num_words):
-        path.append(step.gather(1, path[-1]))
-    return path
+    chains = [np.arange(len(successor))[None]]
+    while len(chains) < max_length and chains[-1].size:
+        following = successor[chains[-1][-1]]
+        chains.append(np.concatenate([chains[-1], following[None]])[:, following >= 0])
+    return chains
 
 
 def _chain_pieces(
-    path: list[Tensor], exists: list[Tensor], node: Tensor
-) -> list[tuple[Tensor, Tensor, Tensor]]:
+    chains: list[np.ndarray], nodes: list[np.ndarray], num_words: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pair every chain with the shorter chains inside it, in both directions.
 
     Args:
-        path: from :func:`_follow`.
-        exists: for each size whether the chain that begins at a word is a phrase.
-            Shape of each: (batch, W)
-        node: flat index of that phrase's node. Shape: (batch, sizes, W)
+        chains: by size, the words of the chains. Shape of each: (size, chains)
+        nodes: by size, the chains' nodes. Shape of each: (chains,)
+        num_words: the number of words of all sentences, padding included.
 
     Returns:
-        Candidate pairs (query, key, exists).
+        Pairs of nodes (query, key).
     """
+    # The node of the chain of each size that begins at a word, -1 if there is none.
+    node_at = np.full((len(chains), num_words), -1)
+    for at, chain, node in zip(node_at, chains, nodes, strict=True):
+        at[chain[0]] = node
     pairs = []
-    for size in range(2, len(path) + 1):
-        whole = node[:, size - 1]
-        for piece_size in range(1, size):
+    for size, (chain, whole) in enumerate(zip(chains, nodes, strict=True), 1):
+        for piece_size in range(1 if len(nodes[0]) else 2, size):
             for shift in range(size - piece_size + 1):
-                begin = path[shift].clamp(max=node.size(2) - 1)
-                piece = node[:, piece_size - 1].gather(1, begin)
-                both = exists[size - 1] & exists[piece_size - 1].gather(1, begin)
-                pairs += [(whole, piece, both), (piece, whole, both)]
+                piece = node_at[piece_size - 1][chain[shift]]
+                exists = piece >= 0
+                pairs += [(whole[exists], piece[exists]), (piece[exists], whole[exists])]
     return pairs
 
 
 def _chain_tokens(
-    words: Tensor, counts: Tensor, chain_words: Tensor, member_counts: Tensor, num_members: int
-) -> tuple[Tensor, Tensor]:
+    chains: list[np.ndarray], nodes: list[np.ndarray], places: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """List the tokens of every word of every chain.
 
     Args:
-        words, counts: as for :func:`_chain_nodes`.
-        chain_words: the words of all chains. Shape: (batch, chain words, W)
-        member_counts: how many tokens each of them contributes. Shape: (batch, chain words, W)
+        chains: by size, the words of the chains. Shape of each: (size, chains)
+        nodes: by size, the chains' nodes. Shape of each: (chains,)
+        places: where each token's word is in ``counts``. Shape: (batch, tokens)
+        counts: number of tokens of each word; the last column is for tokens of no word.
+            Shape: (batch, W + 1)
 
     Returns:
-        For every membership, its flat indices into ``chain_words`` and into ``words``.
+        For every membership, the chain's node and the flat index of the token.
     """
     # Sorted by word, the tokens of a word form a run. Each membership takes one token of the run.
-    column = words.masked_fill(words < 0, counts.size(1) - 1)
-    sentence = torch.arange(words.size(0), device=words.device)[:, None]
-    by_word = (sentence * counts.size(1) + column).view(-1).argsort(stable=True)
-    run_start = (counts.view(-1).cumsum(0) - counts.view(-1)).view(counts.shape)
-    first_token = run_start.gather(1, chain_words.flatten(1)).view(-1)
-    repeats = member_counts.view(-1)
-    before = repeats.cumsum(0) - repeats
-    owner = torch.repeat_interleave(repeats, output_size=num_members)
-    within_run = torch.arange(num_members, device=words.device) - before[owner]
-    return owner, by_word[first_token[owner] + within_run]
+    by_word = places.ravel().argsort(kind="stable")
+    run_start = (counts.cumsum() - counts.ravel()).reshape(counts.shape)[:, :-1].ravel()
+    member = np.concatenate([chain.ravel() for chain in chains])
+    owner = np.concatenate([np.tile(node, size) for size, node in enumerate(nodes, 1)])
+    repeats = counts[:, :-1].ravel()[member]
+    first = run_start[member] - (repeats.cumsum() - repeats)
+    return owner.repeat(repeats), by_word[first.repeat(repeats) + np.arange(repeats.sum())]
 
 
-def _count_tokens(words: Tensor, max_words: int) -> Tensor:
-    """Count each word's tokens; column ``max_words`` counts the tokens of no word, if any.
+def _count_tokens(words: np.ndarray, num_words: int) -> tuple[np.ndarray, np.ndarray]:
+    """Count each word's tokens; column ``num_words`` counts the tokens of no word, if any.
 
-    Shape: (batch, max_words + 1)
+    Returns:
+        Where each token's word is in the counts (shape (batch, tokens)), and the counts (shape
+        (batch, num_words + 1)).
     """
-    batch = words.size(0)
-    counts = torch.zeros(batch, max_words + 1, dtype=torch.int64, device=words.device)
-    column = words.masked_fill(words < 0, max_words).clamp(max=max_words)
-    return counts.scatter_add(1, column, torch.ones_like(words))
+    shape = len(words), num_words + 1
+    column = np.where((words < 0) | (words > num_words), num_words, words)
+    places = np.arange(len(words))[:, None] * shape[1] + column
+    return places, np.bincount(places.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
