@@ -25,11 +25,7 @@ _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
 
 class VocabularyTooLargeError(UserError):
-    """A text that allows fewer pieces than were asked for.
-
-    Attributes:
-        largest: the largest number of pieces that it allows.
-    """
+    """A text that allows fewer pieces than were asked for."""
 
     def __init__(self, message: str, largest: int):
         super().__init__(message)

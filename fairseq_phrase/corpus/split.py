@@ -37,7 +37,6 @@ class Split:
         sides: source and target; or only the parsed language, if the text is binarized already or has
             one language.
         is_whole: whether every line is kept.
-        counts: the numbers of pairs kept and left out.
         causes: why the first lines with flat trees have no parse, by language.
     """
 

@@ -35,11 +35,7 @@ class Limits:
     """What a request may cost.
 
     Attributes:
-        bytes: the largest size of a request.
-        characters: the largest length of a text.
-        words: the largest number of words.
         seconds: how long a request waits, for its turn and its answer.
-        waiting: the largest number of requests that wait.
     """
 
     bytes: int = 1 << 16

@@ -42,7 +42,6 @@ class Piece(NamedTuple):
     """A part of a line that is translated at once, and the indices that its translation must have.
 
     Attributes:
-        sentence: the subwords and the parse.
         constraints: Shape: ``(tokens,)`` each.
         prefix: Shape: ``(tokens,)``; no tokens without a prefix.
         target: the translation with its end, if it is given. Shape: ``(tokens,)``

@@ -17,7 +17,6 @@ class Shard(NamedTuple):
 
     Attributes:
         number: its number, from 1.
-        parts: the number of parts.
     """
 
     number: int

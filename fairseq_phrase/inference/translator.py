@@ -168,7 +168,6 @@ class Translator:
         """Translate lines as they come; the next ones are parsed while the model translates.
 
         Args:
-            lines: raw lines.
             buffer_size: the largest number of lines that are sorted by length. The first chunks are
                 smaller, so that the first lines are translated while the next ones are parsed.
             live: translate the lines that are there, as the next one may come only after an answer.
@@ -211,7 +210,6 @@ class Translator:
 
         Args:
             chunks: lines with the number of the first, of :func:`numbered`.
-            given: what is beside the lines.
             beam: the beam's size, by default 5; with ``sampling`` ``nbest``.
             nbest: the number of translations of each line; at most ``beam``.
             lenpen: scores are divided by the length to this power.
@@ -280,9 +278,6 @@ class Translator:
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
 
-        Args:
-            lines: raw lines.
-
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
         """
@@ -308,10 +303,7 @@ class Translator:
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Cut and parse lines for an exported model of transformers.
-
-        Args:
-            lines: raw lines that are not empty.
+        """Cut and parse lines, none of them empty, for an exported model of transformers.
 
         Returns:
             ``input_ids`` and ``attention_mask`` of shape ``(batch, tokens)``, in the order of the lines,
@@ -526,7 +518,6 @@ class _Search:
     """fairseq's generators of an ensemble.
 
     Attributes:
-        alignments: whether words are aligned.
         unknown: translations of words that replace unknown ones; None to replace none.
     """
 

@@ -78,7 +78,6 @@ class SplitStatistics:
         levels: constituents above each sentence's deepest word, those over one word included.
         children: children of each constituent, words included.
         labels: how often each label of a field is used, by its number in the dictionary.
-        bytes: size on disk by field.
     """
 
     split: str

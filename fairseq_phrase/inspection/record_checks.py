@@ -24,8 +24,6 @@ class _Fault:
 
     Attributes:
         sentence: index of the sentence in the block, from 0.
-        name: ``text`` or the field.
-        problem: what was expected and what was found.
     """
 
     sentence: int

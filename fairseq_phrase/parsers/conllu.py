@@ -96,7 +96,6 @@ class _Token:
 
     Attributes:
         first: its first word, from 1.
-        last: its last word.
     """
 
     form: str

@@ -52,9 +52,6 @@ class SentenceVectors:
         layers: a layer from 0 (what enters the first layer) to the last one, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
 
-    Attributes:
-        layers: the layers' numbers.
-
     Raises:
         UserError: the model has no encoder, or the encoder has fewer layers.
     """

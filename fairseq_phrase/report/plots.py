@@ -22,7 +22,6 @@ class LengthBucket:
 
     Attributes:
         shortest: the smallest number of words of a sentence in the bucket.
-        longest: the largest number of words.
         indices: the sentences, from 0.
     """
 

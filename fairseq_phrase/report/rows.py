@@ -173,13 +173,10 @@ class Report:
     Attributes:
         caption: its title, with a warning if runs were left out or rows have no runs.
         rows: the rows in order, including those that only the file of rows lists.
-        baseline: the baseline's row; None without one.
         metrics: the metrics of the first test set.
-        texts: the test sets and their reference translations.
         signatures: how each metric is computed, by metric.
         left_out: for each run that was left out, a line with the reason; empty unless the report is
             partial.
-        notes: the paragraphs below the table.
         pairs: the minimal pairs of the contrastive accuracies; empty without them.
     """
 

@@ -47,7 +47,6 @@ class Run:
     Attributes:
         row: the row of the table that it belongs to.
         seed: fairseq's ``--seed``; None if it is unknown.
-        training: the content of its training log.
         generations: its translations by test set, in order.
         parsed_speed: sentences per second from raw text, including parsing; None if not measured.
     """

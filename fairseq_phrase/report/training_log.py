@@ -85,7 +85,6 @@ class TrainingLog:
         finished: whether the last session finished normally.
         failure: the exception that ended it.
         validations: of the first validation set, by update.
-        identity: the identity record, if the log has it.
         options: fairseq's configuration, by option, without what does not change a training.
     """
 

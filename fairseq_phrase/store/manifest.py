@@ -48,7 +48,6 @@ class SplitRecord:
     """The manifest's record of one split, such as ``train.de-en``.
 
     Attributes:
-        words: total number of words.
         subwords: total number of subwords, without end-of-sentence tokens.
         checksums: fingerprints of the split's files, including the text, by file name.
         unparsed_skipped: sentence pairs left out because a line has no parse.
@@ -90,10 +89,7 @@ class Manifest:
             (:func:`fairseq_phrase.store.dictionaries.labels_fingerprint`).
         labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
             a translation.
-        splits: the splits, by names such as ``train.de-en``.
         allowed: differences that ``--allow-difference`` let through.
-        made_by: the command that made the parses.
-        format: the version of this format.
     """
 
     language: str
