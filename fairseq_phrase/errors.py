@@ -77,12 +77,9 @@ def file_of(error: OSError) -> str | None:
 
 
 def at(path: object, line: int | None = None) -> str:
-    """Name a file, or a line of it.
+    """Name a file, ``FILE``, or a line of it, ``FILE, line N``.
 
     Args:
         line: the line's number, from 1; None for the whole file.
-
-    Returns:
-        ``FILE`` or ``FILE, line N``.
     """
     return str(path) if line is None else f"{path}, line {line}"

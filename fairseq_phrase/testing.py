@@ -188,11 +188,7 @@ def rows_of(name: str) -> list[str]:
 
 
 def build_row(name: str, row: str, **options: Any) -> tuple[Any, Dictionary]:
-    """Build the model of a row (:func:`build_model`).
-
-    Returns:
-        The model and its source dictionary.
-    """
+    """Build the model of a row (:func:`build_model`); return it and its source dictionary."""
     register()
     dictionary = make_dictionary()
     return build_model(name, dictionary, **{**ENCODERS[name].rows[row], **options}), dictionary

@@ -188,11 +188,7 @@ def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:
 
 
 def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
-    """Get the options of parsing from the arguments, and remove them from the arguments.
-
-    Returns:
-        The options, by language.
-    """
+    """Get the options of parsing by language from the arguments, and remove them from the arguments."""
     from fairseq_phrase.parsers import load_parser
     from fairseq_phrase.parsers.pipeline import ParsingOptions
 

@@ -30,13 +30,10 @@ def subwords_of_lines(text: Path) -> Iterator[list[str]]:
 
 
 def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
-    """Check that a text is the one that was binarized.
+    """Check that a text is the one that was binarized; return the number of its lines.
 
     Args:
         prefix: the binarized text, without ``.bin`` and ``.idx``.
-
-    Returns:
-        The number of lines.
 
     Raises:
         UserError: they differ (the message names the first line that differs, the expected subword and

@@ -177,7 +177,7 @@ def given_labels(
     *,
     all_of_them: bool,
 ) -> dict[str, Dictionary]:
-    """Load the label dictionaries of a data directory that a run reuses.
+    """Load the label dictionaries of a data directory that a run reuses, by field.
 
     Args:
         folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
@@ -185,9 +185,6 @@ def given_labels(
             parses know are left out.
         all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
             ones are made.
-
-    Returns:
-        The dictionaries, by field.
 
     Raises:
         UserError: a dictionary is missing or malformed, or is not the one of the directory's parses.

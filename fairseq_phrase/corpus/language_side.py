@@ -85,11 +85,7 @@ class Side(ABC):
 
     @contextmanager
     def writing(self, labels: dict[str, LabelTable]) -> Iterator[Callable[[SideLine], None]]:
-        """Open the files for what is kept.
-
-        Yields:
-            A function that writes a line.
-        """
+        """Open the files for what is kept; yield a function that writes a line."""
         if self.pipeline is not None:
             self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
         with open(self.pieces_path or os.devnull, "w", encoding="utf-8") as pieces:

@@ -160,9 +160,6 @@ def splits_of(
         trainpref: prefix of the training text.
         validpref: prefixes of validation texts, commas between them.
         testpref: prefixes of test texts, commas between them.
-
-    Yields:
-        The split's name and its prefix.
     """
     for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
         if prefixes:

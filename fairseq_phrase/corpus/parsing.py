@@ -58,7 +58,7 @@ def parse_corpus(
     engine: EngineOptions,
     on_error: str,
 ) -> Iterator[Parse]:
-    """Parse the lines of a text that earlier runs did not parse, and read all its parses.
+    """Parse the lines of a text that earlier runs did not parse; return the parses of all, in order.
 
     This process parses lazily, when the parses are read. Other engines parse everything before this
     function returns.
@@ -68,9 +68,6 @@ def parse_corpus(
         folder: the shards go into a folder in it.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
-
-    Returns:
-        Each line's parse, in order.
 
     Raises:
         UserError: the parser or the engine cannot be used, a file of parses is malformed, or, with

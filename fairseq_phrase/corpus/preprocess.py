@@ -43,13 +43,10 @@ _Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's na
 
 
 def preprocess(options: Options) -> dict[str, SplitCounts]:
-    """Write a data directory.
+    """Write a data directory; return the counts of each split.
 
     If a run fails or is stopped, the earlier files are unchanged and finished parses are kept. The next
     run continues from them.
-
-    Returns:
-        The counts of each split.
 
     Raises:
         UserError: the input is not usable; the message says where and what to do.

@@ -68,7 +68,7 @@ def _cut_words(sentence: ParsedText) -> list[str]:
 
 
 def arc_rows(heads: np.ndarray) -> list[str]:
-    """Draw the arcs of a dependency tree, a row for each word.
+    """Draw the arcs of a dependency tree, a row for each word, all of one length.
 
     Every head has a vertical bar that spans its dependents. A line goes from the bar to each dependent
     and ends in an arrow. The line to the head itself comes from farther left and crosses the bar
@@ -76,9 +76,6 @@ def arc_rows(heads: np.ndarray) -> list[str]:
 
     Args:
         heads: the head of each word; the root is its own head. Shape: ``(words,)``, word indices from 0.
-
-    Returns:
-        Rows of the same length.
     """
     count = len(heads)
     lowest, highest = list(range(count)), list(range(count))

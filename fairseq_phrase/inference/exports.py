@@ -110,7 +110,7 @@ translator.translate_batch([sys.argv[2:]], beam_size=2, max_decoding_length=3, r
 def export_ctranslate2(
     checkpoint: Path, data: str | Path, out: Path, quantization: str | None = None, **identity: Any
 ) -> str:
-    """Write a folder that ``ctranslate2.Translator`` loads.
+    """Write a folder that ``ctranslate2.Translator`` loads; return the name of this class.
 
     CTranslate2 has no phrases, trees, or relative positions of this package's kinds. So only fairseq's
     own Transformer is exported.
@@ -118,9 +118,6 @@ def export_ctranslate2(
     Args:
         quantization: the type of the weights, such as ``int8`` or ``float16``; by default as they are.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
-
-    Returns:
-        The name of what loads the folder.
 
     Raises:
         UserError: ctranslate2 is not installed, or it cannot run the model.

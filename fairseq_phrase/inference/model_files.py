@@ -24,16 +24,13 @@ _STOCK, _OWN = "translation", "syntax_translation"
 def load_ensemble(
     paths: str, data: str | Path | None = None, source_parser: str | None = None, **identity: Any
 ) -> tuple[list[Any], Any]:
-    """Load the models that a path names, and their task.
+    """Load the models that a path names, for inference, and their task.
 
     Args:
         paths: a checkpoint or a bundle; several with ``:`` between them are an ensemble.
         data: the data directory. By default a bundle's own, or the one that a checkpoint remembers.
         source_parser: the parser of raw text; by default the one that made the data.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
-
-    Returns:
-        The models, for inference, and their task.
 
     Raises:
         UserError: a file is missing or damaged, the model does not translate, or the data have moved.

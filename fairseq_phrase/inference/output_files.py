@@ -74,10 +74,7 @@ def unwritten(
 
 
 def join_shards(whole: Path, parts: int, expected: int) -> list[str]:
-    """Write the translations of all parts to one file, if all are there.
-
-    Returns:
-        The files of parts that are not there.
+    """Write the translations of all parts to one file; return the files of parts that are not there.
 
     Raises:
         UserError: the parts have more or fewer lines.

@@ -353,14 +353,11 @@ class Translator:
         return [self._text(row, own) for row, own in zip(rows, words, strict=True)]
 
     def score(self, source: str, target: str) -> float:
-        """Score a translation.
+        """Return the mean log probability (base 2) of a translation's subwords and its end.
 
         Args:
             source: a raw line.
             target: its translation, a raw line.
-
-        Returns:
-            The mean log probability (base 2) of the target's subwords and its end.
 
         Raises:
             UserError: the source is empty, or one of the two is too long.

@@ -21,10 +21,7 @@ from fairseq_phrase.store.reader import ParseStore
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
-    """Read the dictionaries of a language's text and labels.
-
-    Returns:
-        The dictionaries by ``text`` and field.
+    """Read the dictionaries of a language's text and labels, by ``text`` and field.
 
     Raises:
         UserError: a dictionary is missing or damaged.

@@ -219,16 +219,13 @@ def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedCompari
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for multiple comparisons by Holm's step-down method.
+    """Correct p-values for multiple comparisons by Holm's step-down method; return them in this order.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
 
     Args:
         p_values: the p-values of the comparisons, in any order.
-
-    Returns:
-        The corrected p-values, in the same order.
     """
     corrected = [0.0] * len(p_values)
     largest = 0.0

@@ -94,14 +94,11 @@ def _only_file(folder: Path, pattern: str) -> Path | None:
 
 
 def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
-    """Compare a run's scores of correct and incorrect translations.
+    """Compare a run's scores of correct and incorrect translations, by phenomenon.
 
     Args:
         run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, what
             ``fairseq-generate --score-reference`` printed.
-
-    Returns:
-        By phenomenon.
 
     Raises:
         UserError: a file is missing or has scores of other pairs.

@@ -72,14 +72,11 @@ FILES = (
 
 
 def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
-    """Write a report: all of its files, or no file.
+    """Write a report: all of its files, or no file. Return the files.
 
     Args:
         examples: how many translations with the largest gains to show for each row, and how many with the
             largest losses.
-
-    Returns:
-        The files.
 
     Raises:
         UserError: matplotlib is missing.

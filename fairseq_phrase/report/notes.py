@@ -21,15 +21,12 @@ def table_notes(
     sentence_test: str | None,
     trials: int = 0,
 ) -> list[str]:
-    """Explain the numbers of a table, and the limits of comparing them.
+    """Explain the numbers of a table, and the limits of comparing them, in paragraphs.
 
     Args:
         baseline: the row that the others are compared with; None without one.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
         trials: number of trials of each test; 0 for the default.
-
-    Returns:
-        The paragraphs.
     """
     full = [row for row in rows if row.runs]
     metric, notes = metrics.main, []

@@ -221,13 +221,10 @@ FIELDS: MutableMapping[str, ParseField] = _Fields()
 
 
 def with_labels(fields: Collection[str]) -> dict[str, str]:
-    """Return the label dictionaries of some fields.
+    """Return the file names of some fields' label dictionaries, by field.
 
     Args:
         fields: names in :data:`FIELDS`.
-
-    Returns:
-        The dictionaries' file names, by field.
     """
     return {
         name: row.label_file

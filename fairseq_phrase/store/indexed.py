@@ -73,14 +73,11 @@ class IndexedWriter:
         self._sizes.append(len(values))
 
     def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
-        """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file.
+        """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file; return them.
 
         Args:
             mapping: if given, a value ``v`` is written as ``mapping[v]``.
             every: map only the last value of each group of this size; arrays then consist of groups.
-
-        Returns:
-            The files.
         """
         self._spill.close()
         spilled: np.ndarray = np.zeros(0, dtype=np.int32)

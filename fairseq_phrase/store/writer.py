@@ -117,11 +117,7 @@ class ParseWriter:
             writer.append(values.reshape(-1))
 
     def finish(self) -> list[Path]:
-        """Write the files.
-
-        Returns:
-            Their paths.
-        """
+        """Write the files, and return their paths."""
         paths = []
         for name, writer in self._writers.items():
             labels = self._labels.get(name)
