@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, cast
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqIncrementalDecoder
 from fairseq.tasks.translation import TranslationTask
@@ -73,6 +74,11 @@ def _check_attention(cfg: Any) -> None:
         )
 
 
+def source_words(source: Dictionary, target: Dictionary) -> Tensor:
+    """Find source words in the target dictionary, or its unknown word. Shape: (source words,), int64."""
+    return torch.tensor([target.index(word) for word in source.symbols])
+
+
 class CopyingDecoder(FairseqIncrementalDecoder):
     """What makes a decoder copy; :func:`copying_class` joins it with a decoder."""
 
@@ -94,10 +100,8 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         width: Any = self.output_embed_dim
         self.copy_scores = COPIES[kind](width, source_width)
         self.source_padding = source.pad()
-        # The index of each source word in the target dictionary, perhaps that of its unknown word. It is
-        # a function of the dictionaries, so checkpoints do not need it.
-        words = torch.tensor([target.index(word) for word in source.symbols])
-        self.register_buffer("source_words", words, persistent=False)
+        # It is a function of the dictionaries, so checkpoints do not need it.
+        self.register_buffer("source_words", source_words(source, target), persistent=False)
 
     def forward(
         self,
