@@ -77,9 +77,5 @@ def file_of(error: OSError) -> str | None:
 
 
 def at(path: object, line: int | None = None) -> str:
-    """Name a file, ``FILE``, or a line of it, ``FILE, line N``.
-
-    Args:
-        line: the line's number, from 1; None for the whole file.
-    """
+    """Name a file, ``FILE``, or a line of it, from 1, ``FILE, line N``."""
     return str(path) if line is None else f"{path}, line {line}"

@@ -86,11 +86,7 @@ def leave_out_fields(pipeline: ParsingPipeline, language: str) -> None:
 
 
 def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> int:
-    """Count the occurrences of labels that training does not have, and warn about them.
-
-    Args:
-        labels: how often each label occurs in the split.
-    """
+    """Count the occurrences of labels that training does not have, and warn about them."""
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
     if not unknown:
         return 0

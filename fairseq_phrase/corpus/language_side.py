@@ -147,11 +147,7 @@ class RawSide(Side):
 
 
 class CutSide(Side):
-    """Text of subwords. The parser's words are found in the text that the subwords spell.
-
-    Args:
-        spelled: spells a line (:func:`fairseq_phrase.raw_text.source_encoder.spell`).
-    """
+    """Text of subwords. The parser's words are found in the text that the subwords spell."""
 
     def __init__(
         self,

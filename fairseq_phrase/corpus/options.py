@@ -93,9 +93,6 @@ class Options:
     def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
         """Compare what is reused with this run, and note the differences that are allowed.
 
-        Args:
-            door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
-
         Raises:
             UserError: they differ.
         """

@@ -26,9 +26,6 @@ class SubwordSampler(Protocol):
     def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Cut a word in another way.
 
-        Args:
-            pieces: its subwords in the data.
-
         Returns:
             Its new subwords. A word keeps its subwords if they do not determine its text.
         """

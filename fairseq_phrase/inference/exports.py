@@ -233,9 +233,6 @@ def export_transformers(
     A plain Transformer with layer normalization after each block becomes FSMT. Every other model becomes
     a bundle with code that imports this package.
 
-    Args:
-        source_parser: as for :func:`fairseq_phrase.inference.bundle.write_bundle`.
-
     Returns:
         The name of the model's class.
 

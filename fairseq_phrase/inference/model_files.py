@@ -92,10 +92,7 @@ def _remembered(saved: Sequence[SavedModel]) -> str:
 
 
 def device_named(name: str | None) -> torch.device:
-    """Return the device of this name, or the GPU if there is one.
-
-    Args:
-        name: ``cpu``, ``cuda``, ``cuda:1``…; None for a GPU if there is one, and otherwise the CPU.
+    """Return the device of a name, ``cpu`` or ``cuda:1``; for None the GPU if there is one, else the CPU.
 
     Raises:
         UserError: there is no such device.

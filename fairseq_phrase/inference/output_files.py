@@ -23,11 +23,7 @@ class Shard(NamedTuple):
     parts: int
 
     def holds(self, first: int, total: int) -> bool:
-        """Return whether it has the chunk that begins with a line.
-
-        Args:
-            first: the line, from 1.
-        """
+        """Return whether it has the chunk that begins with a line, counted from 1."""
         return (first - 1) * self.parts // total == self.number - 1
 
     def path(self, whole: Path) -> Path:
@@ -36,11 +32,7 @@ class Shard(NamedTuple):
 
 
 def partial_path(path: Path, options: str, files: Iterable[Path]) -> Path:
-    """Return the file of translations that are not all there: another one for other options or files.
-
-    Args:
-        files: what is read; changed files count as others.
-    """
+    """Return the file of translations that are not all there: another one for other options or files."""
     read = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
     digest = hashlib.sha256(f"{options}{read}".encode()).hexdigest()[:12]
     return path.with_name(f"{path.name}.{digest}.partial")

@@ -284,10 +284,7 @@ class Translator:
         return list(self.task.source_text.encoder.parsed([self._source(line) for line in lines]))
 
     def attention(self, line: str | ParsedSentence) -> SentenceAttention:
-        """Compute the encoder's attention in one line, of every layer and head.
-
-        Args:
-            line: a raw line, or a sentence with given trees.
+        """Compute the encoder's attention in a raw line or a parsed sentence, of every layer and head.
 
         Raises:
             UserError: the encoder gives no attention maps (fairseq's own), or there are several models.

@@ -108,10 +108,7 @@ class ParsedTextReader:
         return len(self._store)
 
     def read(self, line: int) -> ParsedText:
-        """Read one sentence.
-
-        Args:
-            line: its line in the split, from 1.
+        """Read one sentence, by its line in the split, from 1.
 
         Raises:
             UserError: the line does not exist, or its record is broken.

@@ -223,9 +223,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
-
-    Args:
-        p_values: the p-values of the comparisons, in any order.
     """
     corrected = [0.0] * len(p_values)
     largest = 0.0

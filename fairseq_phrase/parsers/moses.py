@@ -30,9 +30,6 @@ def unescape_moses(word: str) -> str:
 def unescaped_offsets(word: str) -> list[int]:
     """Find each character of an escaped word in the result of :func:`unescape_moses`.
 
-    Args:
-        word: one word of Moses-tokenized text.
-
     Returns:
         For each of its characters, and for its end, the offset in the result. All characters of an
         escape have the offset of the character that it represents.

@@ -34,9 +34,6 @@ class SpacyParser(LineParser):
 
     It is loaded when it is first used: the whole pipeline to parse, only the tokenizer to tokenize.
 
-    Args:
-        model: an installed package (``de_core_news_sm``) or a folder.
-
     Raises:
         UserError: spaCy or the pipeline is not installed, or the pipeline has no parser.
     """

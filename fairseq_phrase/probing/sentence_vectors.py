@@ -78,14 +78,11 @@ class SentenceVectors:
             raise UserError(f"--layer {layers}: this encoder has the layers 0 to {last}")
 
     def __call__(self, sentences: Sequence[EncodedSentence]) -> dict[int, np.ndarray]:
-        """Compute the vectors of sentences, in batches of similar length.
+        """Compute the vectors of sentences of :class:`EncodedLines`, in batches of similar length.
 
         The mean is over all tokens, the end of sentence too, since a decoder attends to it; phrases and
         constituents do not count. The last layer's states are the encoder's output. A sentence longer
         than the model's positions is cut.
-
-        Args:
-            sentences: from :class:`EncodedLines`.
 
         Returns:
             The vectors by layer. Shape: ``(sentences, width)`` each, float32.

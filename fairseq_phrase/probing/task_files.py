@@ -77,10 +77,7 @@ class ProbingTask:
         return ProbingTask(self.name, *(_part(examples, count, seed) for examples, count in parts))
 
     def detokenized(self, language: str) -> ProbingTask:
-        """Join words and punctuation again, as the Moses detokenizer does.
-
-        Args:
-            language: of the texts, ``en``.
+        """Join words and punctuation again, as the Moses detokenizer of a language does.
 
         Raises:
             UserError: sacremoses is missing.

@@ -127,9 +127,6 @@ class CutLine:
         A subword across words belongs to the first of them. A subword that is only a space belongs to
         the next word.
 
-        Args:
-            words: words that spell the text.
-
         Returns:
             The subwords of each word; a word may have none.
 

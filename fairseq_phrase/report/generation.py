@@ -153,10 +153,7 @@ _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
 
 
 def check_same_test_set(path: Path, generation: Generation, references: Sequence[str]) -> None:
-    """Check that translations and references belong to one test set.
-
-    Args:
-        generation: the translations, with fairseq's references if it printed them.
+    """Check that translations belong to the test set of the raw references.
 
     Raises:
         UserError: the numbers of lines differ, or fairseq's references are another text.

@@ -221,11 +221,7 @@ FIELDS: MutableMapping[str, ParseField] = _Fields()
 
 
 def with_labels(fields: Collection[str]) -> dict[str, str]:
-    """Return the file names of some fields' label dictionaries, by field.
-
-    Args:
-        fields: names in :data:`FIELDS`.
-    """
+    """Return the file names of some fields' label dictionaries, by field."""
     return {
         name: row.label_file
         for name, row in FIELDS.items()

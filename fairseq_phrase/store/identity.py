@@ -286,11 +286,7 @@ def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
 
 
 def parser_entry(version: str, digest: str) -> Entry:
-    """Return the entry of a parser.
-
-    Args:
-        digest: that of its weights; empty without weights.
-    """
+    """Return the entry of a parser, with the digest of its weights, which is empty without weights."""
     return Entry(f"{version} {digest}", f"{version} {digest[:6]}".strip(), "parser")
 
 

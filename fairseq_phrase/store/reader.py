@@ -92,10 +92,7 @@ class ParseStore:
         return self._readers[field].sizes
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        """Return one sentence's parse.
-
-        Args:
-            index: the sentence, from 0.
+        """Return one sentence's parse, by its index from 0.
 
         Returns:
             By field: ``words`` (shape ``(subwords,)``, word indices from 0, without the end-of-sentence

@@ -66,11 +66,7 @@ def toy_pairs(
 
 
 def in_order(hours: Mapping[str, int]) -> tuple[str, str]:
-    """Write sentences that say when something is, and their letters in the order of time.
-
-    Args:
-        hours: the hour of each letter, in the order of the sentences.
-    """
+    """Write when something is, in the order of the letters here, and the letters in the order of time."""
     source = " ".join(f"{letter} at {hour} ." for letter, hour in hours.items())
     return source, " ".join(sorted(hours, key=hours.__getitem__))
 

@@ -78,9 +78,6 @@ class _AddedLoss(FairseqCriterion):
 def check_layers(model: Any) -> None:
     """Check that training does not drop layers of the decoder: the last one's attention is covered.
 
-    Args:
-        model: a translation model. Decoders without ``decoder_layerdrop`` drop no layers.
-
     Raises:
         UserError: the decoder has layer dropout.
     """

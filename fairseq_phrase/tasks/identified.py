@@ -64,9 +64,6 @@ class IdentifiedTask(FairseqTask):
         A model that calls this while it is built depends on the labels' numbers, so that its record has
         them.
 
-        Args:
-            field: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
-
         Raises:
             UserError: the data lack the labels.
         """
