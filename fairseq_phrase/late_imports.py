@@ -74,7 +74,7 @@ class _Late(ModuleType):
 
 
 def import_transformers(what: str) -> Any:
-    """Import transformers, which takes seconds, for what cannot be done without it.
+    """Import transformers, which takes seconds; ``what`` cannot be done without it.
 
     Raises:
         UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
