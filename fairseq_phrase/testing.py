@@ -61,7 +61,6 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
 
     Args:
         name: as of ``--arch``.
-        options: of the model, by their names in Python.
     """
     register()
     sizes = {

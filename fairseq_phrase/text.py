@@ -43,9 +43,6 @@ def find_text(prefix: str, language: str) -> Path:
 def require_file(path: Path, what: str) -> None:
     """Check that a file is there and can be read more than once.
 
-    Args:
-        what: what it is, for the message.
-
     Raises:
         UserError: it is missing, a folder or a pipe.
     """
@@ -83,7 +80,6 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
 
     Args:
         stream: lines with their ends.
-        name: the file's name, for messages.
 
     Raises:
         UserError: a line is not UTF-8.

@@ -90,10 +90,6 @@ def run_jobs(
 ) -> Iterator[Done]:
     """Parse all jobs, in any order. This process parses them in order and also returns the objects.
 
-    Args:
-        jobs: what to parse; read as needed.
-        pipeline: this process's parser, if it is loaded already.
-
     Raises:
         UserError: the parser or the engine cannot be used, or workers died over one job.
     """
@@ -113,7 +109,6 @@ def run_elsewhere(
     """Do all jobs in other processes or actors, in any order.
 
     Args:
-        jobs: read as needed.
         make: makes what does jobs, in each process; pickled.
         what: what it loads, for messages.
 

@@ -151,13 +151,7 @@ class SplitCounts:
 def splits_of(
     trainpref: str | None, validpref: str | None, testpref: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Name splits as fairseq does: further valid and test sets are ``valid1``, ``test1``, ….
-
-    Args:
-        trainpref: prefix of the training text.
-        validpref: prefixes of validation texts, commas between them.
-        testpref: prefixes of test texts, commas between them.
-    """
+    """Name splits as fairseq does: further prefixes, after commas, are ``valid1``, ``test1``, …."""
     for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
         if prefixes:
             for number, prefix in enumerate(prefixes.split(",")):

@@ -65,7 +65,6 @@ def parse_corpus(
 
     Args:
         pipeline: the parser, or the reader of the files beside the text.
-        folder: the shards go into a folder in it.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
 
@@ -178,9 +177,6 @@ def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
 @contextmanager
 def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
     """Check after the block that files are as they were, also if the block fails because they are not.
-
-    Args:
-        files: their digests before.
 
     Raises:
         UserError: a file has changed.

@@ -86,9 +86,7 @@ def with_heads(
     """Replace a sentence's dependency tree.
 
     Args:
-        sentence: the sentence; relations and tags are kept.
         heads: the head of each word, from 0.
-        makes_constituents: whether the constituents follow from the dependency tree.
 
     Raises:
         UserError: the heads are not a tree over the words.

@@ -57,8 +57,6 @@ def load_labeller(
 
     Args:
         paths: a checkpoint; several with ``:`` between them are an ensemble.
-        device: where the models compute; by default a GPU if there is one.
-        source_parser: parse raw text with this parser instead of the one that made the data.
         max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
@@ -80,13 +78,7 @@ def load_labeller(
 
 
 class Labeller:
-    """Models that label; :func:`load_labeller` makes it.
-
-    Args:
-        models: the models of an ensemble, whose probabilities are averaged, or one.
-        device: where they compute; by default a GPU if there is one.
-        max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
-    """
+    """Models that label; :func:`load_labeller` makes it. An ensemble's probabilities are averaged."""
 
     def __init__(
         self,

@@ -29,7 +29,6 @@ def load_ensemble(
     Args:
         paths: a checkpoint or a bundle; several with ``:`` between them are an ensemble.
         data: the data directory. By default a bundle's own, or the one that a checkpoint remembers.
-        source_parser: the parser of raw text; by default the one that made the data.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:

@@ -112,7 +112,6 @@ class RawLines:
     """Encodes raw lines.
 
     Args:
-        form: makes a raw line the text that was preprocessed.
         limit: the largest number of tokens that the models take.
     """
 

@@ -162,8 +162,6 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
 
         Args:
             path: the folder, or a repository's name.
-            *args: not used.
-            config: the configuration; by default the folder's.
             **options: ``dtype`` is used.
         """
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(str(path)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter, deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,18 +152,14 @@ def _gleu_counts(source: str, output: str, reference: str) -> list[int]:
     counts = [len(texts[1]), len(texts[2])]
     for size in range(1, _ORDER + 1):
         before, ours, right = (_ngrams(words, size) for words in texts)
-        errors = {ngram: count for ngram, count in before.items() if ngram not in right}
-        counts.append(max(0, _common(ours, right) - _common(ours, errors)))
+        errors = Counter({ngram: n for ngram, n in before.items() if ngram not in right})
+        counts.append(max(0, (ours & right).total() - (ours & errors).total()))
         counts.append(max(0, len(texts[1]) + 1 - size))
     return counts
 
 
 def _ngrams(words: list[str], size: int) -> Counter[tuple[str, ...]]:
     return Counter(zip(*(words[start:] for start in range(size)), strict=False))
-
-
-def _common(ours: Mapping[Any, int], others: Mapping[Any, int]) -> int:
-    return sum(min(count, others.get(ngram, 0)) for ngram, count in ours.items())
 
 
 def _words(text: str) -> str:

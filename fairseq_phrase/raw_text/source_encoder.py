@@ -246,7 +246,6 @@ class SourceEncoder:
     """A parser and a subword model.
 
     Args:
-        pipeline: the parser with its steps before and after.
         whole_lines: cut whole lines with SentencePiece and find the words in them, as
             :class:`~fairseq_phrase.store.reader.Manifest` says.
     """
@@ -271,7 +270,6 @@ class SourceEncoder:
             parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
                 only if that is a name and not a path: a data directory may come from a stranger, and
                 loading a pipeline from a path may run code from that path.
-            strict: raise an error if the parser differs from the manifest's.
 
         Raises:
             UserError: the manifest is missing, or its parser is not installed or is a path.

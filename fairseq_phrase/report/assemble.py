@@ -38,8 +38,6 @@ def compare_over_sentences(
 
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
-        baseline: the row that the others are compared with.
-        test: ``ar``, ``bs`` or ``mcnemar``.
         trials: 0 for the default.
     """
     theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
@@ -77,7 +75,6 @@ def compare_over_seeds(
 
     Args:
         rows: the rows, scored; their ``by_seeds`` is filled.
-        baseline: the row that the others are compared with.
     """
     tested = [
         row

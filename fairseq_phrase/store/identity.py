@@ -279,7 +279,6 @@ def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
 
     Args:
         fingerprint: that of :func:`fairseq_phrase.store.dictionaries.labels_fingerprint`.
-        part: one of :data:`PARTS`.
     """
     count, _, digest = fingerprint.partition(":")
     return Entry(fingerprint, f"{file} ({count} entries, {digest[:6]})", part)

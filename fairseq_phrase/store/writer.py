@@ -92,7 +92,6 @@ class ParseWriter:
 
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
-        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` to write.
         labels: the label tables of the fields that have labels, shared by all splits.
     """
 

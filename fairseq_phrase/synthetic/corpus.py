@@ -56,8 +56,6 @@ def generate(
 
     Args:
         seed: same seed, same sentences, on any machine.
-        source_lang: ``de`` or ``en``.
-        target_lang: the other one.
         max_words: sentences with more words than this, in either language, are left out.
         lexicon: words to use instead of the whole lexicon; it needs a person, a place and a tool,
             and for each verb a noun of the classes that it takes.

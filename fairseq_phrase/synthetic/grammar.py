@@ -123,7 +123,6 @@ class Grammar:
         """What happens, still without a word order.
 
         Args:
-            depth: how many levels of clauses it may contain.
             tense: the tense to use; drawn, and perhaps replaced by a modal verb, when empty.
         """
         tense, modal = (tense, None) if tense else self._tense()
@@ -241,7 +240,6 @@ class Grammar:
 
         Args:
             classes: letters of the noun classes to choose from.
-            depth: how many levels of clauses it may contain.
             relative_chance: how often it carries a relative clause.
         """
         if PERSON in classes:

@@ -90,7 +90,6 @@ def arrange(label: str, template: str, slots: dict[str, Child], comma_tag: str) 
     Args:
         template: as the module's text explains.
         slots: what fills each slot; one of them is related as ``head``.
-        comma_tag: tag of a comma in this language.
     """
     remaining = dict(slots)
     children = _fill(_parsed(template), remaining, comma_tag)
@@ -105,10 +104,7 @@ def whole_sentence(
     """Make the tree of a whole sentence: one clause, or two and the conjunction between them.
 
     Args:
-        clause: makes the tree of a clause.
         language: :data:`GERMAN` or :data:`ENGLISH`, which is the index of its word in a pair.
-        cc: the tag of a conjunction.
-        stop: the tag of the final punctuation mark.
     """
     first, joint = clause(utterance.first), utterance.conjunction
     children = list(first.children)

@@ -44,7 +44,6 @@ def toy_pairs(
 
     Args:
         kind: ``copy``, ``subsample`` or ``order``.
-        seed: same seed, same pairs.
         shortest: letters of the shortest source.
         longest: letters of the longest source, at most 24.
 
@@ -87,10 +86,7 @@ def write_toy_task(
     Args:
         kind: ``copy``, ``subsample`` or ``order``.
         out: the directory; made if missing.
-        sizes: number of pairs by split.
         seed: same seed, same bytes.
-        source_lang: the name of the source.
-        target_lang: the name of the target.
         max_words: letters of the longest source (sentences, of ``order``) in training and validation.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
 

@@ -37,9 +37,6 @@ def write_corpus(
         sizes: number of sentence pairs by split; nothing is written for 0. Splits are
             drawn in this order, so that a split does not change with the sizes of those after it.
         seed: same seed, same bytes.
-        source_lang: ``de`` or ``en``.
-        target_lang: the other one.
-        max_words: longest sentence allowed.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
 
     Raises:

@@ -135,7 +135,6 @@ def pointing_layer(model: Any, number: int) -> Any:
     """Find the encoder layer whose first head points.
 
     Args:
-        model: a translation model.
         number: the layer, from 1; 0 for the middle layer.
 
     Raises:
@@ -166,7 +165,6 @@ class ParseLossCriterion(_AddedLoss):
 
     Args:
         layer: as for :func:`pointing_layer`.
-        width: of the head that points.
     """
 
     suffix = "WithParseLoss"

@@ -104,7 +104,6 @@ class IdentifiedTask(FairseqTask):
         """Add to a model what the task's options ask for.
 
         Args:
-            model: the model, before its parameters are loaded.
             trained: the record of the checkpoint that it comes from; None for a new model.
         """
 
@@ -112,7 +111,6 @@ class IdentifiedTask(FairseqTask):
         """Restore the state that a checkpoint's record has, and compare the record with this run's.
 
         Args:
-            trained: the record of the checkpoint.
             door: a name in :data:`fairseq_phrase.store.identity.DOORS`.
 
         Raises:
@@ -146,7 +144,6 @@ class IdentifiedTask(FairseqTask):
         """Take over the state that a record has.
 
         Args:
-            trained: the record of a checkpoint.
             further: whether it is of one more model of an ensemble.
         """
 

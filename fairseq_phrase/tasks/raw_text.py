@@ -119,11 +119,6 @@ class SyntaxBPE:
 class RawTextTask(TranslationTask):
     """fairseq's translation task, which cuts and parses raw lines as its data were.
 
-    Args:
-        cfg: fairseq's options with ``source_parser`` and ``strict_identity``.
-        src_dict: the source dictionary, from :meth:`load_dictionary`.
-        tgt_dict: the target dictionary.
-
     Attributes:
         source_text: what makes batches of raw text. A subclass sets it.
     """
