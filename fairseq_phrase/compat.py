@@ -75,23 +75,13 @@ def make_checkpoints_loadable() -> None:
     torch 2.6 and later load checkpoints with ``weights_only=True``, which allows only tensors and
     registered classes. fairseq's checkpoints also contain the configuration and meters.
     """
-    torch.serialization.add_safe_globals(
-        [
-            argparse.Namespace,
-            collections.OrderedDict,
-            collections.defaultdict,
-            dict,
-            list,
-            int,
-            typing.Any,
-            dictconfig.DictConfig,
-            listconfig.ListConfig,
-            base.ContainerMetadata,
-            base.Metadata,
-            *(getattr(nodes, name) for name in _OMEGACONF_NODES),
-            *_numpy_reconstruction(),
-        ]
-    )
+    torch.serialization.add_safe_globals([
+        argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int,
+        typing.Any, dictconfig.DictConfig, listconfig.ListConfig, base.ContainerMetadata,
+        base.Metadata, nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode,
+        nodes.IntegerNode, nodes.InterpolationResultNode, nodes.StringNode,
+        *_numpy_reconstruction(),
+    ])  # fmt: skip
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -326,15 +316,6 @@ def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
 
 
 _CHOSE_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
-_OMEGACONF_NODES = (
-    "AnyNode",
-    "BooleanNode",
-    "EnumNode",
-    "FloatNode",
-    "IntegerNode",
-    "InterpolationResultNode",
-    "StringNode",
-)
 
 
 def _numpy_reconstruction() -> list[Any]:

@@ -6,7 +6,8 @@ import argparse
 import random
 import shutil
 import sys
-from itertools import zip_longest
+from bisect import bisect_right
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,16 +195,13 @@ def _chosen(
         chosen = [(split, line) for split in splits[: None if args.splits else 1]
                   for line in args.lines]  # fmt: skip
     else:
-        ends: list[int] = []
-        for split in splits:
-            ends.append(manifest.splits[split].sentences + (ends[-1] if ends else 0))
+        ends = [0, *accumulate(manifest.splits[split].sentences for split in splits)]
         wanted = 1 if args.sentences is None else args.sentences
-        total = ends[-1] if ends else 0
-        numbers = sorted(random.Random(args.seed).sample(range(total), min(wanted, total)))
+        numbers = random.Random(args.seed).sample(range(ends[-1]), min(wanted, ends[-1]))
         chosen = []
-        for number in numbers:
-            index = next(index for index, end in enumerate(ends) if number < end)
-            chosen.append((splits[index], number - (ends[index - 1] if index else 0) + 1))
+        for number in sorted(numbers):
+            index = bisect_right(ends, number) - 1
+            chosen.append((splits[index], number - ends[index] + 1))
     readers = {
         split: ParsedTextReader(args.data, manifest, split, dictionaries)
         for split in dict.fromkeys(split for split, _ in chosen)

@@ -10,17 +10,14 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from fairseq_phrase.report.confusion import is_labelled, label_cells, plot_confusion
+from fairseq_phrase.report.confusion import is_labelled, plot_confusion
 from fairseq_phrase.report.differences import RowDifferences, marked_words, row_differences
 from fairseq_phrase.report.plots import lengths_title, plot_curves, plot_lengths
 from fairseq_phrase.report.rows import Report
 from fairseq_phrase.report.tables import (
-    CONTRASTIVE,
-    CONTRASTIVE_NOTE,
-    LABELS,
-    contrastive_cells,
     latex,
     markdown,
+    other_tables,
     rows_csv,
     runs_csv,
     table_cells,
@@ -45,11 +42,7 @@ def page(
         report=report,
         heading=heading,
         lines=list(zip(report.shown, lines, strict=True)),
-        labels=label_cells(report) if is_labelled(report) else [],
-        labels_title=LABELS,
-        contrastive=contrastive_cells(report),
-        contrastive_title=CONTRASTIVE,
-        contrastive_note=CONTRASTIVE_NOTE,
+        tables=other_tables(report),
         pictures={
             title: base64.b64encode(picture).decode("ascii") for title, picture in pictures.items()
         },

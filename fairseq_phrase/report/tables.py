@@ -66,14 +66,20 @@ CONTRASTIVE_NOTE = (
 )
 
 
+def other_tables(report: Report) -> list[tuple[str, list[list[str]], str]]:
+    """Return the tables below the main one: the title, the cells with the heading first, and a note."""
+    tables = [(LABELS, label_cells(report), "")] if is_labelled(report) else []
+    if report.pairs:
+        tables.append((CONTRASTIVE, contrastive_cells(report), CONTRASTIVE_NOTE))
+    return tables
+
+
 def contrastive_cells(report: Report) -> list[list[str]]:
-    """Return the cells of contrastive accuracies, the heading first; empty without minimal pairs.
+    """Return the cells of contrastive accuracies, the heading first.
 
     There is a column for each phenomenon and one for their mean, in percent: by the whole translation's
     log-probability, then by the mean over its subwords; means over the seeds ± standard deviation.
     """
-    if not report.pairs:
-        return []
     names = [one.phenomenon for one in report.pairs]
     cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in report.pairs), "mean"]]
     for row in report.shown:
@@ -141,12 +147,8 @@ def markdown(report: Report) -> str:
     if report.signatures:
         signatures = (f"- {metric}: `{how}`" for metric, how in report.signatures.items())
         parts.append("Signatures:\n\n" + "\n".join(signatures))
-    if is_labelled(report):
-        heading, *lines = label_cells(report)
-        parts += [f"**{LABELS}**", markdown_table(heading, lines)]
-    if report.pairs:
-        heading, *lines = contrastive_cells(report)
-        parts += [f"**{CONTRASTIVE}**", markdown_table(heading, lines), CONTRASTIVE_NOTE]
+    for title, (heading, *lines), note in other_tables(report):
+        parts += [f"**{title}**", markdown_table(heading, lines), *filter(None, [note])]
     return "\n\n".join(parts) + "\n"
 
 
