@@ -142,6 +142,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         }
         # The dictionary's numbers to the model's; -1 at the start if the model has no such token.
         self.register_buffer("numbers", numbers)
+        self._has_start = bool(numbers[dictionary.bos()] >= 0)
         limit = getattr(config, "max_position_embeddings", cfg.max_source_positions)
         # Beside the tokens there is a first one; RoBERTa's positions begin after that of padding.
         offset = 1 + (config.model_type in ("roberta", "xlm-roberta")) * (config.pad_token_id + 1)
@@ -182,6 +183,10 @@ class HuggingFaceEncoder(TimeFirstEncoder):
                     f"{flag} {here}: --huggingface-model {folder} has {there}: give {flag} {there}"
                 )
 
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._has_start = bool(self.numbers[self.dictionary.bos()] >= 0)
+
     def forward(
         self,
         src_tokens: Tensor,
@@ -194,28 +199,32 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         padding = padding_of(src_tokens, self.padding_idx)
         # The model's positions count from the left, so that padding is moved to the right.
         first = (~padding).int().argmax(1, keepdim=True)
+        lengths = (~padding).sum(1, keepdim=True)
         columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
-        order = (columns + first) % len(columns)
-        tokens = src_tokens.gather(1, order)
-        inputs, mask = self.numbers[tokens], tokens.ne(self.padding_idx)
-        has_start = bool((tokens[:, 0] == self.dictionary.bos()).all())
-        added = int(self.numbers[self.dictionary.bos()] >= 0 and not has_start)
+        added = int(self._has_start)
         if added:
-            inputs = torch.cat(
-                [self.numbers[self.dictionary.bos()].expand(len(inputs), 1), inputs], 1
-            )
+            # A sentence's own start is left out in favour of the added one, and padding at its end.
+            is_start = src_tokens.gather(1, first).eq(self.dictionary.bos())
+            first, lengths = first + is_start, lengths - is_start.long()
+        order = (columns + first) % len(columns)
+        mask = columns < lengths
+        inputs = self.numbers[src_tokens.gather(1, order).masked_fill(~mask, self.padding_idx)]
+        if added:
+            start = self.numbers[self.dictionary.bos()].expand(len(inputs), 1)
+            inputs = torch.cat([start, inputs], 1)
             mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
         if self._relations is not None:
             self._read(ParseBatch.from_net_input(parse), order, added)
         found = self.model(
             input_ids=inputs, attention_mask=mask.long(), output_hidden_states=return_all_hiddens
         )
-        back = (columns - first) % len(columns)
+        back = (columns - first + added) % inputs.size(1)
 
         def placed(states: Tensor) -> Tensor:
             """Shape: (tokens, batch, width), in the order of the source."""
-            states = states[:, added:]
-            return states.gather(1, back.unsqueeze(2).expand_as(states)).transpose(0, 1)
+            return states.gather(1, back.unsqueeze(2).expand(-1, -1, states.size(2))).transpose(
+                0, 1
+            )
 
         states = placed(found.last_hidden_state)
         hidden = map(placed, found.hidden_states) if return_all_hiddens else ()

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_phrase.batch.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import _constant
@@ -25,11 +26,10 @@ from fairseq_phrase.modules.tensors import counted_true_at
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 from fairseq_phrase.testing import build_model, make_batch
 
-# What an encoder of transformers waits for is that package's.
 ROWS = [
     (name, row)
     for name, method in translation_encoders().items()
-    if issubclass(method.encoder, SyntaxEncoder)
+    if issubclass(method.encoder, (SyntaxEncoder, HuggingFaceEncoder))
     for row in method.rows
 ]
 META = torch.device("meta")
@@ -84,6 +84,12 @@ def move(module: nn.Module, mode: FakeTensorMode) -> None:
                     held[name] = mode.from_tensor(value.detach()).to(META)
 
 
+def structure_of(model, dictionary):
+    if not isinstance(model.encoder, SyntaxEncoder):
+        return None
+    return model.encoder.batch_structure(model.cfg, dictionary)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
@@ -92,7 +98,7 @@ def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
     model = build_model(name, dictionary, **options).to(dtype).train()
     inputs = make_batch(dictionary, [7, 1, 4, 5], extra=2)
     tokens = inputs.pop("src_tokens")
-    structure = model.encoder.batch_structure(model.cfg, dictionary)
+    structure = structure_of(model, dictionary)
     if structure is not None:
         inputs |= make_structures(dict([structure]), tokens, inputs)
     model.decoder._future_mask = torch.zeros(16, 16)  # fairseq's decoder copies it once
@@ -127,7 +133,7 @@ def search(model, encoded, tokens, beams):
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
 def test_what_the_collater_makes_is_what_the_encoder_makes(dictionary, name, row):
     model = build_model(name, dictionary, **ENCODERS[name].rows[row])
-    structure = model.encoder.batch_structure(model.cfg, dictionary)
+    structure = structure_of(model, dictionary)
     if structure is None:
         return
     inputs = make_batch(dictionary, [7, 1, 4, 5], left=True)
