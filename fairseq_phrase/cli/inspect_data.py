@@ -169,8 +169,11 @@ def _check(
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
-    from fairseq_phrase.inspection.corpus_statistics import split_statistics
-    from fairseq_phrase.inspection.summary import manifest_text, statistics_text
+    from fairseq_phrase.inspection.corpus_statistics import (
+        manifest_text,
+        split_statistics,
+        statistics_text,
+    )
     from fairseq_phrase.store.reader import ParseStore
 
     for split in splits:

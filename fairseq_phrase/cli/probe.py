@@ -161,8 +161,7 @@ def _probe(args: argparse.Namespace) -> None:
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.inference.model_files import device_named
     from fairseq_phrase.probing.classifier import ProbeOptions
-    from fairseq_phrase.probing.differences import differences, differences_table
-    from fairseq_phrase.probing.results import draw, short_names
+    from fairseq_phrase.probing.results import differences, differences_table, draw, short_names
     from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
 
     names = args.names or short_names(args.path)

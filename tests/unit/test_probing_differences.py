@@ -7,8 +7,7 @@ import pytest
 
 from fairseq_phrase.metrics.over_seeds import holm
 from fairseq_phrase.probing.classifier import Probe
-from fairseq_phrase.probing.differences import differences, differences_table
-from fairseq_phrase.probing.results import Results
+from fairseq_phrase.probing.results import Results, differences, differences_table
 from fairseq_phrase.probing.task_files import Example, ProbingTask
 
 EXAMPLE = [Example("a", "1")]

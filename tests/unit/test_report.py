@@ -18,8 +18,8 @@ from sacrebleu.metrics import BLEU
 from fairseq_phrase.drawing.figures import save
 from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.report import files, plots
-from fairseq_phrase.report.differences import marked_words
-from fairseq_phrase.report.differences import row_differences as largest
+from fairseq_phrase.report.files import marked_words
+from fairseq_phrase.report.files import row_differences as largest
 from fairseq_phrase.report.plots import length_buckets
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity
 from tests.support.report_table import (
