@@ -1,4 +1,4 @@
-"""Statistics of the parses in a data directory, read once, in bounded memory; and all of it as text."""
+"""Statistics of the parses in a data directory, read once, in bounded memory; and their text."""
 
 from __future__ import annotations
 

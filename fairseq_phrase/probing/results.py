@@ -1,4 +1,4 @@
-"""Results of probing: the table by task and layer, differences of models, JSON, and a picture by layer."""
+"""Results of probing: the table by task and layer, differences of models, JSON, and a picture."""
 
 from __future__ import annotations
 

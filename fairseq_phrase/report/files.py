@@ -1,4 +1,4 @@
-"""The files of a report, with a self-contained HTML page and its examples of differing translations."""
+"""The files of a report, with a self-contained HTML page and examples of what differs."""
 
 from __future__ import annotations
 
