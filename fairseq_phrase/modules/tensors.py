@@ -66,6 +66,23 @@ class kept(Generic[Value]):  # noqa: N801 - like property
 _made = WeakTensorKeyDictionary()
 
 
+def made_once(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
+    """Return what is made of a tensor, which all layers of a batch share.
+
+    Args:
+        key: identifies what is made.
+    """
+    # Compiled code finds repetitions by itself.
+    if torch.compiler.is_compiling():
+        return make()
+    # The version counts changes in place. Tensors of inference mode have none.
+    key = key, 0 if tensor.is_inference() else tensor._version
+    made = _made.setdefault(tensor, {})
+    if key not in made:
+        made[key] = make()
+    return cast(Value, made[key])
+
+
 def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     """Return which tokens are padding; computed once for a batch's tensor.
 
@@ -75,15 +92,7 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     Returns:
         True at padding. Shape: (batch, tokens)
     """
-    # Compiled code finds repetitions by itself, and cannot read a version.
-    if torch.compiler.is_compiling():
-        return tokens.eq(padding_index)
-    # The version counts changes in place. Tensors of inference mode have none.
-    version = 0 if tokens.is_inference() else tokens._version
-    made = _made.setdefault(tokens, {})
-    if (padding_index, version) not in made:
-        made[padding_index, version] = tokens.eq(padding_index)
-    return cast(Tensor, made[padding_index, version])
+    return made_once(tokens, padding_index, lambda: tokens.eq(padding_index))
 
 
 @overload
@@ -109,10 +118,11 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """
     if mask is None:
         return None
-    made = {} if torch.compiler.is_compiling() else _made.setdefault(mask, {})
-    if dtype not in made:
-        made[dtype] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
-    return cast(Tensor | None, made[dtype])
+
+    def make() -> Tensor:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+
+    return made_once(mask, dtype, make)
 
 
 def masked_keys(padding_mask: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.tensors import additive, applied, upcast
+from fairseq_phrase.modules.tensors import additive, applied, made_once, upcast
 
 
 class _PairBias(torch.autograd.Function):
@@ -126,15 +127,22 @@ class NodeKeys(NamedTuple):
             mask: True where a query may attend; None for everywhere.
                 Shape: (batch, 1, 1 or queries, all nodes)
         """
+        sizes = num_tokens, key.size(2) - num_tokens
         (token_key, node_key), (token_value, node_value) = (
-            (each[:, :, :num_tokens], each[:, :, num_tokens:]) for each in (key, value)
+            key.split(sizes, 2),
+            value.split(sizes, 2),
         )
+
+        def masks(mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            of_tokens, of_nodes = mask.split(sizes, -1)
+            some = of_nodes.any(-1, keepdim=True)
+            biases = additive(of_tokens, key.dtype), additive(of_nodes | ~some, key.dtype)
+            return *biases, some.to(key.dtype)
+
         bias = node_bias = seen = None
         if mask is not None:
-            of_nodes = mask[..., num_tokens:]
-            some = of_nodes.any(-1, keepdim=True)
-            bias = additive(mask[..., :num_tokens], key.dtype)
-            node_bias, seen = additive(of_nodes | ~some, key.dtype), some.to(key.dtype)
+            made = made_once(mask, ("nodes", num_tokens, key.dtype), partial(masks, mask))
+            bias, node_bias, seen = made
         return cls(token_key, token_value, bias, node_key, node_value, node_bias, seen)
 
 
@@ -165,7 +173,7 @@ def gated_attention(
     factor = gate.tanh().to(query.dtype)[:, None, None]
     if keys.seen is not None:
         factor = factor * keys.seen
-    attended = attended + factor * added
+    attended = torch.addcmul(attended, factor, added)
     if weights is None or further is None:
         return attended, None
     return attended, torch.cat([weights, factor * further], -1)
