@@ -2,14 +2,10 @@
 
     --arch labeller --encoder tree_transformer --no-subtree-masking --encoder-layers 2
 
-Such a model is registered with :func:`register_named_model`. It has fairseq's flat options
-(:data:`~fairseq_phrase.models.config.FlatTransformerConfig`), ``--encoder NAME``, the options of all
-registered encoders, and its own options. The model builds the encoder with :func:`build_named_encoder` in
-``build_model``.
-
-The options of all encoders are in one set. So two encoders may share an option only if it has the same
-type and default in both, as those of positions do (they inherit one dataclass). An encoder's name is a
-good prefix for its own options.
+Such a model has fairseq's flat options (:data:`~fairseq_phrase.models.config.FlatTransformerConfig`),
+``--encoder NAME``, the options of all registered encoders, and its own options. So two encoders may share
+an option only if it has the same type and default in both, as those of positions do (they inherit one
+dataclass). An encoder's name is a good prefix for its own options.
 """
 
 from __future__ import annotations

@@ -6,15 +6,63 @@ from typing import Any, ClassVar, cast
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
-from torch import nn
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerModelBase,
+)
+from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
-from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
+
+
+def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
+    """Keep the columns of attention to tokens: an encoder's other nodes follow them.
+
+    Args:
+        weights: Shape: (..., nodes).
+        encoder_out: from an encoder. fairseq's own encoders leave ``src_tokens`` empty; their nodes are
+            the tokens.
+
+    Returns:
+        The weights as they are, so they sum to less than 1 where other nodes have the rest.
+        Shape: (..., tokens).
+    """
+    tokens = encoder_out["src_tokens"]
+    return weights[..., : tokens[0].size(1)] if tokens else weights
+
+
+class SyntaxDecoder(TransformerDecoderBase):
+    """fairseq's Transformer decoder, for encoders whose nodes are more than the source tokens."""
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Any]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, list[Any]]]:
+        """Decode without the output projection.
+
+        Args:
+            prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
+
+        Returns:
+            What fairseq returns. ``attn`` has one column for each source token, because its users expect
+            that (alignments, unknown words, copying, coverage, ensembles); ``node_attn`` has one for
+            each node. Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
+        """
+        features, extra = super().extract_features(prev_output_tokens, encoder_out, *args, **kwargs)
+        extra["node_attn"] = extra["attn"]
+        extra["attn"] = [
+            weights if weights is None else over_tokens(weights, encoder_out)
+            for weights in extra["attn"]
+        ]
+        return features, extra
 
 
 def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:

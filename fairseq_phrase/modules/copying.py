@@ -136,9 +136,6 @@ class CopyScores(nn.Module):
     #: Whether the scores need the decoder's attention weights.
     needs_attention = False
 
-    def __init__(self, width: int, source_width: int) -> None:
-        super().__init__()
-
     @abstractmethod
     def forward(
         self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
@@ -159,7 +156,7 @@ class JointCopy(CopyScores):
     """One softmax over words and positions, with s_j = h_jᵀ V h̄_i."""
 
     def __init__(self, width: int, source_width: int) -> None:
-        super().__init__(width, source_width)
+        super().__init__()
         # First scores have the size of a vocabulary's first scores, about 1.
         deviation = 1 / math.sqrt(width * source_width)
         self.weight = nn.Parameter(torch.empty(source_width, width).normal_(std=deviation))
@@ -202,7 +199,7 @@ class GateCopy(CopyScores):
     needs_attention = True
 
     def __init__(self, width: int, source_width: int) -> None:
-        super().__init__(width, source_width)
+        super().__init__()
         self.gate = nn.Linear(source_width + width, 1)
 
     def forward(

@@ -178,10 +178,16 @@ class Source:
 
 
 class AllPositions(nn.Module):
-    """Attention to all of the source."""
+    """Attention to all of the source; the base of windows.
+
+    Args:
+        width: of h̄_t.
+        reach: D.
+    """
 
     def __init__(self, width: int, reach: int) -> None:
         super().__init__()
+        self.reach = reach
 
     def forward(
         self, queries: Tensor, source: Source, first: int
@@ -199,16 +205,8 @@ class AllPositions(nn.Module):
         return None, None
 
 
-class MonotonicWindow(nn.Module):
-    """local-m: p_t = t, and the last position of the source where t is beyond it.
-
-    Args:
-        reach: D.
-    """
-
-    def __init__(self, width: int, reach: int) -> None:
-        super().__init__()
-        self.reach = reach
+class MonotonicWindow(AllPositions):
+    """local-m: p_t = t, and the last position of the source where t is beyond it."""
 
     def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, None]:
         """Return the window; for arguments and shapes see :class:`AllPositions`."""
@@ -218,7 +216,7 @@ class MonotonicWindow(nn.Module):
         return _near(centres, source.positions, self.reach), None
 
 
-class PredictedWindow(nn.Module):
+class PredictedWindow(AllPositions):
     """local-p: p_t = S sigmoid(vᵀ tanh(W h̄_t)), with S the source's length.
 
     The weights of the softmax are multiplied by exp(-(s - p_t)² / 2σ²) with σ = D / 2, so they do not sum
@@ -229,15 +227,10 @@ class PredictedWindow(nn.Module):
 
     p_t, the distances and the factors are computed in single precision: in half precision, positions of
     long sentences are rounded by more than one.
-
-    Args:
-        width: of h̄_t.
-        reach: D.
     """
 
     def __init__(self, width: int, reach: int) -> None:
-        super().__init__()
-        self.reach = reach
+        super().__init__(width, reach)
         self.hidden = nn.Linear(width, width, bias=False)
         self.scaled_vector = nn.Linear(width, 1, bias=False)
 
