@@ -77,9 +77,6 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
     attend to both leaves and nonterminals count. So the words of a sentence without constituents do not
     count, and with subtree masking the leaves in the encoder do not count.
 
-    Args:
-        samples: fairseq's batches, with targets.
-
     Returns:
         One share for each layer of the decoder and the encoder.
 

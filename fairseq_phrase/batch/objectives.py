@@ -78,7 +78,6 @@ class Masks:
     """Predict masked tokens, which are drawn, from all others.
 
     Args:
-        mask: the index of ``<mask>``.
         dictionary: the text's dictionary. Its special tokens are neither masked nor drawn.
     """
 

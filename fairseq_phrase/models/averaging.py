@@ -56,7 +56,6 @@ def average_checkpoints(
     Everything else is copied from the last checkpoint.
 
     Args:
-        out: the file to write; not one of ``paths``.
         allow: see :func:`fairseq_phrase.store.identity.compare`.
         strict: also refuse other parsers and trees.
 

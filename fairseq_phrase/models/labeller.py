@@ -57,8 +57,6 @@ class LabelHead(nn.Sequential):
     """Dropout and a linear layer, or two with a tanh between them.
 
     Args:
-        width: of the states.
-        num_labels: size of the label dictionary.
         layers: 1 or 2.
         dropout: before each linear layer.
     """
@@ -81,11 +79,9 @@ class LabellerModel(NamedEncoderModel):
     It returns logits, and stock criteria train it.
 
     Args:
-        encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
         labelled: ``word`` or ``sentence``.
         pooling: one of :data:`POOLINGS`.
         whole_words: whether every token except the last is a word.
-        word_dropout: see :class:`~fairseq_phrase.modules.labelling.WordDropout`.
     """
 
     def __init__(

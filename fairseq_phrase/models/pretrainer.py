@@ -57,9 +57,6 @@ class PretrainerModel(NamedEncoderModel):
     """Any encoder with fairseq's head of masked language models, tied to the embeddings.
 
     Under the causal objective the output is the tied embeddings alone, as in fairseq's language models.
-
-    Args:
-        encoder: as :func:`~fairseq_phrase.models.named_encoder.build_named_encoder` makes it.
     """
 
     def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any) -> None:

@@ -101,7 +101,6 @@ class SourceFactors:
         """Give a model's encoder factored embeddings.
 
         Args:
-            model: any model whose encoder has ``embed_tokens``.
             count_labels: returns the size of a field's label dictionary.
 
         Raises:
@@ -157,7 +156,6 @@ class FactoredEmbedding(nn.Module):
 
     Args:
         table: the embeddings of tokens, of width d.
-        sizes: by factor, the number of labels.
         widths: the factors' widths, if embeddings are concatenated; tokens have the rest of d. None if
             embeddings are added.
 

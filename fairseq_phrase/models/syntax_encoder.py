@@ -124,8 +124,6 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         Args:
             states: node states. Shape: (nodes, batch, width) or (batch, nodes, width), see
                 ``time_first``.
-            structure: the batch's structure, made by the encoder.
-            need_weights: also return the attention weights.
             keep: return only the states of this number of first nodes. The other nodes skip the
                 feed-forward block.
 
@@ -421,8 +419,6 @@ class SyntaxEncoder(TransformerEncoderBase):
         """Encode a batch.
 
         Args:
-            src_lengths: not used, as in fairseq.
-            return_all_hiddens: also return every layer's states.
             token_embeddings: embeddings to use instead of the table's.
             causal: what a position may see; None for everything. Only for an encoder without
                 :meth:`causal_obstacle`.

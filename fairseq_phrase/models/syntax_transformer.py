@@ -156,10 +156,6 @@ class SyntaxTransformerModel(TransformerModelBase):
             src_tokens: source, padded. Shape: (batch, tokens).
             src_lengths: source lengths. Shape: (batch,).
             prev_output_tokens: target, shifted right. Shape: (batch, target tokens).
-            return_all_hiddens: also return every layer's states.
-            features_only: leave the output projection out.
-            alignment_layer: decoder layer whose cross-attention is returned.
-            alignment_heads: number of its heads to average.
             **parses: ``src_words``, ``src_heads`` and ``src_spans``, as
                 :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them.
         """

@@ -89,7 +89,6 @@ def sentences_of_constituents(
         spans: the words of each constituent in post-order. Shape: ``(constituents, 2)``, half-open.
         labels: the number of each constituent's label. Shape: ``(constituents,)``.
         root: the number of the label of joined trees.
-        words: the number of words.
         separators: the words that stand between two sentences. Each belongs to the sentence before it.
 
     Returns:

@@ -19,7 +19,6 @@ def dependency_depths(heads: np.ndarray, longest: int) -> tuple[np.ndarray, np.n
     Args:
         heads: the head of each word; a root is its own head. Shape: ``(words,)``, indices into this
             array.
-        longest: the number of words in the longest sentence.
 
     Returns:
         The depths, and whether each word is on a cycle or below one (its depth is then undefined).

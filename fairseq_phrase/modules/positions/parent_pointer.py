@@ -36,9 +36,6 @@ class ParentPointer(nn.Module):
     """Scores of all tokens as a word's parent, by one head's queries and keys.
 
     It starts as the head's own attention: U is the identity over √d_head.
-
-    Args:
-        width: of the head's queries and keys.
     """
 
     def __init__(self, width: int) -> None:

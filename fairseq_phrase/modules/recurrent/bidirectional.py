@@ -39,8 +39,6 @@ class BidirectionalLayer(nn.Module):
     Each direction has half of the output's width.
 
     Args:
-        cell: ``"lstm"`` or ``"gru"``.
-        input_dim: width of the input.
         output_dim: width of the output, of both directions together; an even number.
 
     Raises:

@@ -151,7 +151,6 @@ class TreeLSTM(nn.Module):
         Args:
             inputs: the nodes' inputs x; zeros at nodes without an input.
                 Shape: (batch, nodes, input width)
-            levels: the batch's schedule, over ``batch * nodes`` nodes.
 
         Returns:
             The states h; 0 at nodes that are not scheduled. Shape: (batch, nodes, hidden width)

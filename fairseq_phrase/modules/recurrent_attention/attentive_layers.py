@@ -43,7 +43,6 @@ class RecurrentLayers(nn.Module):
 
     Args:
         cell: a name in :data:`CELLS`.
-        width: of the states.
         dropout: on the output of each layer except the last.
 
     Examples:
@@ -192,8 +191,6 @@ class Readout(nn.Module):
     """o_i from c_i and h̄_i.
 
     Args:
-        source_width: of c_i.
-        width: of h̄_i.
         output_width: of o_i for Luong's tanh(W [c_i; h̄_i]); None for [c_i; h̄_i].
     """
 
@@ -215,8 +212,6 @@ class AttentiveLayers(nn.Module):
 
     Args:
         cell: ``lstm`` or ``gru``.
-        input_width: of x_i.
-        width: of h̄_i.
         attention: None for a decoder without attention.
         readout: makes o_i; None without attention.
         before: attend before the cell.

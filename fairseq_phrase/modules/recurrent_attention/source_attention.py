@@ -29,10 +29,6 @@ _RANGE = 0.1  # fairseq's recurrent models start from parameters in this range
 class Score(nn.Module):
     """The score of every source state for every query.
 
-    Args:
-        query_width: width of decoder states.
-        source_width: width of source states.
-
     Raises:
         ValueError: the score does not exist for these widths.
 
@@ -269,8 +265,6 @@ class SourceAttention(nn.Module):
     """α_ij = softmax of e_ij over the unpadded j of the window; c_i = Σ_j α_ij h_j.
 
     Args:
-        score: a name in :data:`SCORES`.
-        window: a name in :data:`WINDOWS`.
         reach: D, how many positions a window reaches to both sides.
 
     Raises:
@@ -362,7 +356,6 @@ class BilinearSelfAttention(nn.Module):
     """x'_k,i = Σ_j α_k,ij V_k x_j with α_k,ij = softmax(x_iᵀ W_k x_j), heads k side by side.
 
     Args:
-        width: of the states.
         num_heads: a divisor of the width. W_k is (width, width), V_k is (width / heads, width).
 
     Raises:
