@@ -207,9 +207,20 @@ class TreeBatch:
         return self.leaf_spans[..., 1] - self.leaf_spans[..., 0]
 
     @kept
+    def _begin(self) -> Tensor:
+        """Nonterminals that begin at each leaf. Shape: (batch, leaves), int64."""
+        return self._count(self.leaf_spans[..., 0])
+
+    def _count(self, leaves: Tensor) -> Tensor:
+        """Count nonterminals by leaf; those that end after the last one are left out."""
+        counts = leaves.new_zeros(self.batch_size, self.num_leaves + 1)
+        counts.scatter_add_(1, leaves.clamp(min=0), self.is_nonterminal.long())
+        return counts[:, :-1]
+
+    @kept
     def leaf_depths(self) -> Tensor:
         """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
-        return self.membership.sum(1)
+        return (self._begin - self._count(self.leaf_spans[..., 1])).cumsum(1)
 
     @kept
     def depths(self) -> Tensor:
@@ -244,8 +255,10 @@ class TreeBatch:
         """
         if self._sizes is not None:
             return self._sizes
-        depths = self.leaf_depths
-        sums = [(depths * (depths + 1) // 2).sum(), depths.sum(), self.subtrees.sum()]
+        depths, begin = self.leaf_depths, self._begin
+        # Of those above the leaf at which a nonterminal begins, the ones below it begin there, too.
+        pairs = begin * depths - begin * (begin - 1) // 2
+        sums = [(depths * (depths + 1) // 2).sum(), depths.sum(), pairs.sum()]
         largest = [_maximum(depths), _maximum(self.leaf_counts)]
         return cast(list[int], torch.stack([*largest, *sums]).tolist())
 
@@ -328,22 +341,24 @@ def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
     starts, ends = leaf_spans[..., 0], leaf_spans[..., 1]
     num_leaves = padding_mask.shape[1]
     padded, real = (starts == -1) & (ends == -1), starts >= 0
-    fits = (starts >= 0) & (starts < ends) & (ends <= num_leaves)
-    # Padding before each leaf; shape: (batch, leaves + 1)
-    before = np.pad(padding_mask.astype(np.int64).cumsum(1), ((0, 0), (1, 0)))
-    bounds = [np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)]
-    holds_padding = real & (bounds[0] < bounds[1])
-    inside = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
-    around = inside.swapaxes(1, 2)
-    apart = (ends[:, :, None] <= starts[:, None]) | (ends[:, None] <= starts[:, :, None])
-    both = real[:, :, None] & real[:, None]
-    order = np.arange(starts.shape[1])
-    too_early = inside & ~around & (order[:, None] < order)
-    wrong = both & (~(inside | around | apart) | too_early)
-    broken = ~(padded | fits) | holds_padding | wrong.any(2)
-    if not broken.any():
+    fits = real & (starts < ends) & (ends <= num_leaves)
+    broken = ~(padded | fits)
+    if padding_mask.any():
+        # Padding before each leaf; shape: (batch, leaves + 1)
+        before = np.pad(padding_mask.cumsum(1), ((0, 0), (1, 0)))
+        bounds = [
+            np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)
+        ]
+        broken |= real & (bounds[0] < bounds[1])
+    # Of two that share leaves, the later one is around the earlier one.
+    start, end = starts[:, :, None], ends[:, :, None]
+    right = (starts[:, None] <= start) & (end <= ends[:, None])
+    right |= end <= starts[:, None]
+    right |= ends[:, None] <= start
+    right |= np.tri(starts.shape[1], dtype=bool)
+    if right.all() and not broken.any():
         return
-    sentence, node = np.argwhere(broken)[0].tolist()
+    sentence, node = np.argwhere(broken | ~right.all(2))[0].tolist()
     raise ValueError(
         f"nonterminal {node} of sentence {sentence} covers the leaves "
         f"{leaf_spans[sentence, node].tolist()} (half-open): expected leaves that are there, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,29 +45,44 @@ def constituent_phrases(
         ValueError: if ``max_length < 2``, or the constituents are not trees over the words.
     """
     check_max_length(max_length)
-    leaf_spans = TreeBatch.from_words(words, spans, padding_mask).leaf_spans
-    chosen = (leaf_spans[..., 1] - leaf_spans[..., 0] > 1) & (
-        spans[..., 1] - spans[..., 0] <= max_length
+    # Shape: (batch, constituents, 2)
+    tokens = TreeBatch.from_words(words, spans, padding_mask).leaf_spans.cpu().numpy()
+    of_words = spans.cpu().numpy()
+    chosen = (tokens[..., 1] - tokens[..., 0] > 1) & (
+        of_words[..., 1] - of_words[..., 0] <= max_length
     )
     # A constituent with the same tokens as another directly follows it.
-    chosen[:, 1:] &= (leaf_spans[:, 1:] != leaf_spans[:, :-1]).any(2)
-    num_phrases = int(chosen.sum(1).max()) if chosen.numel() else 0
-    # Chosen constituents to the front of their row; shape: (batch, phrases)
-    first = chosen.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
-    leaf_spans = leaf_spans.masked_fill(~chosen.unsqueeze(2), -1)
-    leaf_spans = leaf_spans.gather(1, first.unsqueeze(2).expand(-1, -1, 2))
-    tree = TreeBatch(leaf_spans=leaf_spans, padding_mask=padding_mask)
-    contains = torch.zeros(
-        tree.batch_size, tree.num_nodes, tree.num_nodes, dtype=torch.bool, device=tree.device
-    )
-    contains[:, tree.num_leaves :] = torch.cat([tree.membership, tree.subtrees], 2)
+    chosen[:, 1:] &= (tokens[:, 1:] != tokens[:, :-1]).any(2)
+    # Chosen constituents to the front of their row. Shape of both: (batch, phrases)
+    is_phrase = np.arange(chosen.sum(1).max(initial=0)) < chosen.sum(1)[:, None]
+    starts, ends = np.full((2, *is_phrase.shape), -1)
+    starts[is_phrase], ends[is_phrase] = tokens[chosen].T
+    (batch, num_tokens), num_phrases = words.shape, is_phrase.shape[1]
+    num_nodes = num_tokens + num_phrases
+    columns = np.arange(num_tokens)
+    member = (starts[..., None] <= columns) & (columns < ends[..., None])
+    nested = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+    nested &= is_phrase[:, :, None] & is_phrase[:, None]
     # Both directions, and every node with itself, padded ones too.
-    contains.diagonal(dim1=1, dim2=2).fill_(True)
-    sentence, query, key = (contains | contains.transpose(1, 2)).nonzero(as_tuple=True)
-    offset = sentence * tree.num_nodes
-    edges = PhraseEdges(offset + query, offset + key)
+    contains = np.zeros((batch, num_nodes, num_nodes), dtype=bool)
+    contains[:, num_tokens:, :num_tokens] = member
+    contains[:, :num_tokens, num_tokens:] = member.swapaxes(1, 2)
+    contains[:, num_tokens:, num_tokens:] = nested | nested.swapaxes(1, 2)
+    contains.reshape(batch, -1)[:, :: num_nodes + 1] = True
+    query, key = np.divmod(np.flatnonzero(contains), max(num_nodes, 1))
+    key += query // max(num_nodes, 1) * num_nodes
+    phrase, token = np.divmod(np.flatnonzero(member), max(num_tokens, 1))
+    token += phrase // max(num_phrases, 1) * num_tokens
+
+    def on_device(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(words.device)
+
     return PhraseBatch(
-        padding_mask=tree.node_padding_mask, num_tokens=words.size(1), pairs=ListedPairs(edges)
+        padding_mask=torch.cat([padding_mask, on_device(~is_phrase)], 1),
+        num_tokens=num_tokens,
+        pairs=ListedPairs(
+            PhraseEdges(on_device(query), on_device(key)), (on_device(phrase), on_device(token))
+        ),
     )
 
 
