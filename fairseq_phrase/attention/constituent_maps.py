@@ -71,14 +71,11 @@ def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch,
 
 
 def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Share]:
-    """Measure nonterminals' share of attention over a data set.
+    """Measure nonterminals' share of attention over a data set, in each layer.
 
     The queries are every target position, teacher-forced, and every source node. Only queries that may
     attend to both leaves and nonterminals count. So the words of a sentence without constituents do not
     count, and with subtree masking the leaves in the encoder do not count.
-
-    Returns:
-        One share for each layer of the decoder and the encoder.
 
     Raises:
         UserError: the model is not a tree Transformer, has no decoder, or nothing attends to
@@ -158,13 +155,10 @@ def require_decoder(model: Any) -> None:
 def translate(
     model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5, longest: int = 201
 ) -> Tensor:
-    """Translate one sentence.
+    """Translate one sentence, its end included. Shape: ``(target tokens,)``.
 
     Args:
         longest: number of the translation's tokens at most, with the end of sentence.
-
-    Returns:
-        The best translation's tokens, with the end of sentence. Shape: ``(target tokens,)``.
 
     Raises:
         UserError: the model does not translate.

@@ -120,16 +120,13 @@ class Masks:
     def _choose(
         self, subwords: int, words: np.ndarray | None, parse: Parse, rng: np.random.Generator
     ) -> np.ndarray:
-        """Choose the subwords to predict.
+        """Choose the subwords to predict, from 0 and in order.
 
         The expected number of them is the rate's part of all. A unit that would exceed the number is
         taken with the probability of the part of it that is still wanted.
 
         Args:
             words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
-
-        Returns:
-            The chosen subwords, in order, from 0.
         """
         # The fraction is rounded up with its own probability.
         wanted = int(self.masking.rate * subwords + rng.random())

@@ -114,13 +114,10 @@ def plain(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
-    """Return a batch's sentences without padding; each carries what its row carries.
+    """Return sentences without padding, which carry what rows carry. Shape of each: ``(tokens,)``.
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
-
-    Returns:
-        Each sentence's indices. Shape: ``(tokens,)``.
     """
     rows = [row[row != padding] for row in plain(tokens)]
     if not isinstance(tokens, RawTokens):
@@ -166,13 +163,10 @@ class SourceDictionary(Dictionary):
         return RawTokens.of(tokens, origins, [words])
 
     def encode_target(self, line: str, words: Sequence[str]) -> torch.Tensor:
-        """Encode a target of subwords; the source's unknown words have their slots in it.
+        """Encode a target, with slots for the source's unknown words. Shape: ``(tokens,)``, int64.
 
         Args:
             words: the source's words that have slots.
-
-        Returns:
-            Shape: ``(tokens,)``, int64.
         """
         pieces, _ = number_unknown(line.split(), self.indices, 0, words)
         return torch.tensor([*map(self.index, pieces), self.eos()])

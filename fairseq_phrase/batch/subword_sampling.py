@@ -101,13 +101,10 @@ class SubwordSampling:
         self._split_labels = np.array([constituents.index(name) for name in names], dtype=np.int64)
 
     def __call__(self, sample: dict[str, Any], parse: Parse, index: int) -> Parse:
-        """Cut a sentence pair into other subwords.
+        """Cut a sentence pair into other subwords, and return the parse of the new source.
 
         Args:
             sample: fairseq's. Its source and target are replaced.
-
-        Returns:
-            The parse of the new source.
         """
         rng = random.Random(f"{self.seed} {self.epoch} {index}")
         source, target = self._sides

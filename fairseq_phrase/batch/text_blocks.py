@@ -97,13 +97,10 @@ def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
 
 
 def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
-    """Return which tokens belong to words of the parse: subwords, and separators between sentences.
+    """Return whether tokens belong to words of the parse. Shape: ``(…, tokens)``, bool.
 
     Args:
         tokens: token indices, padded on the right. Shape: ``(…, tokens)``
-
-    Returns:
-        Shape: ``(…, tokens)``, bool
     """
     pad, eos = tokens == dictionary.pad(), tokens == dictionary.eos()
     separates = eos.copy()

@@ -19,13 +19,10 @@ from fairseq_phrase.store.identity import compare
 
 
 def last_checkpoints(directory: Path, count: int) -> list[Path]:
-    """Find the newest epoch checkpoints ``checkpointN.pt`` of a training.
+    """Find the newest epoch checkpoints ``checkpointN.pt`` of a training, the oldest first.
 
     Args:
         directory: fairseq's ``--save-dir``.
-
-    Returns:
-        Their paths, the oldest first.
 
     Raises:
         UserError: there are fewer, or no such folder.

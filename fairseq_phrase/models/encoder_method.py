@@ -97,7 +97,7 @@ def register_encoder(
     rows: Mapping[str, Mapping[str, Any]] | None = None,
     translation: bool = True,
 ) -> Callable[[Encoder], Encoder]:
-    """Register an encoder.
+    """Return a class decorator that registers an encoder.
 
     An encoder is a :class:`~fairseq_phrase.models.syntax_encoder.SyntaxEncoder`, or any module that is
     made and called as such, see :func:`~fairseq_phrase.models.named_encoder.build_named_encoder`.
@@ -118,9 +118,6 @@ def register_encoder(
             row with the defaults.
         translation: whether the encoder has translation architectures. False for an encoder that is only
             chosen by ``--encoder``.
-
-    Returns:
-        A class decorator.
 
     Raises:
         ValueError: the name is taken.

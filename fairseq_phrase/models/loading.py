@@ -119,14 +119,11 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
 def build_models(
     saved: Sequence[SavedModel], data: str | Path, **options: Any
 ) -> tuple[list[Any], Any]:
-    """Build the models of an ensemble for inference.
+    """Build the models of an ensemble and their task for inference.
 
     Args:
         saved: the models; the task is that of the first.
         options: options of fairseq that replace those of the checkpoints; None for no change.
-
-    Returns:
-        The models and their task.
 
     Raises:
         UserError: a model or task is not registered, or does not fit the data.
@@ -167,15 +164,12 @@ def build_models(
 def load_model(
     checkpoint: Path, data: Path | None, source_parser: str | None = None, **identity: Any
 ) -> tuple[Any, Any]:
-    """Load a checkpoint for inference.
+    """Load the model of a checkpoint and its task for inference.
 
     Args:
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; by default the one that made the data.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
-
-    Returns:
-        The model and its task.
 
     Raises:
         UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit

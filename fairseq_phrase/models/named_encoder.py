@@ -74,16 +74,13 @@ def register_named_model(
     options: type | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[[Model], Model]:
-    """Register a model that takes any encoder by its name.
+    """Return a class decorator that registers a :class:`NamedEncoderModel`.
 
     Args:
         name: ``--arch NAME``.
         options: a dataclass of the model's own options, each with a default and a ``help`` in its
             metadata; None if it has none.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ.
-
-    Returns:
-        A decorator of a :class:`NamedEncoderModel`.
     """
 
     def register(model: Model) -> Model:

@@ -177,14 +177,11 @@ class PositionedEncoder(SyntaxEncoder):
         token_embedding: Tensor | None = None,
         depths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embed tokens, and add their absolute positions (eq. 7).
+        """Return first states (eq. 7) and scaled embeddings. Shape of each: (batch, tokens, width).
 
         Args:
             depths: of each token in its tree, if its encoding is to be added.
                 Shape: (batch, tokens).
-
-        Returns:
-            The first states and the scaled embeddings. Shape of each: (batch, tokens, width).
         """
         if self.depth_encoding is None or depths is None:
             return cast(

@@ -280,14 +280,11 @@ class HierarchicalEncoder(RecurrentEncoder):
     def sentence_numbers(
         self, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
     ) -> Tensor:
-        """Number the sentences of each line.
+        """Number each token's sentence, from 0; -1 at padding. Shape: (batch, tokens), int64.
 
         Args:
             src_tokens: source. Shape: (batch, tokens).
             padding_mask: True at padding. Shape: (batch, tokens).
-
-        Returns:
-            The sentence of each token, from 0; -1 at padding. Shape: (batch, tokens), int64.
 
         Raises:
             ValueError: the batch does not carry the parse.

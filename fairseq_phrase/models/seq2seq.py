@@ -185,14 +185,11 @@ class Seq2SeqEncoder(TimeFirstEncoder):
 
 
 def mean_state(states: Tensor, padding: Tensor) -> CellState:
-    """Make a last state of an encoder that is not recurrent: the mean over its tokens.
+    """Return the mean over tokens as a last state without memory. Shape: (1, batch, width).
 
     Args:
         states: Shape: (batch, tokens, width)
         padding: True at padding. Shape: (batch, tokens)
-
-    Returns:
-        A state without memory, of shape (1, batch, width).
     """
     real = (~padding).to(states.dtype).unsqueeze(-1)
     return CellState(((states * real).sum(1) / real.sum(1)).unsqueeze(0))

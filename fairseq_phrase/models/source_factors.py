@@ -224,13 +224,10 @@ class FactoredEmbedding(nn.Module):
         return found
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Embed tokens.
+        """Embed tokens. Shape: (batch, tokens, d).
 
         Args:
             tokens: token indices of the batch that is read. Shape: (batch, tokens).
-
-        Returns:
-            Shape: (batch, tokens, d).
 
         Raises:
             ValueError: the batch does not carry the field of a factor.

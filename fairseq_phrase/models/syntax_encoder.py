@@ -317,14 +317,11 @@ class SyntaxEncoder(TransformerEncoderBase):
         return self.layer_class(cfg, return_fc=self.return_fc)
 
     def before_layer(self, index: int, states: Tensor, structure: Any) -> tuple[Tensor, Any]:
-        """Change the nodes before a layer, if layers have different nodes or windows.
+        """Return the states that enter a layer, and its structure, if layers have different ones.
 
         Args:
             index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
             states: the nodes' states, shaped as the layers take them.
-
-        Returns:
-            The states that enter the layer, and its structure.
         """
         return states, structure[index] if isinstance(structure, PerLayer) else structure
 
@@ -341,13 +338,10 @@ class SyntaxEncoder(TransformerEncoderBase):
         raise NotImplementedError
 
     def after_layers(self, states: Tensor, structure: Any) -> Tensor:
-        """Change the states after the last layer, before the final layer norm.
+        """Change the states after the last layer, before its layer norm. Shape: as the states.
 
         Args:
             states: of the nodes that the decoder attends to, shaped as the layers take them.
-
-        Returns:
-            New states. Shape: as the states.
         """
         return states
 

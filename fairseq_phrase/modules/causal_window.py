@@ -50,7 +50,7 @@ class CausalWindow:
         return PerLayer(made[reach] for reach in reaches)
 
     def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
-        """Return which nodes see which.
+        """Return which queries see which keys. Shape: (…, queries, keys), bool.
 
         A node of the tokens first..last belongs to the last of them (backward, to the first). It sees
         the nodes that belong to the same position or to an earlier one.
@@ -59,9 +59,6 @@ class CausalWindow:
             first: the first token of each node. Shape: (…, nodes)
             last: the last token of each node. Shape: (…, nodes)
             reach: how far back a node sees; None for the whole past.
-
-        Returns:
-            True where a query sees a key. Shape: (…, queries, keys)
         """
         own = -first if self.backward else last
         distance = own[..., :, None] - own[..., None, :]
@@ -76,16 +73,13 @@ class CausalWindow:
         return self.visible(order, order, reach)
 
     def masked_pairs(self, visible: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return the pairs that get no weight: what is not visible, and padding.
+        """Return the pairs that get no weight: unseen or padding. Shape: (batch or 1, queries, keys).
 
         A padded query attends to itself, so that no softmax is empty.
 
         Args:
             visible: True where a query sees a key. Shape: (batch or 1, queries, keys)
             padding_mask: True at padding. Shape: (batch, nodes)
-
-        Returns:
-            Shape: (batch or 1, queries, keys)
         """
         itself = torch.eye(padding_mask.size(1), dtype=torch.bool, device=visible.device)
         return ~(visible & ~padding_mask[:, None] | itself)

@@ -140,15 +140,12 @@ class CopyScores(nn.Module):
     def forward(
         self, words: Tensor, states: Tensor, source: CopySource, attention: Tensor | None
     ) -> Tensor:
-        """Join.
+        """Compute o. Shape: (batch, target, vocabulary).
 
         Args:
             words: l, the decoder's scores. Shape: (batch, target, vocabulary)
             states: h̄_i. Shape: (batch, target, width)
             attention: α, if ``needs_attention``. Shape: (batch, target, source)
-
-        Returns:
-            o. Shape: (batch, target, vocabulary)
         """
 
 

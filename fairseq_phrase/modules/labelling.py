@@ -57,14 +57,11 @@ def mean_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
 
 
 def mean_of_tokens(states: Tensor, is_unit: Tensor) -> Tensor:
-    """Take the mean of some of each sentence's states; 0 for a sentence without any.
+    """Take the mean of some of each sentence's states, or 0 without any. Shape: (batch, width).
 
     Args:
         states: Shape: (batch, tokens, width)
         is_unit: True at tokens that count. Shape: (batch, tokens), bool
-
-    Returns:
-        Shape: (batch, width)
     """
     return _means(states, is_unit.unsqueeze(1)).squeeze(1)
 
@@ -78,14 +75,11 @@ def _means(states: Tensor, members: Tensor) -> Tensor:
 def with_first_token(
     src_tokens: Tensor, words: Tensor | None, token: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Put a token before each sentence; it belongs to no word.
+    """Put a token of no word before each sentence. Shape of both results: (batch, 1 + tokens).
 
     Args:
         src_tokens: source, padded on the right. Shape: (batch, tokens), int64
         words: the word of each token, or None. Shape: (batch, tokens), int64
-
-    Returns:
-        The longer source and words. Shape of each: (batch, 1 + tokens)
     """
     column = src_tokens.new_full((len(src_tokens), 1), token)
     longer = torch.cat([column, src_tokens], 1)
@@ -136,13 +130,10 @@ class WordDropout(nn.Module):
         return f"alpha={self.alpha}"
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Replace words, in training only.
+        """Replace words, in training only. Shape: as the tokens.
 
         Args:
             tokens: indices of words, of any shape, int64.
-
-        Returns:
-            The same, or a new tensor of the same shape.
         """
         if not self.training or self.alpha == 0:
             return tokens

@@ -54,13 +54,10 @@ def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
 def project_heads(
     states: Tensor, projections: Sequence[nn.Linear], num_heads: int
 ) -> tuple[Tensor, ...]:
-    """Apply several projections as one product (:func:`project`), and split each into heads.
+    """Split the results of :func:`project` into heads. Shape of each: (..., heads, head width).
 
     Args:
         states: Shape: (..., width)
-
-    Returns:
-        For each projection its heads. Shape of each: (..., heads, head width)
 
     Examples:
         >>> import torch
@@ -138,13 +135,10 @@ class HeadsAttention(nn.Module):
         return self.dropout if self.training else 0.0
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project time-first states to queries, keys and values of the heads.
+        """Project to queries, keys and values. Shape of each: (batch, heads, tokens, head width).
 
         Args:
             states: Shape: (tokens, batch, width)
-
-        Returns:
-            Shape of each: (batch, heads, tokens, head width)
         """
         projections = self.q_proj, self.k_proj, self.v_proj
         query, key, value = split_heads(states, projections, self.num_heads)

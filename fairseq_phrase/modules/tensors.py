@@ -84,13 +84,10 @@ def made_once(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
 
 
 def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
-    """Return which tokens are padding; computed once for a batch's tensor.
+    """Return which tokens are padding; computed once for a tensor. Shape: (batch, tokens), bool.
 
     Args:
         tokens: Shape: (batch, tokens)
-
-    Returns:
-        True at padding. Shape: (batch, tokens)
     """
     return made_once(tokens, padding_index, lambda: tokens.eq(padding_index))
 

@@ -8,10 +8,7 @@ from functools import lru_cache
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
-    """Find words in the text that they spell, as :class:`TextReader` compares them.
-
-    Returns:
-        For each word, the offset after its last character.
+    """Find where words end in the text that they spell, as :class:`TextReader` compares them.
 
     Raises:
         ValueError: the words do not spell the text.

@@ -1,6 +1,7 @@
 """Dependency trees without syntactic information, as controls for parses.
 
-Pham et al. (2019) had the same gains with linear "trees" that others had with parses.
+Pham et al. (2019) had the same gains with linear "trees" that others had with parses. A tree is the head
+of every word, an index from 0; the root is its own head.
 """
 
 from __future__ import annotations
@@ -11,10 +12,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 
 
 def chain(words: int) -> np.ndarray:
-    """Return the tree in which each word depends on the next word; the last word is the root.
-
-    Returns:
-        The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
+    """Make each word depend on the next; the last one is the root. Shape: ``(words,)``, int64.
 
     Examples:
         >>> chain(4).tolist()
@@ -24,12 +22,9 @@ def chain(words: int) -> np.ndarray:
 
 
 def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a random tree; all trees with all roots are equally probable.
+    """Draw a random tree; all trees with all roots are equally probable. Shape: ``(words,)``, int64.
 
     Source: Aldous, *The Random Walk Construction of Uniform Spanning Trees* (1990), algorithm 2.
-
-    Returns:
-        The head of every word. Shape: ``(words,)``, int64, word indices from 0; the root is its own.
     """
     if not words:
         return np.zeros(0, dtype=np.int64)
@@ -44,16 +39,13 @@ def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def fitted(heads: np.ndarray, words: int) -> np.ndarray:
-    """Cut a tree to its first words, or extend it by a chain.
+    """Cut a tree to its first words, or extend it by a chain. Shape: ``(words,)``, int64.
 
     A word whose head is cut off becomes a dependent of the head's nearest remaining ancestor. An added
     word depends on the next word; the last added word depends on the tree's root.
 
     Args:
         heads: a tree. Shape: ``(any number of words,)``, word indices from 0; a root is its own head.
-
-    Returns:
-        The head of every word, with one root. Shape: ``(words,)``, int64.
     """
     if not len(heads):
         return chain(words)

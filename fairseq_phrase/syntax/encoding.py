@@ -100,13 +100,10 @@ def _with_split_words(
 
 
 def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Number each subword with the word it belongs to.
+    """Number each subword with its word, from 0. Shape: ``(subwords,)``, int64.
 
     Args:
         subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
-
-    Returns:
-        Word indices from 0. Shape: ``(subwords,)``, int64.
 
     Raises:
         ValueError: a word has no subword.

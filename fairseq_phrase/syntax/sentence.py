@@ -116,12 +116,9 @@ class ParsedSentence:
 
 
 def join_white_space(text: str) -> str:
-    """Write a token's inner white space as ``▁`` and remove it at the ends.
+    """Write a token's inner white space as ``▁`` and remove it at the ends; perhaps nothing is left.
 
     Args:
         text: a token's text. Tokenizers may return tokens that contain or are white space.
-
-    Returns:
-        The text without white space; empty if it was only white space.
     """
     return "▁".join(text.split())

@@ -16,7 +16,7 @@ from fairseq_phrase.syntax.tree_arrays import constituent_parents
 
 
 def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
-    """Number the sentences of a line by its dependency tree.
+    """Number each word's sentence by dependencies, from 0. Shape: ``(words,)``, int64.
 
     The root of a further sentence is a word that depends on the line's root and has the same relation as
     the line's root itself. A sentence is a run of words below one such word.
@@ -24,9 +24,6 @@ def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.nd
     Args:
         heads: the head of each word; the root is its own head. Shape: ``(words,)``, from 0.
         relations: the number of each word's relation. Shape: ``(words,)``.
-
-    Returns:
-        The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
 
     Examples:
         >>> sentences_of_dependencies(np.array([1, 1, 1, 2]), np.array([5, 9, 9, 5])).tolist()
@@ -80,7 +77,7 @@ def sentences_of_constituents(
     words: int,
     separators: Sequence[int] | np.ndarray = (),
 ) -> np.ndarray:
-    """Number the sentences of a line by its constituents.
+    """Number each word's sentence by constituents, from 0. Shape: ``(words,)``, int64.
 
     If a constituent with the label of joined trees covers the line, each constituent directly below it is
     a sentence, and so is each run of words directly below it. Otherwise the line is one sentence.
@@ -90,9 +87,6 @@ def sentences_of_constituents(
         labels: the number of each constituent's label. Shape: ``(constituents,)``.
         root: the number of the label of joined trees.
         separators: the words that stand between two sentences. Each belongs to the sentence before it.
-
-    Returns:
-        The sentence of each word, from 0 and in order. Shape: ``(words,)``, int64.
 
     Examples:
         >>> spans = np.array([[0, 2], [2, 4], [0, 4]])

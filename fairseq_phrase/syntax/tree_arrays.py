@@ -62,14 +62,11 @@ def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
 
 
 def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
-    """Find, for each value, the nearest smaller value to its left.
+    """Find the nearest smaller value to the left, or -1. Shape: ``(values,)``, indices, int64.
 
     Args:
         values: any numbers. Shape: ``(values,)``
         lowest: the leftmost index to search. Shape: ``(values,)``, indices into ``values``.
-
-    Returns:
-        The index of that value; -1 if no value is smaller. Shape: ``(values,)``, int64.
     """
     candidates = np.arange(len(values)) - 1
     candidates[candidates < lowest] = -1
@@ -97,14 +94,11 @@ def _nearest(
 
 
 def constituent_parents(starts: np.ndarray, sentences: np.ndarray) -> np.ndarray:
-    """Find the parent of each constituent.
+    """Find the parent of each constituent, or -1. Shape: ``(constituents,)``, indices of ``starts``.
 
     Args:
         starts: the constituents' first words, in post-order. Shape: ``(constituents,)``.
         sentences: the sentence of each constituent, in order. Shape: ``(constituents,)``.
-
-    Returns:
-        The parents; -1 without a parent. Shape: ``(constituents,)``, indices into ``starts``.
     """
     # The parent is the next constituent in post-order that does not start later.
     candidates = np.arange(1, len(starts) + 1)
@@ -113,13 +107,10 @@ def constituent_parents(starts: np.ndarray, sentences: np.ndarray) -> np.ndarray
 
 
 def constituent_depths(parents: np.ndarray) -> np.ndarray:
-    """Count the constituents above each one.
+    """Count the constituents above each one. Shape: ``(constituents,)``, int64.
 
     Args:
         parents: the parents, -1 at the top. Shape: ``(constituents,)``, indices into this array.
-
-    Returns:
-        The depths, 0 at the top. Shape: ``(constituents,)``, int64.
     """
     heads = np.where(parents < 0, np.arange(len(parents)), parents)
     return dependency_depths(heads, len(heads))[0]

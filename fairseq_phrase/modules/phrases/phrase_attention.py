@@ -92,16 +92,13 @@ def edge_attention(
     leak: bool,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Attend along the list of adjacent pairs, with a softmax over each query's pairs.
+    """Attend along the list of adjacent pairs. Shape: (batch, heads, nodes, head width).
 
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
         dropout_p: probability with which the weight of an adjacent pair is dropped.
         leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
         bias: added to the scores of the pairs. Shape: (edges, heads)
-
-    Returns:
-        Shape: (batch, heads, nodes, head width)
     """
     batch, heads, num_nodes, width = query.shape
     queries, keys = phrases.edges

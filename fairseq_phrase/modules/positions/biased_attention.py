@@ -47,16 +47,13 @@ def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
 
 
 def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Tensor:
-    """Look up the number of each pair's kind, in every head.
+    """Look up the number of each pair's kind. Shape: (batch or 1, heads, queries, keys).
 
     Args:
         table: a number for each head and kind of pair. Shape: (heads, kinds)
         index: the kind of each pair. Shape: (batch or 1, queries, keys), int64
         masked: True at keys whose pairs get -inf. The bias is then for a softmax, which gives them no
             gradient. Shape: (batch, keys)
-
-    Returns:
-        Shape: (batch or 1, heads, queries, keys)
     """
     return applied(_PairBias, table, index, masked)
 
@@ -189,16 +186,13 @@ def node_attention(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend among tokens and further nodes, where tokens see the others by :func:`gated_attention`.
+    """Attend as :func:`biased_attention`, but tokens see further nodes by :func:`gated_attention`.
 
     Args:
         query: tokens first. Shape: (batch, heads, nodes, head width)
         key, value: Shape of each: (batch, heads, nodes, head width)
         mask: True where a query may attend; None for everywhere. Shape: (batch, 1, 1 or nodes, nodes)
         gate: g. Shape: (heads,)
-
-    Returns:
-        As :func:`biased_attention`.
     """
     rows = [mask, mask]
     if mask is not None and mask.size(2) > 1:

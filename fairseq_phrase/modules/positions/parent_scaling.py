@@ -46,15 +46,12 @@ def parent_middles(tree: TreePositions) -> Tensor:
 
 
 def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
-    """Compute the factors or summands of the scores from the distances to the parents.
+    """Compute the factors or summands of scores. Shape: (batch, tokens, tokens), float32.
 
     Args:
         middles: p_t. Shape: (batch, tokens)
         std: σ, in subwords.
         scaling: ``"multiply"`` for D; ``"prior"`` for the logarithm of D without its constant.
-
-    Returns:
-        Shape: (batch, tokens, tokens), float32
 
     Raises:
         ValueError: the scaling is unknown.

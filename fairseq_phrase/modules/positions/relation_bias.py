@@ -122,7 +122,7 @@ def _token_pairs(words: Tensor) -> Tensor:
 
 
 def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
-    """Number the relation of every two tokens' words in a graph, as :func:`tree_relations` in a tree.
+    """Number the relations of tokens' words in a graph. Shape: (batch, tokens, tokens), int64.
 
     A distance is the length of the shortest path along edges in any direction. A word is above another
     if a path of this length leads down to it, from heads to dependents. In a tree these are the
@@ -133,9 +133,6 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     Args:
         words: 0-based index of the word of each token, -1 at tokens of no word. Shape: (batch, tokens)
         edges: head, dependent and label of each edge, -1 at padding. Shape: (batch, edges, 3)
-
-    Returns:
-        Shape: (batch, tokens, tokens), int64
     """
     batch, count = words.shape
     far = 2 * count
@@ -194,15 +191,12 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
 
 
 def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
-    """Number all pairs of a relation and a bucket, so that each layer looks up one number a pair.
+    """Number all pairs of a relation and a bucket. Shape: (batch or 1, tokens, tokens), int64.
 
     Args:
         tree: from :func:`tree_relations`; None without trees. Shape: (batch, tokens, tokens), int64
         buckets: from :func:`sentence_buckets`; None without distances.
             Shape: (1, tokens, tokens), int64
-
-    Returns:
-        Shape: (batch or 1, tokens, tokens), int64
     """
     if tree is None or buckets is None:
         kinds = buckets if tree is None else tree

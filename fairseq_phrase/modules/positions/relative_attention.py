@@ -30,15 +30,12 @@ from fairseq_phrase.modules.tensors import applied, check_mask, check_tensor, ma
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """Compute the relative positions of tokens in the sentence: i - j (eq. 4).
+    """Compute the positions i - j in the sentence (eq. 4). Shape: (1, tokens, tokens), int64.
 
     The sign is that of eq. 6. Shaw et al. count j - i, which reverses the order of a table's rows.
 
     Args:
         num_tokens: length n of the padded batch. Padding on the left moves all tokens alike.
-
-    Returns:
-        Shape: (1, tokens, tokens), int64
     """
     order = torch.arange(num_tokens, device=device)
     return (order[:, None] - order)[None]
@@ -101,11 +98,7 @@ class RelativePositions:
         return cls(tuple(rows), first, masked, dict(clips))
 
     def by_kind(self) -> dict[str, Tensor]:
-        """Give back the relative positions of each kind, clipped.
-
-        Returns:
-            Shape of each: (batch or 1, queries, keys), int64
-        """
+        """Give back the clipped positions by kind. Shape of each: (batch or 1, queries, keys), int64."""
         positions, first = {}, 0
         for (kind, clip), rows in zip(self.clips.items(), self.rows, strict=True):
             positions[kind] = rows - (first + clip)
@@ -119,14 +112,13 @@ class RelativePositions:
 
 
 def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
-    """Sum, for every pair, the values of its table rows. No gradient is recorded.
+    """Sum the values of the table rows of every pair. Shape: (batch, heads, queries, keys).
+
+    No gradient is recorded.
 
     Args:
         per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
         masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
-
-    Returns:
-        Shape: (batch, heads, queries, keys)
     """
     first, *others = positions.for_heads(per_row)
     pairs = per_row.gather(-1, first)
@@ -140,16 +132,13 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
 
 
 def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
-    """Sum the pairs' values over the keys of each table row; the transpose of :func:`spread`.
+    """Sum the pairs' values over the keys of each row. Shape: (batch, heads, queries, R).
 
     No gradient is recorded.
 
     Args:
         pairs: a value for each pair. Half precision is summed in single precision.
             Shape: (batch, heads, queries, keys)
-
-    Returns:
-        Shape: (batch, heads, queries, R)
     """
     exact = upcast(pairs)
     sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)

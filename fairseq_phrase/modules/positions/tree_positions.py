@@ -140,25 +140,19 @@ class TreePositions:
         return torch.where(in_line, difference, sign * size).masked_fill_(same_word, 0)
 
     def for_tokens(self, between_words: Tensor) -> Tensor:
-        """Look up, for all pairs of tokens, the value of their words; undefined at tokens of no word.
+        """Look up values of tokens' words, undefined without a word. Shape: (batch, tokens, tokens).
 
         Args:
             between_words: a value for each pair of words. Shape: (batch, words, words)
-
-        Returns:
-            Shape: (batch, tokens, tokens)
         """
         rows = between_words.gather(1, self.word[:, :, None].expand(-1, -1, between_words.size(2)))
         return rows.gather(2, self.word[:, None, :].expand(-1, rows.size(1), -1))
 
     def word_distances(self) -> Tensor:
-        """Count the edges between every two words; undefined at padding.
+        """Count the edges between words, undefined at padding. Shape: (batch, words, words), int64.
 
         Two words have as many ancestors in common, with themselves, as their lowest common ancestor has.
         So matrix products count the edges from any two words up to it, without a loop over levels.
-
-        Returns:
-            Shape: (batch, words, words), int64
         """
         batch, num_words = self.heads.shape
         # Whether word j is word i or above it, by doubling.
@@ -177,13 +171,10 @@ FUSIONS = ("tanh", "add")
 
 
 def sinusoids(count: int, width: int) -> Tensor:
-    """Encode the positions 0, 1, ... (eq. 3), first all sines and then all cosines as fairseq does.
+    """Encode the positions 0, 1, ... (eq. 3), sines first as in fairseq. Shape: (count, width), float32.
 
     Args:
         width: of an encoding; the last column of an odd width is 0.
-
-    Returns:
-        Shape: (count, width), float32
     """
     half = width // 2
     # Wavelengths from 2π to 10000 · 2π.

@@ -24,13 +24,10 @@ from fairseq_phrase.modules.projections import HeadsAttention
 def distance_encodings(
     nearest: int, furthest: int, width: int, device: torch.device | None = None
 ) -> Tensor:
-    """Compute the sinusoids of the distances nearest..furthest.
+    """Compute sines, then cosines, of nearest..furthest. Shape: (distances, width), float64.
 
     Args:
         nearest: the smallest distance, perhaps negative.
-
-    Returns:
-        The sines, then the cosines. Shape: (distances, width), float64
     """
     half = (width + 1) // 2
     rates = 10000.0 ** (-torch.arange(half, dtype=torch.float64, device=device) / max(half, 1))

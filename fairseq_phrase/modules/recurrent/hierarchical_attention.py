@@ -49,7 +49,7 @@ def by_dependencies(
 def by_constituents(
     words: Tensor, spans: Tensor, root: int, padding_mask: Tensor, separates: Tensor | None = None
 ) -> Tensor:
-    """Number the sentences by constituents (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
+    """Number the sentences by constituents, as :func:`by_dependencies` does by dependencies.
 
     Args:
         words: as for :func:`by_dependencies`.
@@ -59,9 +59,6 @@ def by_constituents(
         padding_mask: as for :func:`by_dependencies`.
         separates: True at ends of sentences, which are words between two sentences; None if there are
             none there. Shape: (batch, tokens), bool
-
-    Returns:
-        As :func:`by_dependencies`.
     """
     check_tensor("words", words, torch.int64, *padding_mask.shape)
     check_tensor("spans", spans, torch.int64, words.size(0), "constituents", 3)
@@ -91,7 +88,7 @@ def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) 
 
 
 def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask: Tensor) -> Tensor:
-    """Number the sentences by their last tokens, without a parse.
+    """Number the sentences by their last tokens, as :func:`by_dependencies` does by a parse.
 
     A sentence ends after a run of final tokens, such as full stops and separators. An abbreviation's full
     stop also ends it.
@@ -101,9 +98,6 @@ def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask
         is_final: whether each token of the dictionary ends a sentence. Shape: (dictionary,), bool
         eos: the index of the end of sentence, which belongs to the sentence before it.
         padding_mask: True at padding. Shape: (batch, tokens), bool
-
-    Returns:
-        As :func:`by_dependencies`.
     """
     final = (is_final[src_tokens] | src_tokens.eq(eos)) & ~padding_mask
     # A sentence begins at a token that is not final and whose predecessor is.
@@ -189,13 +183,10 @@ class SentenceBatch:
         )
 
     def by_document(self, vectors: Tensor) -> Tensor:
-        """Arrange vectors of sentences by documents.
+        """Arrange vectors by documents. Shape: (batch, largest number of sentences, width), 0 at padding.
 
         Args:
             vectors: Shape: (sentences of all documents, width)
-
-        Returns:
-            0 at padding. Shape: (batch, largest number of sentences, width)
         """
         arranged = vectors.new_zeros(*self.sentence_padding.shape, vectors.size(1))
         return arranged.index_put((~self.sentence_padding).nonzero(as_tuple=True), vectors)

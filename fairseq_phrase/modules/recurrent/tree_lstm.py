@@ -175,14 +175,11 @@ class TreeLSTM(nn.Module):
         return cast(Tensor, output.index_copy(0, rows, hidden)[:-1].unflatten(0, inputs.shape[:2]))
 
     def step(self, gates: Tensor, children: Tensor, step: Step) -> Tensor:
-        """Compute the nodes of one height.
+        """Compute h and c of the nodes of one height. Shape: (nodes, 2 * hidden width).
 
         Args:
             gates: their inputs' part of the gates. Shape: (nodes, 4 * hidden width)
             children: their children's h and c. Shape: (children, 2 * hidden width)
-
-        Returns:
-            Their h and c. Shape: (nodes, 2 * hidden width)
         """
         raise NotImplementedError
 

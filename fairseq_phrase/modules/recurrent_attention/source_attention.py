@@ -52,14 +52,11 @@ class Score(nn.Module):
         return source
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Score, by default by dot products.
+        """Compute e_ij, by default by dot products. Shape: (batch, queries, source).
 
         Args:
             queries: h̄_i. Shape: (batch, queries, query width)
             keys: from :meth:`keys`. Shape: (batch, source, key width)
-
-        Returns:
-            e_ij. Shape: (batch, queries, source)
         """
         return queries @ keys.transpose(1, 2)
 
@@ -340,14 +337,11 @@ class PlainSelfAttention(nn.Module):
         super().__init__()
 
     def forward(self, states: Tensor, padding: Tensor) -> Tensor:
-        """Attend.
+        """Compute x'. Shape: (batch, tokens, width).
 
         Args:
             states: x. Shape: (batch, tokens, width)
             padding: True at padding. Shape: (batch, tokens)
-
-        Returns:
-            x'. Shape: (batch, tokens, width)
         """
         return _unpadded(states @ states.transpose(1, 2), padding[:, None]) @ states
 
