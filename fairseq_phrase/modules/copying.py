@@ -35,16 +35,13 @@ OUTSIDE = -100.0
 
 
 def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tensor) -> Tensor:
-    """Compute o_w = log(exp(l_w) + Σ_{j: x_j = w} exp(s_j)).
+    """Compute o_w = log(exp(l_w) + Σ_{j: x_j = w} exp(s_j)). Shape: (batch, target, vocabulary).
 
     Args:
         words: l. Shape: (batch, target, vocabulary)
         positions: s. Shape: (batch, target, source)
         source: x, indices of the vocabulary. Shape: (batch, source), int64
         padding: True at positions that are not there. Shape: (batch, source)
-
-    Returns:
-        o, of the type of l. Shape: (batch, target, vocabulary)
 
     Examples:
         >>> import torch

@@ -11,14 +11,11 @@ from fairseq_phrase.modules.tensors import check_tensor
 
 
 def first_tokens(words: Tensor, num_words: int) -> Tensor:
-    """Find each word's first token.
+    """Find the column of each word's first token, 0 without one. Shape: (batch, words), int64.
 
     Args:
         words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
             Shape: (batch, tokens), int64
-
-    Returns:
-        Its position in the padded row; 0 for a word without tokens. Shape: (batch, words), int64
     """
     positions = torch.arange(words.size(1), device=words.device).expand_as(words)
     # Tokens of no word count as tokens of one word more, which is dropped.

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 
 def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor]:
-    """Apply several projections to the same states as one product.
+    """Apply projections as one product, and return views. Shape of each: (..., output width).
 
     The projections keep their own parameters. One product launches fewer kernels than one product for
     each, forward and backward, and needs the same arithmetic.
@@ -20,9 +20,6 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
     Args:
         states: Shape: (..., width)
         projections: for example, those of queries, keys and values.
-
-    Returns:
-        Each projection's output, views of one tensor. Shape of each: (..., output width)
     """
     return cast(
         Sequence[Tensor],
@@ -71,16 +68,13 @@ def project_heads(
 def split_heads(
     states: Tensor, projections: Sequence[nn.Linear], num_heads: int
 ) -> tuple[Tensor, ...]:
-    """Apply several projections as one product (:func:`project`), and make each head contiguous.
+    """Project as one product. Shape of each: (batch, heads, tokens, head width), contiguous.
 
     One copy makes all results contiguous, so that products over heads copy nothing.
 
     Args:
         states: time-first. Shape: (tokens, batch, width)
         projections: such as those of queries, keys and values, of equal width.
-
-    Returns:
-        For each projection its heads. Shape of each: (batch, heads, tokens, head width), contiguous
     """
     projected = _joined_product(states, projections)
     # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)

@@ -139,13 +139,10 @@ def upcast(values: Tensor) -> Tensor:
 
 
 def true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Return the indices of what is True, as ``mask.nonzero(as_tuple=True)`` does.
+    """Return ``mask.nonzero(as_tuple=True)``. Shape of each: (count,), int64.
 
     Args:
         count: how many are True, so that the host does not wait for a GPU to count them.
-
-    Returns:
-        For each dimension the indices. Shape of each: (count,), int64
     """
     return counted_true_at(mask, count) if mask.is_cuda else mask.nonzero(as_tuple=True)
 

@@ -26,12 +26,9 @@ SCALINGS = ("multiply", "prior")
 
 
 def parent_middles(tree: TreePositions) -> Tensor:
-    """Find the middle of the subwords of each token's parent: the mean of the first and the last.
+    """Find p_t, the mean of the parent's first and last column. Shape: (batch, tokens), float32.
 
     The root is its own parent, and so is a token of no word (the end of sentence, padding).
-
-    Returns:
-        p_t as a position in the padded row. Shape: (batch, tokens), float32
     """
     batch, num_tokens = tree.words.shape
     own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)

@@ -169,16 +169,13 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """Number the signed distances in the sentence, as T5 does.
+    """Number the distances j - i in the sentence, as T5 does. Shape: (1, tokens, tokens), int64.
 
     Half of the buckets is for keys after the query. In each half, the first 8 buckets are single
     distances; the others grow logarithmically up to 128.
 
     Args:
         num_tokens: length of the padded batch. Padding on the left moves all tokens alike.
-
-    Returns:
-        For query token i and key token j the bucket of j - i. Shape: (1, tokens, tokens), int64
     """
     order = torch.arange(num_tokens, device=device)
     offsets = order[None, :] - order[:, None]

@@ -226,16 +226,13 @@ def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
 def relative_scores(
     query: Tensor, key: Tensor | None, table: Tensor, positions: RelativePositions, scale: float
 ) -> Tensor:
-    """Compute ``scale * q_i · (k_j + Σ a_ij)`` for all pairs; -inf at masked keys.
+    """Compute ``scale * q_i · (k_j + Σ a_ij)``. Shape: (batch, heads, queries, keys), -inf if masked.
 
     Args:
         query: Shape: (batch, heads, tokens, head width), contiguous
         key: without it, only the terms of the table are computed.
             Shape: (batch, heads, tokens, head width), contiguous
         table: rows a. Shape: (R, head width)
-
-    Returns:
-        Shape: (batch, heads, queries, keys)
     """
     return applied(_Scores, query, key, table.to(query.dtype), positions, scale)
 

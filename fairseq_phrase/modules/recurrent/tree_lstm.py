@@ -146,14 +146,11 @@ class TreeLSTM(nn.Module):
         self.input_gates = nn.Linear(input_dim, 4 * hidden_dim)
 
     def forward(self, inputs: Tensor, levels: TreeLevels) -> Tensor:
-        """Compute the states of all nodes, from the leaves upwards.
+        """Compute h, 0 at nodes not scheduled, from the leaves upwards. Shape: (batch, nodes, width).
 
         Args:
             inputs: the nodes' inputs x; zeros at nodes without an input.
                 Shape: (batch, nodes, input width)
-
-        Returns:
-            The states h; 0 at nodes that are not scheduled. Shape: (batch, nodes, hidden width)
         """
         flat = inputs.flatten(0, 1)
         # Nodes that binarization added read the row of zeros at the end.

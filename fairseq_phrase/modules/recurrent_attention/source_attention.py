@@ -315,9 +315,6 @@ def coverage_loss(weights: Tensor, target_padding: Tensor) -> Tensor:
         weights: α, 0 at the source's padding. Shape: (batch, target, source)
         target_padding: True at the target's padding, which comes last. Shape: (batch, target)
 
-    Returns:
-        The sum. Shape: ()
-
     Examples:
         >>> import torch
         >>> weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
