@@ -130,7 +130,19 @@ class SourceDictionary(Dictionary):
 
     If it has slots for unknown words, the indices also carry these words, and :meth:`string` writes
     them.
+
+    Attributes:
+        tags: what follows the end of a sentence: its language's tag, for mBART.
+        added: the entries that the task adds to those of the data.
     """
+
+    tags: tuple[int, ...] = ()
+    added: Sequence[str] = ()
+
+    @property
+    def end(self) -> int:
+        """The last token of a sentence."""
+        return self.tags[-1] if self.tags else int(self.eos())
 
     @functools.cached_property
     def slots(self) -> int:
@@ -151,6 +163,8 @@ class SourceDictionary(Dictionary):
         origins = [raw] if mark else []
         if not self.slots or kwargs.get("add_if_not_exist", True):
             tokens = super().encode_line(line, *args, **kwargs)
+            if kwargs.get("append_eos", True):
+                tokens = torch.cat([tokens, tokens.new_tensor(self.tags)])
             return RawTokens.of(tokens, origins) if origins else tokens
         pieces, words = number_unknown(line.split(), self.indices, self.slots)
         # fairseq encodes --constraints without an end, before their sources, which number the words.
@@ -169,7 +183,7 @@ class SourceDictionary(Dictionary):
             words: the source's words that have slots.
         """
         pieces, _ = number_unknown(line.split(), self.indices, 0, words)
-        return torch.tensor([*map(self.index, pieces), self.eos()])
+        return torch.tensor([*map(self.index, pieces), self.eos(), *self.tags])
 
     def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
         """Join the subwords of a sentence as fairseq does; words that it carries replace their slots."""

@@ -102,7 +102,9 @@ class SourceText:
         words: list[str] = []
         if self._places:
             pieces, words = number_unknown(pieces, self._dictionary.indices, self._places)
-        return [*map(self._dictionary.index, pieces), self._dictionary.eos()], words
+        dictionary = self._dictionary
+        tags = getattr(dictionary, "tags", ())
+        return [*map(dictionary.index, pieces), dictionary.eos(), *tags], words
 
     def batch(
         self, sentences: Sequence[EncodedSentence], limit: int | None = None
@@ -251,6 +253,8 @@ def collate_parses(
     is_subword = tokens != dictionary.pad()
     is_subword &= tokens != dictionary.eos()
     is_subword &= tokens != dictionary.bos()
+    for tag in getattr(dictionary, "tags", ()):
+        is_subword &= tokens != tag
     subwords, parsed = is_subword.sum(1), parses["words"][1]
     for row in np.flatnonzero(subwords != parsed):
         raise ValueError(

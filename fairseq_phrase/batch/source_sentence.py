@@ -49,9 +49,10 @@ class SourceSentence:
         net_input = batch["net_input"]
         del net_input["src_lengths"]
         dictionary = task.source_dictionary
-        typed = [*sentence.pieces, dictionary[dictionary.eos()]]
+        ends = [dictionary.eos(), *getattr(dictionary, "tags", ())]
+        typed = [*sentence.pieces, *map(dictionary.__getitem__, ends)]
         (copied,) = batch["copied"]
-        return cls._of(net_input, typed, task, copied, np.append(sentence.words, -1))
+        return cls._of(net_input, typed, task, copied, np.append(sentence.words, [-1] * len(ends)))
 
     @classmethod
     def from_batch(
@@ -88,7 +89,8 @@ class SourceSentence:
             words = net_input["src_words"][0].numpy()
         elif words is None:
             dictionary = task.source_dictionary
-            special = {dictionary[index] for index in (dictionary.bos(), dictionary.eos())}
+            ends = (dictionary.bos(), dictionary.eos(), *getattr(dictionary, "tags", ()))
+            special = {dictionary[index] for index in ends}
             words = words_by_marks(tokens, special)
         constituents = []
         if "src_spans" in net_input:

@@ -230,7 +230,8 @@ class TreeSource:
     def _draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
         dictionary = self._dictionary
-        special = (dictionary.pad(), dictionary.eos(), dictionary.bos())
+        special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
+        special.update(getattr(dictionary, "tags", ()))
         pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
         text = "".join(piece.removesuffix("@@") for piece in pieces)
         digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()

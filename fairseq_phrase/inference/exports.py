@@ -130,6 +130,7 @@ def export_ctranslate2(
         source, target = languages_of(saved, directory)
         languages = {"source_lang": source, "target_lang": target}
         (model,), task = build_models([saved], directory, **languages, **identity)
+        _refuse_tags(task, checkpoint)
         found = _obstacle(model)
         if found is not None:
             raise UserError(
@@ -144,6 +145,12 @@ def export_ctranslate2(
             ) from error
         _try(folder, task.source_dictionary.symbols[task.source_dictionary.nspecial :][:3])
     return "ctranslate2.Translator"
+
+
+def _refuse_tags(task: Any, checkpoint: Path) -> None:
+    """Refuse a model whose sentences end with tags."""
+    if task.cfg.langs:
+        raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
 
 
 def _obstacle(model: Any) -> str | None:
@@ -242,6 +249,7 @@ def export_transformers(
     transformers = import_transformers("--to transformers")
     with new_folder(out) as folder:
         (model,), task = load_ensemble(str(checkpoint), data, source_parser, **identity)
+        _refuse_tags(task, checkpoint)
         if _is_fsmt(model):
             _fsmt(transformers, model, task).save_pretrained(folder)
             return "FSMTForConditionalGeneration"

@@ -130,6 +130,7 @@ class Translator:
             task.max_positions(), *[model.max_positions() for model in self.models]
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
+        self._limit -= len(task.source_dictionary.tags)
         self._lines = RawLines(self._source, task.source_text, self._limit)
 
     @overload
@@ -416,7 +417,7 @@ class Translator:
 
     def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
         dictionary = self.task.target_dictionary
-        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.eos())
+        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
         sample["target"] = collate()
         sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
 
@@ -439,7 +440,8 @@ class Translator:
         """Return the indices of a text that a translation must have, without an end."""
         dictionary = self.task.target_dictionary
         pieces = self._target.subwords(text)
-        tokens: torch.Tensor = dictionary.encode_target(pieces, slots)[:-1]
+        tokens: torch.Tensor = dictionary.encode_target(pieces, slots)
+        tokens = tokens[: len(pieces.split())]
         for piece, token in zip(pieces.split(), tokens.tolist(), strict=True):
             if token == dictionary.unk():
                 raise UserError(
@@ -473,7 +475,9 @@ class Translator:
                 f"{type(self.models[0].decoder).__name__} returns no weights"
             )
         # Without the ends.
-        weights = attention[: len(is_token)][is_token][:-1, : len(tokens) - 1]
+        target = self.task.target_dictionary
+        count = len(tokens) - 1 - len(target.tags)
+        weights = attention[: len(is_token)][is_token][: len(sentence.pieces), :count]
         attended, parts = weights.argmax(0).tolist(), pieces.split(" ") if pieces else []
         if search.unknown is not None:
             for index, source in enumerate(attended):
@@ -504,7 +508,9 @@ class Translator:
 
     def _pieces(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
         dictionary = self.task.target_dictionary
-        pieces: str = dictionary.string(tokens, extra_symbols_to_ignore={dictionary.pad()})
+        pieces: str = dictionary.string(
+            tokens, extra_symbols_to_ignore={dictionary.pad(), *dictionary.tags}
+        )
         return dictionary.written(pieces, words) if words else pieces
 
 
@@ -528,6 +534,7 @@ class _Search:
         generator = self._task.build_generator(self._models, options)
         if kind == "constrained":
             generator.search = ConstrainedSearch(self._task.target_dictionary)
+            generator.search.eos = generator.eos
         return generator
 
     def longest(self, sentence: EncodedSentence) -> int:

@@ -239,7 +239,8 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
         if name not in entries or not isinstance(dictionary, Dictionary):
             continue
         checked.add(side)
-        symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each != MASK]
+        added = {MASK, *getattr(dictionary, "added", ())}
+        symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each not in added]
         theirs = entries[name].value
         here = labels_fingerprint(symbols)
         longer = labels_fingerprint(symbols[: int(theirs.partition(":")[0])])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, LanguagePairDataset
+from fairseq.data import ConcatDataset
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
@@ -37,12 +37,15 @@ from fairseq_phrase.tasks.added_losses import (
     head_width,
 )
 from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
+from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
 from fairseq_phrase.tasks.raw_text import RawTextTask
 
 
 @free_options
 @dataclass
-class SyntaxTranslationConfig(IdentityOptions, PretrainedOptions, TranslationConfig):
+class SyntaxTranslationConfig(
+    IdentityOptions, PretrainedOptions, LanguageTagOptions, TranslationConfig
+):
     """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = option(False, "pad the source on the left")
@@ -105,7 +108,7 @@ logger = logging.getLogger(__name__)
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
-class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
+class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
     A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a
@@ -316,10 +319,6 @@ class SyntaxTranslationTask(IdentifiedTask, RawTextTask):
                 *(split, lost.pop("sources"), self.kept_subwords),
                 ", ".join(f"{count} {name}" for name, count in lost.items()) or "text alone",
             )
-
-    def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
-        """Return the sentence pairs as models of this task get them."""
-        return pairs
 
     def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
         """Make what cuts the words of a directory's training sentences."""

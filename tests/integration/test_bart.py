@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import shutil
 
 import pytest
 import torch
+from fairseq import options as fairseq_options
 from fairseq.data import Dictionary
+from fairseq.tasks import setup_task
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
+from fairseq_cli import generate, interactive
 from fairseq_cli import preprocess as binarize
 from fairseq_cli import train as fairseq_train
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.attach import main as attach
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.cli.translate import main as translate
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, gpt2_file
 from fairseq_phrase.raw_text.source_encoder import spell
 from fairseq_phrase.store.manifest import Manifest
@@ -27,6 +34,7 @@ from tests.support.attaching import write_lines
 from tests.support.fairseq_bart import write_bart, write_checkpoint
 from tests.support.gold_parser import GoldParser
 
+LANGS = ["ar_AR", "de_DE", "en_XX"]
 LINES = {"train": 80, "valid": 10, "test": 10}
 
 
@@ -142,6 +150,133 @@ def test_the_tags_of_an_mbart_are_protected_and_keep_their_rows(text, tmp_path, 
         made = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
         assert torch.equal(made["encoder.embed_tokens.weight"], saved[:-1])
     assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def mbart(text, tmp_path_factory):
+    """A folder with a checkpoint of random weights, and data of its dictionary: de_DE to en_XX."""
+    folder = tmp_path_factory.mktemp("mbart")
+    options = ["-s", "de_DE", "-t", "en_XX", "--parser", "conllu", "--joined-dictionary"]
+    for split in LINES:
+        for old, new in (("src", "de_DE"), ("src.conllu", "de_DE.conllu"), ("tgt", "en_XX")):
+            shutil.copy(text / f"{split}.{old}", folder / f"{split}.{new}")
+        options += [f"--{split}pref", f"{folder}/{split}"]
+    preprocess([*options, "--vocab-size=18", f"--destdir={folder}/data"])
+    shutil.copy(folder / "data/dict.de_DE.txt", folder / "dict.txt")
+    write_checkpoint(folder, "mbart_base", [*(f"[{one}]" for one in LANGS), "<mask>"])
+    return folder
+
+
+def tagged(task, *options):
+    """Options of a task with mBART's tags; the source is padded on the right."""
+    if task != "syntax_translation":
+        options = ("--left-pad-source", *options)  # which is on there
+    return ["--task", task, "--langs", ",".join(LANGS), "-s", "de_DE", "-t", "en_XX", *options]
+
+
+@pytest.fixture
+def stock(monkeypatch):
+    """Mend fairseq's task, which reads ``self.args`` and has ``self.cfg``."""
+    cfg = property(lambda task: task.cfg)
+    monkeypatch.setattr(TranslationFromPretrainedBARTTask, "args", cfg, raising=False)
+
+
+def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart, stock):
+    batches = []
+    for name in ("syntax_translation", "translation_from_pretrained_bart"):
+        parser = fairseq_options.get_training_parser()
+        given = [str(mbart / "data"), *tagged(name), "--arch", "mbart_base"]
+        given += ["--user-dir", "fairseq_phrase"]
+        task = setup_task(fairseq_options.parse_args_and_arch(parser, given))
+        if name == "syntax_translation":
+            task.require_parses(["heads"])
+        task.load_dataset("valid")
+        samples = [task.datasets["valid"][index] for index in range(4)]
+        batches.append(task.datasets["valid"].collater(samples))
+    ours, theirs = batches
+    for name in ("src_tokens", "src_lengths", "prev_output_tokens"):
+        assert torch.equal(ours["net_input"][name], theirs["net_input"][name])
+    assert torch.equal(ours["target"], theirs["target"])
+    assert ours["ntokens"] == theirs["ntokens"]
+    words = ours["net_input"]["src_words"]
+    assert words[0, -2:].tolist() == [-1, -1]
+    assert (words[0, :-2] >= 0).all()
+
+
+def loss_by_fairseq(mbart):
+    """The validation loss of the checkpoint by fairseq's own task, as its log has it."""
+    parser = fairseq_options.get_training_parser()
+    given = [
+        str(mbart / "data"),
+        *tagged("translation_from_pretrained_bart"),
+        "--arch",
+        "mbart_base",
+    ]
+    task = setup_task(fairseq_options.parse_args_and_arch(parser, given))
+    task.load_dataset("valid")
+    saved = torch.load(mbart / "model.pt", weights_only=False)
+    model = task.build_model(saved["args"])
+    model.load_state_dict(saved["model"])
+    pairs = task.datasets["valid"]
+    batch = pairs.collater([pairs[index] for index in range(len(pairs))])
+    logits, _ = model.eval()(**batch["net_input"])
+    found = cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=1)
+    return f"{found.item() / math.log(2):.3f}"
+
+
+def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
+    mbart, stock, tmp_path, command, monkeypatch, capsys
+):
+    data, still = mbart / "data", ["--lr", "0", "--max-update", "1"]
+    for arch in ("mbart_base", "relation_transformer"):
+        options = [*tagged("syntax_translation"), *still, "--arch", arch]
+        log = training(command, data, mbart, tmp_path / arch, *options)
+        assert float(loss(log)) == float(loss_by_fairseq(mbart))
+    tuned = [*tagged("syntax_translation"), "--lr", "0.01", "--max-update", "60"]
+    tuned += ["--batch-size", "8"]
+    training(command, data, mbart, tmp_path / "tuned", *tuned, "--arch", "mbart_base")
+    path = tmp_path / "tuned" / "checkpoint_last.pt"
+    found = []
+    for task in ("translation_from_pretrained_bart", "syntax_translation"):
+        printed = command(
+            generate, data, *tagged(task), "--user-dir", "fairseq_phrase", "--path", path, "--cpu",
+            "--num-workers", "0",
+        )  # fmt: skip
+        found.append(sorted(re.findall(r"^[HP]-.*$", printed, re.MULTILINE)))
+    assert found[0] == found[1]
+    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    assert len(hypotheses) == LINES["test"]
+    assert "[" not in "".join(hypotheses.values())
+    lines = (mbart / "test.de_DE").read_bytes()
+    gold = GoldParser(mbart / "test.de_DE")
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    printed = command(
+        interactive, data, *tagged("syntax_translation"), "--user-dir", "fairseq_phrase", "--path",
+        path, "--cpu", "--tokenizer", "syntax", "--bpe", "syntax",
+        "--source-parser", "gold", "--buffer-size", "20", "--batch-size", "5",
+    )  # fmt: skip
+    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    capsys.readouterr()
+    translate([str(data), f"--path={path}", "--source-parser", "gold", "--device", "cpu"])
+    assert capsys.readouterr().out.splitlines() == [
+        hypotheses[str(number)].replace(" ", "").replace("▁", " ").strip()
+        for number in range(LINES["test"])
+    ]
+    with pytest.raises(UserError, match="langs"):
+        command(
+            generate, data, "--task", "syntax_translation", "--user-dir", "fairseq_phrase",
+            "--path", path, "--cpu",
+        )  # fmt: skip
+
+
+def test_a_language_that_an_mbart_lacks_is_named(mbart):
+    parser = fairseq_options.get_training_parser()
+    given = [str(mbart / "data"), "--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    given += ["--langs", "de_DE,cs_CZ", "--arch", "mbart_base"]
+    with pytest.raises(UserError, match="--langs de_DE,cs_CZ: 'en_XX', a language of the data"):
+        setup_task(fairseq_options.parse_args_and_arch(parser, given))
 
 
 def test_attached_text_of_numbers_has_the_words_of_its_lines(
