@@ -68,7 +68,6 @@ class AttentionPicture(Nodes):
 
     Attributes:
         subtitle: the layer and the head of the weights.
-        panels: the matrices, left to right.
     """
 
     subtitle: str

@@ -34,11 +34,9 @@ class Masking:
     """What is masked, and how.
 
     Attributes:
-        unit: one of :data:`MASK_UNITS`.
         rate: the expected part of a sentence's subwords that is predicted.
         leave_unmasked: the part of these that keep their subword.
         random: the part of these that become a random subword.
-        phrases: one of :data:`PHRASES`.
         max_words: largest number of words in a phrase.
 
     Raises:
@@ -184,7 +182,6 @@ class Objective:
     """What a model predicts.
 
     Attributes:
-        name: one of :data:`OBJECTIVES`.
         backward: with ``causal``, predict the previous token.
         next_sentence: predict whether a second segment follows the first.
         predict_fraction: with ``permutation``, the last part of the order that is predicted, K of 1/K.

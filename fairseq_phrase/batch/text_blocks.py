@@ -42,7 +42,6 @@ def joined(
         One parse, as :class:`fairseq_phrase.store.reader.ParseStore` returns it.
 
     Examples:
-        >>> import numpy as np
         >>> parse = {"words": np.array([0, 1]), "heads": np.array([1, 1])}
         >>> joined([parse, parse])["heads"].tolist()
         [1, 1, 1, 4, 1]

@@ -36,7 +36,6 @@ class SourceFactors:
 
     Attributes:
         names: parse fields of labels of words, and :data:`SUBWORDS`.
-        combine: one of :data:`COMBINE`.
         widths: the width of each factor's embeddings with ``concat``; one for all, or one for each.
 
     Raises:

@@ -44,7 +44,6 @@ def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tenso
         padding: True at positions that are not there. Shape: (batch, source)
 
     Examples:
-        >>> import torch
         >>> words = torch.zeros(1, 1, 3)
         >>> source = torch.tensor([[2, 2]])
         >>> joined = join_scores(words, torch.zeros(1, 1, 2), source, source < 0)

@@ -57,7 +57,6 @@ def project_heads(
         states: Shape: (..., width)
 
     Examples:
-        >>> import torch
         >>> query, key = (torch.nn.Linear(6, 6) for _ in range(2))
         >>> [heads.shape for heads in project_heads(torch.zeros(2, 5, 6), (query, key), num_heads=3)]
         [torch.Size([2, 5, 3, 2]), torch.Size([2, 5, 3, 2])]

@@ -18,7 +18,6 @@ class Edge(NamedTuple):
     Attributes:
         head: word index, from 0.
         dependent: word index; that of a root is ``head``.
-        label: the label.
     """
 
     head: int
@@ -34,10 +33,8 @@ class ParsedSentence:
         words: the words' texts. No word is empty or contains white space. White space within a word is
             written as ``▁`` (U+2581), which SentencePiece cannot distinguish from a space either.
         space_before: whether white space (or the line's start) precedes each word.
-        tree: the dependency tree over the words, or None.
         deprels: the relation of each word to its head; empty without a dependency tree.
         tags: the part of speech of each word; empty without tags.
-        constituents: the constituency tree over the words, or None.
         features: other labels of each word, by field name.
         edges: graphs over the words, by field name.
         lost_edges: how many edges were removed with their words, for messages.

@@ -248,7 +248,6 @@ class PhraseBatch:
             tokens.
 
     Examples:
-        >>> import torch
         >>> from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
         >>> padding = torch.tensor([[False, False, False]])
         >>> token_ngrams(~padding, padding, max_length=2).members()

@@ -24,7 +24,6 @@ class Pointed(NamedTuple):
     Attributes:
         loss: -log p of the parents, added up over words.
         correct: number of words that point at a subword of their parent.
-        words: number of words.
     """
 
     loss: Tensor

@@ -48,7 +48,6 @@ class RelativePositions:
     Attributes:
         rows: for each kind of relative position, the row of each pair in the concatenated tables.
             Shape of each: (batch or 1, queries, keys), int64
-        num_rows: number of rows R of all tables.
         masked_keys: True at keys that get no weight; None if every key gets some.
             Shape: (batch, keys)
         clips: the largest position of each kind, in the order of ``rows``.

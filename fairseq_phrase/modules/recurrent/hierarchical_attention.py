@@ -118,7 +118,6 @@ class SentenceBatch:
         sentence_padding: True where a document has no further sentence.
             Shape: (batch, largest number of sentences), bool
         lengths: tokens of each sentence. Shape: (sentences of all documents,), int64
-        longest: tokens of the longest sentence.
 
     Examples:
         >>> batch = SentenceBatch.from_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))

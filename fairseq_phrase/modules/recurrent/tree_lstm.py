@@ -192,7 +192,6 @@ class ChildSumTreeLSTM(TreeLSTM):
     """The child-sum Tree-LSTM (eqs. 2-8): any number of children, whose order does not matter.
 
     Examples:
-        >>> import numpy as np
         >>> levels = TreeLevels.from_parents(np.array([1, -1, 1]))
         >>> ChildSumTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape
         torch.Size([1, 3, 4])
@@ -220,7 +219,6 @@ class BinaryTreeLSTM(TreeLSTM):
     A node with one child has it on the left; a missing child's h and c are zero.
 
     Examples:
-        >>> import numpy as np
         >>> levels = TreeLevels.from_parents(np.array([2, 2, -1]))
         >>> BinaryTreeLSTM(input_dim=3, hidden_dim=4)(torch.zeros(1, 3, 3), levels).shape
         torch.Size([1, 3, 4])

@@ -46,7 +46,6 @@ class RecurrentLayers(nn.Module):
         dropout: on the output of each layer except the last.
 
     Examples:
-        >>> import torch
         >>> layers = RecurrentLayers("gru", input_width=4, width=6, num_layers=2)
         >>> start = CellState(torch.zeros(2, 3, 6))
         >>> states, last = layers(torch.zeros(3, 5, 4), start)
@@ -179,7 +178,6 @@ class DecoderState:
 
     Attributes:
         fed: o_{i-1} with input feeding, else None. Shape: (batch, output width)
-        step: number of steps so far.
     """
 
     cells: CellState

@@ -33,7 +33,6 @@ class Score(nn.Module):
         ValueError: the score does not exist for these widths.
 
     Examples:
-        >>> import torch
         >>> score = DotScore(query_width=6, source_width=6)
         >>> score(torch.zeros(2, 3, 6), score.keys(torch.zeros(2, 5, 6))).shape
         torch.Size([2, 3, 5])
@@ -268,7 +267,6 @@ class SourceAttention(nn.Module):
         ValueError: the score does not exist for these widths.
 
     Examples:
-        >>> import torch
         >>> attention = SourceAttention("bilinear", query_width=6, source_width=8)
         >>> source = Source(torch.zeros(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool))
         >>> keys = attention.score.keys(source.states)
@@ -316,7 +314,6 @@ def coverage_loss(weights: Tensor, target_padding: Tensor) -> Tensor:
         target_padding: True at the target's padding, which comes last. Shape: (batch, target)
 
     Examples:
-        >>> import torch
         >>> weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
         >>> coverage_loss(weights, torch.zeros(1, 2, dtype=torch.bool)).item()
         0.5
