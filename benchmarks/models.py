@@ -151,16 +151,21 @@ def _build(rows: dict[str, list[str]], further: Sequence[str], options: Any) -> 
 
 def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
     """Build a Transformer as fairseq-train does, from its flags, with the sizes of ``--size``."""
-    width, ffn, heads, layers = SIZES[options.size]
-    sizes = []
+    return build_of_flags(name, [*flags, *size_flags(options.size)], data, options)
+
+
+def size_flags(size: str) -> list[str]:
+    """Return the flags of one of the :data:`SIZES`."""
+    width, ffn, heads, layers = SIZES[size]
+    flags = []
     for side in ("encoder", "decoder"):
-        sizes += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
-        sizes += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
-    return build_of_flags(name, [*flags, *sizes], data, options)
+        flags += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
+        flags += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
+    return flags
 
 
-def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
-    """Build any model as fairseq-train does, from its flags."""
+def configuration(flags: list[str], data: str, options: argparse.Namespace) -> Any:
+    """Return all of fairseq's options that flags of fairseq-train stand for."""
     arguments = [data, "--task", "syntax_translation", "--source-lang", options.source_lang]
     arguments += ["--target-lang", options.target_lang, *flags, "--dropout", "0.1"]
     arguments += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
@@ -168,9 +173,14 @@ def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Nam
     arguments += [] if options.device.startswith("cuda") else ["--cpu"]
     arguments += ["--bf16"] if options.dtype == "bfloat16" else []
     parser = fairseq_options.get_training_parser(default_task="syntax_translation")
-    cfg = convert_namespace_to_omegaconf(
+    return convert_namespace_to_omegaconf(
         fairseq_options.parse_args_and_arch(parser, input_args=arguments)
     )
+
+
+def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
+    """Build any model as fairseq-train does, from its flags."""
+    cfg = configuration(flags, data, options)
     task = setup_task(cfg.task)
     parses: set[str] = set()
     # Random sentences have parses, but no manifest that says so.
