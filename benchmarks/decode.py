@@ -15,7 +15,8 @@ batches:
 The last two need raw text (--text) in the source language of DATA, and possibly a parser (--parser).
 
 ``--transformers`` adds a row for each model: the same search by transformers' ``generate``, as of a
-folder of ``fairseq-phrase-export --to transformers``.
+folder of ``fairseq-phrase-export --to transformers``. ``--ctranslate2`` adds rows of CTranslate2 with
+the Transformer's weights, in float32 and int8.
 
 On a machine that others use too, set OMP_NUM_THREADS=1.
 
@@ -32,6 +33,7 @@ import argparse
 import logging
 import statistics
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -49,6 +51,7 @@ from fairseq_phrase.markdown import markdown_table
 
 Batch = dict[str, Any]
 _EXPORTED = ", transformers"
+_CONVERTED = ", CTranslate2 "
 
 
 def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch]:
@@ -109,6 +112,52 @@ class Exported:
         return self._model.generate(**inputs, **self._options)
 
 
+class Converted:
+    """CTranslate2's search with fairseq's Transformer, called like fairseq's.
+
+    Args:
+        built: the model.
+        options: the sizes of the search.
+        quantization: the type of the weights.
+    """
+
+    def __init__(self, built: Built, options: argparse.Namespace, quantization: str):
+        from ctranslate2 import Translator
+        from ctranslate2.converters import FairseqConverter
+
+        self._dictionary, cfg = built.task.source_dictionary, built.task.cfg
+        size = options.target_length
+        self._options = {"beam_size": options.beam, "max_decoding_length": size}
+        self._options["min_decoding_length"] = size
+        with tempfile.TemporaryDirectory() as folder:
+            for language, dictionary in (
+                (cfg.source_lang, self._dictionary),
+                (cfg.target_lang, built.task.target_dictionary),
+            ):
+                dictionary.save(f"{folder}/dict.{language}.txt")
+            args = argparse.Namespace(**vars(built.cfg.model))
+            args.task, args.left_pad_source, args.left_pad_target = "translation", False, False
+            torch.save({"args": args, "model": built.model.state_dict()}, f"{folder}/model.pt")
+            languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
+            converter = FairseqConverter(
+                f"{folder}/model.pt", folder, unsafe_deserialization=True, **languages
+            )
+            converter.convert(f"{folder}/made", quantization=quantization)
+            threads = torch.get_num_threads()
+            self._translator = Translator(
+                f"{folder}/made", options.device, compute_type=quantization, intra_threads=threads
+            )
+
+    def generate(self, models: list[Any], sample: Batch) -> Any:
+        """Translate a batch."""
+        symbols, special = self._dictionary.symbols, self._dictionary.nspecial
+        rows = [
+            [symbols[index] for index in row if index >= special]
+            for row in sample["net_input"]["src_tokens"].tolist()
+        ]
+        return self._translator.translate_batch(rows, **self._options)
+
+
 def measure(
     models: list[Built], options: argparse.Namespace
 ) -> tuple[list[list[float]], list[list[float]], list[int]]:
@@ -119,18 +168,7 @@ def measure(
         took, and the number of its sentences. Without raw lines the latter are 0.
     """
     device = torch.device(options.device)
-    generators: list[Any] = [
-        Exported(built, options)
-        if built.name.endswith(_EXPORTED)
-        else SequenceGenerator(
-            [built.model.eval()],
-            built.task.target_dictionary,
-            beam_size=options.beam,
-            max_len_a=0,
-            max_len_b=options.target_length,
-        )
-        for built in models
-    ]
+    generators = [_generator(built, options) for built in models]
     work: list[Any] = list(read_lines(options)) if options.text else load_batches(models, options)
     decoding, encoding, counts = [], [], []
     for number, batch in enumerate(tqdm([work[0], *work], unit="batch", file=sys.stderr)):
@@ -156,6 +194,21 @@ def measure(
             encoding.append(encoded)
             counts.append(len(sample["net_input"]["src_tokens"]))
     return decoding, encoding, counts
+
+
+def _generator(built: Built, options: argparse.Namespace) -> Any:
+    """Return what searches with a model."""
+    if built.name.endswith(_EXPORTED):
+        return Exported(built, options)
+    if _CONVERTED in built.name:
+        return Converted(built, options, built.name.rpartition(" ")[2])
+    return SequenceGenerator(
+        [built.model.eval()],
+        built.task.target_dictionary,
+        beam_size=options.beam,
+        max_len_a=0,
+        max_len_b=options.target_length,
+    )
 
 
 def table(
@@ -214,6 +267,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--transformers", action="store_true", help="also search with transformers, see above"
     )
+    parser.add_argument(
+        "--ctranslate2", action="store_true", help="also search with CTranslate2, see above"
+    )
     parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
     options = parser.parse_args(arguments)
     if options.text and not options.data:
@@ -231,6 +287,11 @@ def main() -> None:
     models = build_models(options)
     if options.transformers:
         models += [replace(built, name=built.name + _EXPORTED) for built in models]
+    if options.ctranslate2:
+        models += [
+            replace(models[0], name=f"{models[0].name}{_CONVERTED}{kind}")
+            for kind in ("float32", "int8")
+        ]
     if options.text:
         use_parsers(models, options)
     decoding, encoding, counts = measure(models, options)

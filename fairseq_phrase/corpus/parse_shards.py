@@ -124,10 +124,10 @@ class ShardFolder:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is complete or missing, even if the machine stops."""
+    """Write a file so that it is complete or missing if the process stops.
+
+    It may be damaged if the machine stops. Its reader finds that out, so there is no wait for the disk.
+    """
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    partial.write_bytes(content)
     os.replace(partial, path)
