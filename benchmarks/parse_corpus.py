@@ -48,6 +48,7 @@ from fairseq_phrase.corpus.sentencepiece_training import train_sentencepiece
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
 from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
@@ -65,7 +66,7 @@ def timed(run: Callable[[], object]) -> float:
 
 def corpus_of(text: Path) -> Corpus:
     """Describe a text as preprocessing does."""
-    return Corpus("train.xx", text, sum(1 for _ in read_lines(text)), fingerprint(text))
+    return Corpus("train.xx", text, sum(1 for _ in read_lines(text)), digest_of(text))
 
 
 def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
