@@ -43,24 +43,32 @@ class _Relations:
     """The relations of the present batch, which all layers share."""
 
     tree: Tensor | None = None
-    _buckets: Tensor | None = None
-
-    def buckets(self, states: Tensor) -> Tensor:
-        """Return :func:`sentence_buckets` of the states' tokens."""
-        found, size = self._buckets, states.size(1)
-        if found is None or found.size(1) != size or found.device != states.device:
-            self._buckets = found = sentence_buckets(size, states.device)
-        return found
+    _kinds: Tensor | None = None
 
     def read(self, num_labels: int, parse: Sequence[Tensor | None]) -> None:
         words, heads, labels = parse
-        self.tree = self._buckets = None
+        self.tree = self._kinds = None
         if words is None or heads is None:
             return
         if num_labels and labels is None:
             raise UserError("this model has biases for labels: pass src_deprels, too (collate)")
         positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
         self.tree = tree_relations(positions, labels if num_labels else None, num_labels)
+
+    def kinds(self, bias: RelationBias, states: Tensor) -> Tensor:
+        """Return :func:`kinds_of_pairs` of the states' tokens."""
+        batch, size, _ = states.shape
+        tree, found = None if bias.tree_bias is None else self.tree, self._kinds
+        shape = 1 if bias.tree_bias is None else batch, size, size
+        if found is None or found.shape != shape or found.device != states.device:
+            if bias.tree_bias is not None and (tree is None or tree.shape != shape):
+                raise UserError(
+                    "this model has tree biases: pass src_words and src_heads of the same batch (collate)"
+                )
+            wanted = bias.sequence_bias is not None
+            buckets = sentence_buckets(size, states.device) if wanted else None
+            self._kinds = found = kinds_of_pairs(tree, buckets)
+        return found
 
 
 def _add_to_mask(
@@ -69,17 +77,8 @@ def _add_to_mask(
     """Add the biases to the mask of one call of a self-attention, whose signature is given."""
     bound = signature.bind(*args, **kwargs)
     name = "mask" if "mask" in signature.parameters else "attention_mask"
-    states, bias, tree = bound.arguments["hidden_states"], module.relation_bias, None
-    if bias.tree_bias is not None:
-        tree = module.relations.tree
-        if tree is None or tree.shape != (*states.shape[:2], states.size(1)):
-            raise UserError(
-                "this model has tree biases: pass src_words and src_heads of the same batch (collate)"
-            )
-    buckets = None
-    if bias.sequence_bias is not None:
-        buckets = module.relations.buckets(states)
-    added = bias.bias(kinds_of_pairs(tree, buckets)).to(states.dtype)
+    states, bias = bound.arguments["hidden_states"], module.relation_bias
+    added = bias.bias(module.relations.kinds(bias, states)).to(states.dtype)
     mask = bound.arguments.get(name)
     if mask is not None and mask.dtype == torch.bool:
         added = added.masked_fill(~mask, torch.finfo(added.dtype).min)
