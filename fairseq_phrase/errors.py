@@ -42,12 +42,16 @@ def needs(what: str, packages: str) -> Iterator[None]:
         packages: the argument of ``pip install``.
 
     Raises:
-        UserError: it cannot be imported.
+        UserError: it cannot be imported; with the reason if it is there.
     """
     try:
         yield
-    except ImportError:
+    except ModuleNotFoundError:
         raise UserError(f"{what}: pip install {packages}") from None
+    except ImportError as error:
+        raise UserError(
+            f"{what}, which cannot be imported ({error}): pip install {packages}"
+        ) from None
 
 
 def load_entry(entry: EntryPoint, message: str) -> Any:

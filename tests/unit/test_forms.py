@@ -227,6 +227,14 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
             FORMS[form](None)
 
 
+def test_a_library_that_cannot_be_imported_is_named_with_the_reason(monkeypatch, tmp_path):
+    (tmp_path / "sqlglot.py").write_text("raise ImportError('made for another Python')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sqlglot", raising=False)
+    with pytest.raises(UserError, match=r"sqlglot, which cannot be imported \(made for another"):
+        FORMS["sql"](None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
