@@ -125,6 +125,11 @@ def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
     return [tokens.row(row, index) for index, row in enumerate(rows)]
 
 
+def ends_of(dictionary: Any) -> list[int]:
+    """Return what ends a sentence: ``</s>``, and with mBART the tag of its language."""
+    return [dictionary.eos(), *getattr(dictionary, "tags", ())]
+
+
 class SourceDictionary(Dictionary):
     """fairseq's dictionary; indices that it makes of ``--bpe syntax`` carry the line.
 

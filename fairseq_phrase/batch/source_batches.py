@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
@@ -102,9 +103,7 @@ class SourceText:
         words: list[str] = []
         if self._places:
             pieces, words = number_unknown(pieces, self._dictionary.indices, self._places)
-        dictionary = self._dictionary
-        tags = getattr(dictionary, "tags", ())
-        return [*map(dictionary.index, pieces), dictionary.eos(), *tags], words
+        return [*map(self._dictionary.index, pieces), *ends_of(self._dictionary)], words
 
     def batch(
         self, sentences: Sequence[EncodedSentence], limit: int | None = None
@@ -251,10 +250,9 @@ def collate_parses(
         parses = {name: _joined([parse[name] for parse in parses]) for name in parses[0]}
     tokens = src_tokens.cpu().numpy()
     is_subword = tokens != dictionary.pad()
-    is_subword &= tokens != dictionary.eos()
     is_subword &= tokens != dictionary.bos()
-    for tag in getattr(dictionary, "tags", ()):
-        is_subword &= tokens != tag
+    for end in ends_of(dictionary):
+        is_subword &= tokens != end
     subwords, parsed = is_subword.sum(1), parses["words"][1]
     for row in np.flatnonzero(subwords != parsed):
         raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from fairseq.utils import split_paths
 
+from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import slot
 from fairseq_phrase.store.fields import FIELDS, PREFIX
@@ -49,7 +50,7 @@ class SourceSentence:
         net_input = batch["net_input"]
         del net_input["src_lengths"]
         dictionary = task.source_dictionary
-        ends = [dictionary.eos(), *getattr(dictionary, "tags", ())]
+        ends = ends_of(dictionary)
         typed = [*sentence.pieces, *map(dictionary.__getitem__, ends)]
         (copied,) = batch["copied"]
         return cls._of(net_input, typed, task, copied, np.append(sentence.words, [-1] * len(ends)))
@@ -89,8 +90,7 @@ class SourceSentence:
             words = net_input["src_words"][0].numpy()
         elif words is None:
             dictionary = task.source_dictionary
-            ends = (dictionary.bos(), dictionary.eos(), *getattr(dictionary, "tags", ()))
-            special = {dictionary[index] for index in ends}
+            special = {dictionary[index] for index in (dictionary.bos(), *ends_of(dictionary))}
             words = words_by_marks(tokens, special)
         constituents = []
         if "src_spans" in net_input:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, PREFIX, ParseField
 from fairseq_phrase.store.identity import Entry, Identity
@@ -230,8 +231,7 @@ class TreeSource:
     def _draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
         dictionary = self._dictionary
-        special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
-        special.update(getattr(dictionary, "tags", ()))
+        special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
         pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
         text = "".join(piece.removesuffix("@@") for piece in pieces)
         digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()

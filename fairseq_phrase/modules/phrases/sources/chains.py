@@ -43,13 +43,15 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
     of_tokens = words.cpu().numpy()
     # A sentence has at most as many words as tokens.
     num_words = min(int(of_tokens.max(initial=-1)) + 1, words.size(1))
-    places, counts = _count_tokens(of_tokens, num_words)
+    count_index, counts = _count_tokens(of_tokens, num_words)
     has_next = np.zeros((len(words), num_words), dtype=bool)
     has_next[:, :-1] = counts[:, 1:-1] > 0
     following = np.arange(1, has_next.size + 1).reshape(has_next.shape)
     successor = np.where(has_next, following, -1)
     _refuse("a token's word index is out of range", of_tokens >= num_words)
-    return _chain_phrases(successor, places, counts, padding_mask, max_length, single_words=True)
+    return _chain_phrases(
+        successor, count_index, counts, padding_mask, max_length, single_words=True
+    )
 
 
 @phrase_source("dependency", fields=["words", "heads"])
@@ -81,7 +83,7 @@ def chain_phrases(
         raise ValueError(f"{heads.size(0)} rows of heads for {words.size(0)} sentences")
     of_tokens, parents = words.cpu().numpy(), heads.cpu().numpy()
     num_words = parents.shape[1]
-    places, counts = _count_tokens(of_tokens, num_words)
+    count_index, counts = _count_tokens(of_tokens, num_words)
     is_word = parents >= 0
     has_tokens = counts[:, :num_words] > 0
     _refuse("a head lies outside its sentence", parents >= num_words)
@@ -98,7 +100,9 @@ def chain_phrases(
     _refuse("a token's word has no head", ~is_word & has_tokens)
     _refuse("a token's word index is out of range", of_tokens >= num_words)
     successor = np.where(is_root, -1, parent)
-    return _chain_phrases(successor, places, counts, padding_mask, max_length, single_words=False)
+    return _chain_phrases(
+        successor, count_index, counts, padding_mask, max_length, single_words=False
+    )
 
 
 def _check(words: Tensor, padding_mask: Tensor, max_length: int) -> None:
@@ -114,7 +118,7 @@ def _refuse(fault: str, found: np.ndarray) -> None:
 
 def _chain_phrases(
     successor: np.ndarray,
-    places: np.ndarray,
+    count_index: np.ndarray,
     counts: np.ndarray,
     padding_mask: Tensor,
     max_length: int,
@@ -126,7 +130,7 @@ def _chain_phrases(
     Args:
         successor: the word after each in its chain, -1 where the chain ends.
             Shape: (batch, W)
-        places: where each token's word is in ``counts``. Shape: (batch, tokens)
+        count_index: where each token's word is in ``counts``. Shape: (batch, tokens)
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
         padding_mask: Shape: (batch, tokens)
@@ -136,7 +140,7 @@ def _chain_phrases(
     Raises:
         ValueError: if a word index is skipped.
     """
-    (batch, num_tokens), num_words = places.shape, successor.shape[1]
+    (batch, num_tokens), num_words = count_index.shape, successor.shape[1]
     has_tokens = counts[:, :num_words] > 0
     _refuse("a word index is skipped", has_tokens[:, 1:] & ~has_tokens[:, :-1])
 
@@ -160,7 +164,7 @@ def _chain_phrases(
         for chain, number in zip(chains, rank, strict=True)
     ]
 
-    phrase, token = _chain_tokens(chains, nodes, places, counts)
+    phrase, token = _chain_tokens(chains, nodes, count_index, counts)
     token_node = token // num_tokens * num_phrases + token
     itself = np.arange(batch * num_nodes)
     pairs = [(itself, itself), (phrase, token_node), (token_node, phrase)]
@@ -231,14 +235,14 @@ def _chain_pieces(
 
 
 def _chain_tokens(
-    chains: list[np.ndarray], nodes: list[np.ndarray], places: np.ndarray, counts: np.ndarray
+    chains: list[np.ndarray], nodes: list[np.ndarray], count_index: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """List the tokens of every word of every chain.
 
     Args:
         chains: by size, the words of the chains. Shape of each: (size, chains)
         nodes: by size, the chains' nodes. Shape of each: (chains,)
-        places: where each token's word is in ``counts``. Shape: (batch, tokens)
+        count_index: where each token's word is in ``counts``. Shape: (batch, tokens)
         counts: number of tokens of each word; the last column is for tokens of no word.
             Shape: (batch, W + 1)
 
@@ -246,7 +250,7 @@ def _chain_tokens(
         For every membership, the chain's node and the flat index of the token.
     """
     # Sorted by word, the tokens of a word form a run. Each membership takes one token of the run.
-    by_word = places.ravel().argsort(kind="stable")
+    by_word = count_index.ravel().argsort(kind="stable")
     run_start = (counts.cumsum() - counts.ravel()).reshape(counts.shape)[:, :-1].ravel()
     member = np.concatenate([chain.ravel() for chain in chains])
     owner = np.concatenate([np.tile(node, size) for size, node in enumerate(nodes, 1)])
@@ -264,5 +268,7 @@ def _count_tokens(words: np.ndarray, num_words: int) -> tuple[np.ndarray, np.nda
     """
     shape = len(words), num_words + 1
     column = np.where((words < 0) | (words > num_words), num_words, words)
-    places = np.arange(len(words))[:, None] * shape[1] + column
-    return places, np.bincount(places.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
+    count_index = np.arange(len(words))[:, None] * shape[1] + column
+    return count_index, np.bincount(count_index.ravel(), minlength=shape[0] * shape[1]).reshape(
+        shape
+    )
