@@ -28,8 +28,8 @@ def import_late() -> None:
 
     All other modules, and later imports, get the real modules.
     """
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if _FINDER not in sys.meta_path and not _LATE.keys() <= sys.modules.keys():
+        sys.meta_path.insert(0, _FINDER)
 
 
 class _Finder(MetaPathFinder):
@@ -38,6 +38,9 @@ class _Finder(MetaPathFinder):
         if spec is not None and spec.loader is not None:
             setattr(spec.loader, "exec_module", _with_late(_LATE[name], spec.loader))  # noqa: B010
         return spec
+
+
+_FINDER = _Finder()
 
 
 def _with_late(names: tuple[str, ...], loader: Loader) -> Callable[[ModuleType], None]:
@@ -56,6 +59,8 @@ def _with_late(names: tuple[str, ...], loader: Loader) -> Callable[[ModuleType],
         finally:
             for name in late:
                 del sys.modules[name]
+            if _LATE.keys() <= sys.modules.keys() and _FINDER in sys.meta_path:
+                sys.meta_path.remove(_FINDER)  # all are imported
 
     return exec_module
 

@@ -31,8 +31,7 @@ from fairseq_phrase.models.loading import register
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.encoding import EncodedSentence
-from fairseq_phrase.syntax.sentence import Edge
+from fairseq_phrase.syntax.sentence import Edge, EncodedSentence
 
 LABELS = ("one", "two", "three", "four")
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}

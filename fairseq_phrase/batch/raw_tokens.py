@@ -24,7 +24,7 @@ from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown, slot
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 #: What a sentence's indices carry.
 Origin = str | EncodedSentence

@@ -21,7 +21,7 @@ from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.dictionaries import as_entry
 from fairseq_phrase.store.fields import FIELDS, PREFIX
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 Parse = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and how many each sentence has.

@@ -17,7 +17,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import slot
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
 @dataclass(frozen=True)

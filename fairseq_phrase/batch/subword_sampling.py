@@ -13,11 +13,11 @@ import torch
 from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import load_segmenter
+from fairseq_phrase.raw_text.source_encoder import words_of_subwords
 from fairseq_phrase.store.dictionaries import as_entry
 from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.brackets import NO_TAG
-from fairseq_phrase.syntax.encoding import words_of_subwords
 
 Parse = dict[str, np.ndarray]
 
@@ -174,7 +174,7 @@ def with_split_words(
     """Change the constituents of words that are, or are no longer, several subwords.
 
     A word of several subwords is a constituent, below others over the same word
-    (:func:`fairseq_phrase.syntax.encoding.encode_words`).
+    (:func:`fairseq_phrase.raw_text.source_encoder.encode_words`).
 
     Args:
         spans: the constituents, children before parents. Shape: ``(constituents, 3)``: first word, one

@@ -20,11 +20,11 @@ from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
 from fairseq_phrase.parsers import FileParser, Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import Segmenter, encode_sentence, separate
-from fairseq_phrase.raw_text.source_encoder import CutLine, encode_line
+from fairseq_phrase.raw_text.segmenters import Segmenter, separate
+from fairseq_phrase.raw_text.source_encoder import CutLine, encode_line, encode_sentence
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
 
 

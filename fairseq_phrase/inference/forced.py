@@ -13,7 +13,7 @@ from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
 
 #: Texts beside the lines, one for each: a file, or the texts.

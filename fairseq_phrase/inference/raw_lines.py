@@ -19,7 +19,7 @@ from fairseq_phrase.inference.forced import Line
 from fairseq_phrase.raw_text.segmenters import Segmenter
 from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 logger = logging.getLogger(__name__)
 Raw = TypeVar("Raw")

@@ -36,8 +36,7 @@ from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.encoding import EncodedSentence
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000

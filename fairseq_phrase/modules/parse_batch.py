@@ -82,7 +82,7 @@ class ParseBatch:
         fields: dict[str, Tensor] = {}
         made: dict[str, Tensor] = {}
         for name, tensor in net_input.items():
-            if tensor is not None:
+            if tensor is not None and "/" not in name:  # "/": heads of another model of an ensemble
                 of = made if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Whoever repeats or takes rows of a batch, such as R-Drop, knows nothing of what was made of it.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 logger = logging.getLogger(__name__)
 Layers = int | Literal["last", "all"]

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +16,6 @@ import sentencepiece
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError, load_entry, needs
 from fairseq_phrase.store.dictionaries import SPECIAL
-from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
-from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import require_file
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
@@ -357,7 +354,7 @@ class EveryWord:
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line, word by word."""
         words = [f"▁{word}" for word in line.split()]
-        return [piece for pieces in _cut_words(words, self) for piece in pieces]
+        return [piece for pieces in cut_words(words, self) for piece in pieces]
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
@@ -402,40 +399,13 @@ def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
     return find_segmenter(bpe)(model)
 
 
-def encode_sentence(
-    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[tuple[int, str]] = ()
-) -> EncodedSentence:
-    """Cut a sentence's words into subwords (:func:`encode_words`).
-
-    Args:
-        tokens: what :meth:`ProtectedTokens.separate` removed from the line.
-    """
-    cut = _cut_words(marked_words(sentence), segmenter)
-    encoded = encode_words(sentence, cut)
-    if not tokens:
-        return encoded
-    ends = [0, *accumulate(map(len, cut))]
-    # Where the words at white space begin, and the end.
-    starts = [ends[n] for n, space in enumerate(sentence.space_before) if space or not n]
-    starts.append(ends[-1])
-    return encoded.with_tokens([(starts[min(n, len(starts) - 1)], token) for n, token in tokens])
-
-
-def _cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
+def cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
     """Cut the words of a line, with ``▁`` in front of those that white space precedes."""
     first, tokenizer = words[:1], innermost(segmenter)
     if first and isinstance(tokenizer, TokenizerSegmenter):
         bare = first[0].removeprefix("▁") or first[0]
         first = [f"▁{bare}" if tokenizer.adds_space else bare]
     return [segmenter.word_pieces(word) for word in (*first, *words[1:])]
-
-
-def marked_words(sentence: ParsedSentence) -> list[str]:
-    """Return the words with ``▁`` in front of those that white space precedes."""
-    return [
-        "▁" + word if space else word
-        for word, space in zip(sentence.words, sentence.space_before, strict=True)
-    ]
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -28,18 +28,18 @@ from fairseq_phrase.raw_text.segmenters import (
     Gpt2Segmenter,
     ProtectedTokens,
     Segmenter,
-    encode_sentence,
+    cut_words,
     innermost,
     load_segmenter,
-    marked_words,
     model_name,
     separate,
 )
 from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import ends_in_text
-from fairseq_phrase.syntax.encoding import EncodedSentence, encode_words
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.brackets import NO_TAG
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
 class MisspeltError(ValueError):
@@ -191,6 +191,85 @@ def _words(pieces: list[str]) -> list[list[str]]:
             words.append([piece])
         joined = piece.endswith(JOIN)
     return words
+
+
+def encode_sentence(
+    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[tuple[int, str]] = ()
+) -> EncodedSentence:
+    """Cut a sentence's words into subwords (:func:`encode_words`).
+
+    Args:
+        tokens: what :meth:`ProtectedTokens.separate` removed from the line.
+    """
+    cut = cut_words(marked_words(sentence), segmenter)
+    encoded = encode_words(sentence, cut)
+    if not tokens:
+        return encoded
+    ends = [0, *accumulate(map(len, cut))]
+    # Where the words at white space begin, and the end.
+    starts = [ends[n] for n, space in enumerate(sentence.space_before) if space or not n]
+    starts.append(ends[-1])
+    return encoded.with_tokens([(starts[min(n, len(starts) - 1)], token) for n, token in tokens])
+
+
+def marked_words(sentence: ParsedSentence) -> list[str]:
+    """Return the words with ``▁`` in front of those that white space precedes."""
+    return [
+        "▁" + word if space else word
+        for word, space in zip(sentence.words, sentence.space_before, strict=True)
+    ]
+
+
+def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
+    """Encode a sentence whose words are cut into subwords.
+
+    Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
+    part of speech as the label; it is below other constituents over the same word
+    (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
+    space) is removed from the trees, with its edges in graphs, so that every word has a subword.
+    """
+    if not all(cut):
+        sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
+        cut = [pieces for pieces in cut if pieces]
+    constituents = None
+    if sentence.constituents is not None:
+        constituents = _with_split_words(sentence.constituents.collapsed(), cut, sentence.tags)
+    return EncodedSentence(
+        [piece for pieces in cut for piece in pieces],
+        words_of_subwords([len(pieces) for pieces in cut]),
+        None if sentence.tree is None else sentence.tree.heads,
+        sentence.deprels,
+        sentence.tags,
+        None if constituents is None else constituents.spans,
+        [] if constituents is None else constituents.labels,
+        sentence.features,
+        sentence.edges,
+        sentence.lost_edges,
+    )
+
+
+def _with_split_words(
+    tree: ConstituencyTree, cut: Sequence[Sequence[str]], tags: Sequence[str]
+) -> ConstituencyTree:
+    """Add a constituent over each word of several subwords."""
+    split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
+    spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
+    return tree.with_lower(spans, [tags[word] if tags else NO_TAG for word in split])
+
+
+def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Number each subword with its word, from 0. Shape: ``(subwords,)``, int64.
+
+    Args:
+        subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
+
+    Raises:
+        ValueError: a word has no subword.
+    """
+    counts = np.asarray(subwords_per_word, dtype=np.int64)
+    if (counts < 1).any():
+        raise ValueError(f"word {int((counts < 1).argmax())} has no subword (words count from 0)")
+    return np.repeat(np.arange(len(counts)), counts)
 
 
 def encode_line(

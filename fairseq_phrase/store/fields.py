@@ -24,7 +24,7 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree
 
 if TYPE_CHECKING:
-    from fairseq_phrase.syntax.encoding import EncodedSentence
+    from fairseq_phrase.syntax.sentence import EncodedSentence
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from fairseq_phrase.store.dictionaries import as_entry, labels_fingerprint
 from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
 class LabelTable:

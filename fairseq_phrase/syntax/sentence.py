@@ -1,9 +1,9 @@
-"""Parsed sentences: words, trees and graphs."""
+"""Parsed sentences: words, trees and graphs; and those whose words are cut into subwords."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +110,56 @@ class ParsedSentence:
             edges,
             self.lost_edges + lost,
         )
+
+
+@dataclass(frozen=True)
+class EncodedSentence:
+    """A source line as the input of a model.
+
+    Attributes:
+        words: the word of each subword; -1 for a protected token. Shape: ``(subwords,)``, word indices
+            from 0.
+        heads: the head of each word; the root is its own head; None without a parse.
+            Shape: ``(words,)``, word indices from 0.
+        spans: the words of each constituent, children before parents; None without constituents.
+            Shape: ``(constituents, 2)``, half-open, word indices from 0.
+        deprels, tags, features, edges, lost_edges: as in
+            :class:`ParsedSentence`.
+    """
+
+    pieces: list[str]
+    words: np.ndarray
+    heads: np.ndarray | None
+    deprels: list[str]
+    tags: list[str]
+    spans: np.ndarray | None
+    span_labels: list[str]
+    features: dict[str, list[str]] = field(default_factory=dict)
+    edges: dict[str, list[Edge]] = field(default_factory=dict)
+    lost_edges: int = 0
+
+    @property
+    def num_words(self) -> int:
+        """The number of words; each has at least one subword."""
+        return int(self.words.max(initial=-1)) + 1
+
+    def with_tokens(self, tokens: Sequence[tuple[int, str]]) -> EncodedSentence:
+        """Add tokens that are not part of the trees.
+
+        Before and after all words, they belong to no word. Between words, they belong to the word before
+        them, as a sentence's words are together.
+
+        Args:
+            tokens: the index of the subword before which each stands, ascending, and the token.
+        """
+        if not tokens:
+            return self
+        count, pieces = len(self.pieces), list(self.pieces)
+        for index, token in reversed(tokens):
+            pieces.insert(index, token)
+        indices = [index for index, _ in tokens]
+        owners = [self.words[index - 1] if 0 < index < count else -1 for index in indices]
+        return replace(self, pieces=pieces, words=np.insert(self.words, indices, owners))
 
 
 def join_white_space(text: str) -> str:

@@ -63,16 +63,3 @@ class LanguageTagTask(TranslationTask):
             align_dataset=pairs.align_dataset, eos=self.target_dictionary.end,
             shuffle=pairs.shuffle, pad_to_multiple=pairs.pad_to_multiple,
         )  # fmt: skip
-
-    def build_generator(
-        self,
-        models: Any,
-        args: Any,
-        seq_gen_cls: Any = None,
-        extra_gen_cls_kwargs: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Build fairseq's generator; a target's tag is what a hypothesis begins and ends with."""
-        end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
-        extra = {**(extra_gen_cls_kwargs or {}), **end}
-        return super().build_generator(models, args, seq_gen_cls, extra, **kwargs)

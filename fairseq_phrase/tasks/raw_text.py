@@ -33,7 +33,7 @@ from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.raw_text.segmenters import Segmenter
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder, segmenter_of
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 _BOM = "\N{BYTE ORDER MARK}"
 # The marks of text that is already cut into subwords, by SentencePiece and by subword-nmt.

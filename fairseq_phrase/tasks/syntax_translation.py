@@ -175,7 +175,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
                 with; or the model does not go with an additional loss.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source"):
+        has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
+        if has_trees and self._trees.last != self._trees.settings[0]:
             read_own_trees(model.encoder, *self._trees.last)
         self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
         if self.cfg.coverage:
@@ -376,10 +377,22 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
             iterator.reuse_dataloader = False
         return iterator
 
-    def build_generator(self, models: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts."""
+    def build_generator(
+        self,
+        models: Sequence[Any],
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts.
+
+        A target's tag is what a hypothesis begins and ends with.
+        """
         if self.source_text.fields and len(models) > 1:
             for model in models:
                 leave_out_unknown_inputs(model)
                 leave_out_unknown_inputs(model.encoder)
-        return super().build_generator(models, *args, **kwargs)
+        end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
+        extra = {**(extra_gen_cls_kwargs or {}), **end}
+        return super().build_generator(models, args, seq_gen_cls, extra, **kwargs)

@@ -22,7 +22,7 @@ from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 from tests.support.commands import SIZES, TRAINING
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.raw_text.source_encoder import words_of_subwords
 from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
-from fairseq_phrase.syntax.encoding import words_of_subwords
 from tests.twins.alignment import check_words, subwords_of_word
 
 counts_of_subwords = st.lists(st.integers(1, 6), max_size=30)

@@ -11,8 +11,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import encode_sentence, marked_words
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder, encode_sentence, marked_words
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines

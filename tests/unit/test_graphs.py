@@ -23,9 +23,8 @@ from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.base import LineParser, flat, without_trees
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder, encode_words
 from fairseq_phrase.store.fields import FIELDS, ParseField, shared_index
-from fairseq_phrase.syntax.encoding import encode_words
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
 
 ROLES = ParseField(

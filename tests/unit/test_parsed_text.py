@@ -14,8 +14,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.integrity import load_dictionaries
 from fairseq_phrase.inspection.parsed_text import ParsedTextReader, printable
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.raw_text.source_encoder import words_of_subwords
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.syntax.encoding import words_of_subwords
 from fairseq_phrase.text import read_lines
 from tests.support.stores import SPLIT, TREE_FIELDS, write_store
 

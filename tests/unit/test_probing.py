@@ -19,7 +19,7 @@ from fairseq_phrase.probing.results import Results, draw, short_names
 from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.probing.task_files import Example, ProbingTask
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.testing import build_model, make_dictionary, random_sentence
 
 FEW = ProbeOptions(hidden=(8,), l2=(1e-4,), epochs=60, patience=60)

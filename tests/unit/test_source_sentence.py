@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, words_by_marks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.encoding import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
 def sentence(tokens, words=None, constituents=()):

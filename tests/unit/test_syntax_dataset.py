@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.batch.source_batches import collate_parses, truncated
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.raw_text.source_encoder import words_of_subwords
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.encoding import words_of_subwords
 from tests.support.hostile import trees
 from tests.twins.alignment import check_words
 
