@@ -21,9 +21,9 @@ def _parser() -> argparse.ArgumentParser:
         "self-attention, against their share of the nodes that may be attended to.",
     )
     attention.add_argument("data", type=Path, metavar="DATA", help="the data directory")
-    attention.add_argument(
-        "--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint"
-    )
+    # fmt: off
+    attention.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT",
+        help="checkpoint")
     add(attention, "--subset", "--max-tokens", "--allow-difference", "--strict-identity")
     add(attention, "--user-dir")
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")

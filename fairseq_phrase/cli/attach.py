@@ -26,26 +26,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
     text = parser.add_argument_group("text")
-    text.add_argument(
-        "-s", "--source-lang", required=True, metavar="LANG", help="the source's suffix, such as de"
-    )
-    text.add_argument(
-        "-t", "--target-lang", required=True, metavar="LANG", help="the target's suffix, such as en"
-    )
+    # fmt: off
+    text.add_argument("-s", "--source-lang", required=True, metavar="LANG",
+        help="the source's suffix, such as de")
+    text.add_argument("-t", "--target-lang", required=True, metavar="LANG",
+        help="the target's suffix, such as en")
     text.add_argument("--lang", metavar="LANG", help="the language to parse, by default the source")
-    text.add_argument(
-        "--trainpref", metavar="PREF",
-        help="the subword text that was binarized, PREF.LANG or PREF.LANG.gz",
-    )  # fmt: skip
+    text.add_argument("--trainpref", metavar="PREF",
+        help="the subword text that was binarized, PREF.LANG or PREF.LANG.gz")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
     text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     subwords = parser.add_argument_group("subwords")
-    subwords.add_argument(
-        "--bpe", required=True,
+    subwords.add_argument("--bpe", required=True,
         help="what cut the text into subwords: subword_nmt (or fastBPE: words at white space, @@ between "
         "their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines of "
-        "numbers; the folder has GPT-2's encoder.json and vocab.bpe)",
-    )  # fmt: skip
+        "numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
     for model in ("--sentencepiece-model", "--bpe-codes"):
         add(
             subwords, model,
@@ -54,17 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     add(subwords, "--protected-tokens")
     syntax = parser.add_argument_group("syntax")
     add(syntax, "--parser", "--constituents")
-    syntax.add_argument(
-        "--on-error", choices=_ON_ERROR, default="stop",
-        help="for a line without a parse: stop, or give it a flat tree and count it",
-    )  # fmt: skip
+    syntax.add_argument("--on-error", choices=_ON_ERROR, default="stop",
+        help="for a line without a parse: stop, or give it a flat tree and count it")
     add(syntax, "--max-flat")
     add(syntax, "--labeldict")
     add(subwords, "--allow-difference")
-    syntax.add_argument(
-        "--strict", action="store_true",
-        help="stop if the parser's version differs from that of the splits that are kept",
-    )  # fmt: skip
+    syntax.add_argument("--strict", action="store_true",
+        help="stop if the parser's version differs from that of the splits that are kept")
     add(parser.add_argument_group("work"), "--workers", "--engine", "--ray-address")
     return parser
 

@@ -16,13 +16,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-average", description="Average the parameters of checkpoints."
     )
-    parser.add_argument(
-        "inputs", nargs="+", type=Path, help="checkpoints, or with --last one --save-dir"
-    )
+    # fmt: off
+    parser.add_argument("inputs", nargs="+", type=Path,
+        help="checkpoints, or with --last one --save-dir")
     parser.add_argument("--last", type=int, metavar="N", help="the last N epochs' checkpoints")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE",
+        help="the checkpoint to write")
     add(parser, "--allow-difference", "--strict-identity")
     return parser
 

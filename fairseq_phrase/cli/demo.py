@@ -19,25 +19,18 @@ def _parser() -> argparse.ArgumentParser:
         "and head. The tree can be edited, so that one sees what syntax changes. The page needs no "
         "internet.",
     )
-    parser.add_argument(
-        "models",
-        nargs="+",
-        metavar="[NAME=]CHECKPOINT|BUNDLE",
-        help="trained models to show side by side",
-    )
+    # fmt: off
+    parser.add_argument("models", nargs="+", metavar="[NAME=]CHECKPOINT|BUNDLE",
+        help="trained models to show side by side")
     add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
     add(parser, "--device", "--user-dir")
-    parser.add_argument(
-        "--host", default="127.0.0.1",
-        help="the address to bind to; 0.0.0.0 lets every machine of the network use the page",
-    )  # fmt: skip
+    parser.add_argument("--host", default="127.0.0.1",
+        help="the address to bind to; 0.0.0.0 lets every machine of the network use the page")
     parser.add_argument("--port", type=positive, default=8008, metavar="N", help="the port")
-    parser.add_argument(
-        "--max-words", type=positive, default=60, metavar="N", help="longest sentence"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait for an answer"
-    )
+    parser.add_argument("--max-words", type=positive, default=60, metavar="N",
+        help="longest sentence")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+        help="longest wait for an answer")
     return parser
 
 

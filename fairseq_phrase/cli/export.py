@@ -23,24 +23,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="fairseq checkpoint")
     parser.add_argument("data", metavar="DATA", help="its data directory")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
-    add(
-        parser, "--source-parser",
-        help="later parse with this parser instead of the one that made the data, such as spacy:MODEL",
-    )  # fmt: skip
+    # fmt: off
+    add(parser, "--source-parser",
+        help="later parse with this parser instead of the one that made the data, such as spacy:MODEL")
     add(parser, "--allow-difference", "--strict-identity", "--user-dir")
-    parser.add_argument(
-        "--card-scores", type=Path, metavar="FILE",
-        help="scores for the model card, as fairseq-phrase-score --out FILE writes them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--to", choices=FORMATS, default="bundle",
+    parser.add_argument("--card-scores", type=Path, metavar="FILE",
+        help="scores for the model card, as fairseq-phrase-score --out FILE writes them")
+    parser.add_argument("--to", choices=FORMATS, default="bundle",
         help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "
-        "package, except for fairseq's own Transformer); or ctranslate2, for fairseq's own Transformer",
-    )  # fmt: skip
-    parser.add_argument(
-        "--quantization", metavar="TYPE",
-        help="type of the weights for --to ctranslate2, such as int8 or float16 (default: float32)",
-    )  # fmt: skip
+        "package, except for fairseq's own Transformer); or ctranslate2, for fairseq's own Transformer")
+    parser.add_argument("--quantization", metavar="TYPE",
+        help="type of the weights for --to ctranslate2, such as int8 or float16 (default: float32)")
     return parser
 
 

@@ -34,34 +34,24 @@ def _parser() -> argparse.ArgumentParser:
         "record: what the model was trained with.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
-    parser.add_argument(
-        "data", type=Path, metavar="DATA|CHECKPOINT|BUNDLE", help="the data directory, or the model"
-    )
+    # fmt: off
+    parser.add_argument("data", type=Path, metavar="DATA|CHECKPOINT|BUNDLE",
+        help="the data directory, or the model")
     parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
-    parser.add_argument(
-        "--subset", action="append", metavar="SUBSET", dest="splits",
-        help="a split, as train or train.de-en; may be repeated (default: all)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--check", action="store_true",
+    parser.add_argument("--subset", action="append", metavar="SUBSET", dest="splits",
+        help="a split, as train or train.de-en; may be repeated (default: all)")
+    parser.add_argument("--check", action="store_true",
         help="verify every record against its text, and all files against their fingerprints; stop "
-        "at the first broken record and print its line",
-    )  # fmt: skip
+        "at the first broken record and print its line")
     drawn = parser.add_argument_group("sentences")
-    drawn.add_argument(
-        "--sentences", type=_natural, metavar="N",
-        help="draw the trees of N sentences, chosen at random (default: 1; none with --check)",
-    )  # fmt: skip
-    drawn.add_argument(
-        "--line", type=positive, action="append", metavar="K", dest="lines",
+    drawn.add_argument("--sentences", type=_natural, metavar="N",
+        help="draw the trees of N sentences, chosen at random (default: 1; none with --check)")
+    drawn.add_argument("--line", type=positive, action="append", metavar="K", dest="lines",
         help="draw this line of --subset (default: of the first split), without statistics; may be "
-        "repeated",
-    )  # fmt: skip
+        "repeated")
     drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences")
-    drawn.add_argument(
-        "--out", type=Path, metavar="FILE",
-        help="draw the trees into this file, .svg or .html, and not in the terminal",
-    )  # fmt: skip
+    drawn.add_argument("--out", type=Path, metavar="FILE",
+        help="draw the trees into this file, .svg or .html, and not in the terminal")
     return parser
 
 

@@ -18,27 +18,19 @@ def _parser() -> argparse.ArgumentParser:
         "Words are separated by white space. Lines are cut and parsed as the data were.",
     )
     parser.add_argument("data", metavar="DATA", help="the data directory of the training")
-    parser.add_argument(
-        "--path", required=True, metavar="CHECKPOINT",
-        help="checkpoint of --task syntax_labelling; for an ensemble several, with : between them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--subset",
-        metavar="SUBSET",
-        help="label this split of DATA (test, valid), not standard input",
-    )
-    parser.add_argument(
-        "--scores", action="store_true",
+    # fmt: off
+    parser.add_argument("--path", required=True, metavar="CHECKPOINT",
+        help="checkpoint of --task syntax_labelling; for an ensemble several, with : between them")
+    parser.add_argument("--subset", metavar="SUBSET",
+        help="label this split of DATA (test, valid), not standard input")
+    parser.add_argument("--scores", action="store_true",
         help="with --subset, print scores to standard error: accuracy, that of unknown words, F1 "
         "of spans for BIO labels, and precision and recall of each label. Unknown words are not in the "
         "dictionary: training has them fewer than --min-count times. (fairseq-phrase-report "
-        "--known-words counts those that training does not have at all)",
-    )  # fmt: skip
+        "--known-words counts those that training does not have at all)")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
-    add(
-        parser, "--max-tokens", default=None,
-        help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)",
-    )  # fmt: skip
+    add(parser, "--max-tokens", default=None,
+        help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)")
     add(parser, "--device", "--user-dir")
     return parser
 

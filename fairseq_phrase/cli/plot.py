@@ -34,9 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_sentence(attention)
     _add_layer(attention)
-    attention.add_argument(
-        "--head", type=_choice, default="mean", metavar="N", help="from 1, last, or mean"
-    )
+    # fmt: off
+    attention.add_argument("--head", type=_choice, default="mean", metavar="N",
+        help="from 1, last, or mean")
     alignment = commands.add_parser(
         "alignment",
         help="what each word of a translation attends to in the source",
@@ -53,15 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_sentence(tree)
     _add_layer(tree)
     attends = tree.add_mutually_exclusive_group()
-    attends.add_argument(
-        "--word",
-        help="the word of the translation that attends, or its number (default: all words)",
-    )
-    attends.add_argument(
-        "--encoder",
-        action="store_true",
-        help="draw the encoder's attention instead of the decoder's",
-    )
+    attends.add_argument("--word",
+        help="the word of the translation that attends, or its number (default: all words)")
+    attends.add_argument("--encoder", action="store_true",
+        help="draw the encoder's attention instead of the decoder's")
     for picture, out in (
         (attention, "attention.png"),
         (alignment, "alignment.png"),
@@ -72,9 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_layer(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--layer", type=_choice, default="last", metavar="N", help="from 1, last, or mean"
-    )
+    # fmt: off
+    parser.add_argument("--layer", type=_choice, default="last", metavar="N",
+        help="from 1, last, or mean")
 
 
 def _add_sentence(parser: argparse.ArgumentParser) -> None:

@@ -23,118 +23,75 @@ def _parser() -> argparse.ArgumentParser:
         "source side, or from text of one language.",
     )
     text = parser.add_argument_group("text")
-    text.add_argument(
-        "-s", "--source-lang", required=True, metavar="LANG", help="the source's suffix, such as de"
-    )
+    # fmt: off
+    text.add_argument("-s", "--source-lang", required=True, metavar="LANG",
+        help="the source's suffix, such as de")
     text.add_argument("-t", "--target-lang", metavar="LANG", help="the target's suffix, such as en")
-    text.add_argument(
-        "--only-source", action="store_true",
+    text.add_argument("--only-source", action="store_true",
         help="text of one language, for --task syntax_pretraining; blank lines are kept: they separate "
-        "documents",
-    )  # fmt: skip
+        "documents")
     text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
-    text.add_argument(
-        "--testpref",
-        metavar="PREF",
-        help="test texts, separated by commas; the target may be missing",
-    )
-    text.add_argument(
-        "--destdir", type=Path, default=Path("data-bin"), metavar="DIR",
-        help="the data directory to make",
-    )  # fmt: skip
-    text.add_argument(
-        "--max-length", type=positive, default=1023, metavar="N",
-        help="leave out training and validation pairs with more subwords than this on a side",
-    )  # fmt: skip
-    text.add_argument(
-        "--labels", choices=LABELLED,
+    text.add_argument("--testpref", metavar="PREF",
+        help="test texts, separated by commas; the target may be missing")
+    text.add_argument("--destdir", type=Path, default=Path("data-bin"), metavar="DIR",
+        help="the data directory to make")
+    text.add_argument("--max-length", type=positive, default=1023, metavar="N",
+        help="leave out training and validation pairs with more subwords than this on a side")
+    text.add_argument("--labels", choices=LABELLED,
         help="the target side has labels, not text: one for each word of the source (words are "
-        "separated by white space), or one for each line; for --task syntax_labelling",
-    )  # fmt: skip
-    text.add_argument(
-        "--strict",
-        action="store_true",
+        "separated by white space), or one for each line; for --task syntax_labelling")
+    text.add_argument("--strict", action="store_true",
         help="stop at an empty or too long pair instead, and if another parser made the labels that are "
-        "reused",
-    )
+        "reused")
     syntax = parser.add_argument_group("syntax")
     add(syntax, "--parser", "--constituents")
-    syntax.add_argument(
-        "--parse", choices=("source", "target", "both"), default="source",
-        help="which side to parse",
-    )  # fmt: skip
-    syntax.add_argument(
-        "--target-parser", metavar="PARSER",
+    syntax.add_argument("--parse", choices=("source", "target", "both"), default="source",
+        help="which side to parse")
+    syntax.add_argument("--target-parser", metavar="PARSER",
         help="the target's parser; by default --parser for both sides, if it is a file of parses or "
-        "none",
-    )  # fmt: skip
-    syntax.add_argument(
-        "--source-tokenized", action="store_true",
+        "none")
+    syntax.add_argument("--source-tokenized", action="store_true",
         help="the source is already cut into words at white space; Moses' escapes (&apos; @-@) are kept, "
-        "but the parser gets the original characters",
-    )  # fmt: skip
-    syntax.add_argument(
-        "--target-tokenized", action="store_true", help="the target is already cut, too"
-    )
-    syntax.add_argument(
-        "--on-error", choices=ON_ERROR, default="stop",
+        "but the parser gets the original characters")
+    syntax.add_argument("--target-tokenized", action="store_true",
+        help="the target is already cut, too")
+    syntax.add_argument("--on-error", choices=ON_ERROR, default="stop",
         help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
-        "every line); or give it a flat tree and count it",
-    )  # fmt: skip
+        "every line); or give it a flat tree and count it")
     add(syntax, "--max-flat")
     subwords = parser.add_argument_group("subwords")
-    subwords.add_argument(
-        "--bpe",
-        default="sentencepiece",
+    subwords.add_argument("--bpe", default="sentencepiece",
         help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
         "none: words stay whole; huggingface:FOLDER: the tokenizer of a model of transformers, whose "
         "vocabulary is the source's dictionary (the target is cut by SentencePiece, or with "
         "--joined-dictionary by the same tokenizer); gpt2:FOLDER: GPT-2's BPE (encoder.json, "
-        "vocab.bpe)",
-    )
-    subwords.add_argument(
-        "--min-count", type=positive, default=1, metavar="N",
-        help="words or subwords that occur less often in training become <unk>",
-    )  # fmt: skip
-    add(
-        subwords, "--sentencepiece-model",
-        help="use this model; without it, one is trained on both sides of the training text",
-    )  # fmt: skip
-    add(
-        subwords, "--bpe-codes",
+        "vocab.bpe)")
+    subwords.add_argument("--min-count", type=positive, default=1, metavar="N",
+        help="words or subwords that occur less often in training become <unk>")
+    add(subwords, "--sentencepiece-model",
+        help="use this model; without it, one is trained on both sides of the training text")
+    add(subwords, "--bpe-codes",
         help="subword-nmt's codes, for --bpe subword_nmt (on tokenized text); or the model of an "
-        "installed package's --bpe",
-    )  # fmt: skip
-    subwords.add_argument(
-        "--vocab-size", type=positive, metavar="N",
-        help="vocabulary size of SentencePiece (default: 8000, or less if the text is too small)",
-    )  # fmt: skip
-    subwords.add_argument(
-        "--sentencepiece-lines", type=positive, default=2_000_000, metavar="N",
+        "installed package's --bpe")
+    subwords.add_argument("--vocab-size", type=positive, metavar="N",
+        help="vocabulary size of SentencePiece (default: 8000, or less if the text is too small)")
+    subwords.add_argument("--sentencepiece-lines", type=positive, default=2_000_000, metavar="N",
         help="if both sides together have more than N lines, train SentencePiece on a sample of N lines; "
-        "a million lines take about 1.5 GB of memory",
-    )  # fmt: skip
-    subwords.add_argument(
-        "--joined-dictionary", action="store_true", help="one dictionary for both languages"
-    )
-    subwords.add_argument(
-        "--copy-words", type=positive, default=0, metavar="N",
+        "a million lines take about 1.5 GB of memory")
+    subwords.add_argument("--joined-dictionary", action="store_true",
+        help="one dictionary for both languages")
+    subwords.add_argument("--copy-words", type=positive, default=0, metavar="N",
         help="unknown source words get N numbered slots in the dictionary, in their order in each "
         "sentence, and the target's equal words the same slots: models with --copy can then translate "
-        "words that they do not know (needs --joined-dictionary)",
-    )  # fmt: skip
+        "words that they do not know (needs --joined-dictionary)")
     subwords.add_argument("--srcdict", type=Path, metavar="FILE", help="reuse this dictionary")
     subwords.add_argument("--tgtdict", type=Path, metavar="FILE", help="reuse this dictionary")
     add(subwords, "--protected-tokens", "--labeldict", "--allow-difference")
     work = parser.add_argument_group("work")
     add(work, "--workers", "--engine", "--ray-address")
-    work.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        help="seed of SentencePiece's training and its sample of lines",
-    )
+    work.add_argument("--seed", type=int, default=1,
+        help="seed of SentencePiece's training and its sample of lines")
     return parser
 
 

@@ -28,45 +28,29 @@ def _parser() -> argparse.ArgumentParser:
         "--make, write a task instead.",
     )
     parser.add_argument("--path", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoints")
-    parser.add_argument(
-        "--names", nargs="+", metavar="NAME",
+    # fmt: off
+    parser.add_argument("--names", nargs="+", metavar="NAME",
         help="the checkpoints' names in the table; by default what their paths do not share. Checkpoints "
-        "of the same name are seeds: they share a row, with mean and standard deviation",
-    )  # fmt: skip
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help="the model that others are compared with, if models have several seeds (the first one)",
-    )
-    parser.add_argument(
-        "--tasks", type=Path, nargs="+", metavar="DIR",
-        help="folders of tasks: SentEval's TASK.txt, or X-Probe's TASK.va.txt and TASK.te.txt, also .gz",
-    )  # fmt: skip
-    parser.add_argument(
-        "--task", action="append", default=[], metavar="TASK", dest="only",
-        help="only this task, such as tree_depth; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--detokenize", metavar="LANG",
-        help="join words and punctuation of the tasks' texts, for encoders that were trained on raw text",
-    )  # fmt: skip
-    parser.add_argument(
-        "--layer", type=_layer, default="last", metavar="N",
-        help="from 0 (what enters the first layer), last, or all",
-    )  # fmt: skip
+        "of the same name are seeds: they share a row, with mean and standard deviation")
+    parser.add_argument("--baseline", metavar="ROW",
+        help="the model that others are compared with, if models have several seeds (the first one)")
+    parser.add_argument("--tasks", type=Path, nargs="+", metavar="DIR",
+        help="folders of tasks: SentEval's TASK.txt, or X-Probe's TASK.va.txt and TASK.te.txt, also .gz")
+    parser.add_argument("--task", action="append", default=[], metavar="TASK", dest="only",
+        help="only this task, such as tree_depth; may be repeated")
+    parser.add_argument("--detokenize", metavar="LANG",
+        help="join words and punctuation of the tasks' texts, for encoders that were trained on raw text")
+    parser.add_argument("--layer", type=_layer, default="last", metavar="N",
+        help="from 0 (what enters the first layer), last, or all")
     add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
     add(parser, "--user-dir")
-    parser.add_argument(
-        "--max-sentences", type=positive, metavar="N",
-        help="use at most N training sentences of each task, and a quarter of N of the others",
-    )  # fmt: skip
+    parser.add_argument("--max-sentences", type=positive, metavar="N",
+        help="use at most N training sentences of each task, and a quarter of N of the others")
     add(parser, "--max-tokens", "--device")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR",
+    parser.add_argument("--out", type=Path, metavar="DIR",
         help="also write probing.md, probing.json, and probing.png, and keep "
         "what each classifier found in finished/, from which a later call goes on; with --make, the "
-        "folder of the task",
-    )  # fmt: skip
+        "folder of the task")
     _add_classifier(parser)
     _add_make(parser)
     return parser
@@ -74,41 +58,30 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_classifier(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("classifier")
-    group.add_argument(
-        "--hidden", type=positive, nargs="+", default=[50, 100, 200], metavar="N",
-        help="sizes of the hidden layer to choose from on the validation split",
-    )  # fmt: skip
-    group.add_argument(
-        "--l2", type=float, nargs="+", default=[1e-5, 1e-3, 1e-1], metavar="X",
-        help="weights of the L2 penalty to choose from on the validation split",
-    )  # fmt: skip
-    group.add_argument(
-        "--epochs", type=positive, default=200, metavar="N", help="passes over the data, at most"
-    )
-    group.add_argument(
-        "--workers", type=positive, default=1, metavar="N", help="processes that train classifiers"
-    )
-    group.add_argument(
-        "--seed", type=int, default=1, help="of slices, splits and classifiers' first weights"
-    )
+    # fmt: off
+    group.add_argument("--hidden", type=positive, nargs="+", default=[50, 100, 200], metavar="N",
+        help="sizes of the hidden layer to choose from on the validation split")
+    group.add_argument("--l2", type=float, nargs="+", default=[1e-5, 1e-3, 1e-1], metavar="X",
+        help="weights of the L2 penalty to choose from on the validation split")
+    group.add_argument("--epochs", type=positive, default=200, metavar="N",
+        help="passes over the data, at most")
+    group.add_argument("--workers", type=positive, default=1, metavar="N",
+        help="processes that train classifiers")
+    group.add_argument("--seed", type=int, default=1,
+        help="of slices, splits and classifiers' first weights")
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tasks from trees")
-    group.add_argument(
-        "--make", choices=("top_constituents",),
+    # fmt: off
+    group.add_argument("--make", choices=("top_constituents",),
         help="write this task to --out: the labels are the 20 most frequent sequences of constituents "
-        "below the sentence's node, and OTHER",
-    )  # fmt: skip
+        "below the sentence's node, and OTHER")
     group.add_argument("--trees", type=Path, nargs="+", metavar="FILE", help="bracketed trees")
-    group.add_argument(
-        "--text", type=Path, nargs="+", metavar="FILE",
-        help="raw sentences, one a line, which --parser parses",
-    )  # fmt: skip
-    group.add_argument(
-        "--sentence-label", default="S", metavar="LABEL",
-        help="take only sentences whose node has this label, or any",
-    )  # fmt: skip
+    group.add_argument("--text", type=Path, nargs="+", metavar="FILE",
+        help="raw sentences, one a line, which --parser parses")
+    group.add_argument("--sentence-label", default="S", metavar="LABEL",
+        help="take only sentences whose node has this label, or any")
     add(group, "--parser", "--constituents")
 
 

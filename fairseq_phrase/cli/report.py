@@ -22,102 +22,65 @@ def _parser() -> argparse.ArgumentParser:
         "generate-SUBSET.log or generate.log). For the speed with parsing, the same two files of "
         "fairseq-interactive (interactive-SUBSET.txt, interactive-SUBSET.log, or without SUBSET).",
     )
-    parser.add_argument(
-        "runs", nargs="+", metavar="[NAME=]DIR", help="runs, rows of runs, or folders of rows"
-    )
+    # fmt: off
+    parser.add_argument("runs", nargs="+", metavar="[NAME=]DIR",
+        help="runs, rows of runs, or folders of rows")
     add(parser, "--reference")
-    add(
-        parser, "--subset",
-        help="the test set's name in fairseq, if --reference does not have it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--source", action="append", metavar="[SUBSET=]FILE",
+    add(parser, "--subset",
+        help="the test set's name in fairseq, if --reference does not have it")
+    parser.add_argument("--source", action="append", metavar="[SUBSET=]FILE",
         help="the test sets' raw sentences, for the page's examples (default: as fairseq printed them) "
-        "and the picture by length (default: by the length of the reference)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--set-name", action="append", metavar="SUBSET=NAME",
-        help="what the table calls a test set (default: SUBSET); once for each",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="folder for report.md and the other files",
-    )
+        "and the picture by length (default: by the length of the reference)")
+    parser.add_argument("--set-name", action="append", metavar="SUBSET=NAME",
+        help="what the table calls a test set (default: SUBSET); once for each")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+        help="folder for report.md and the other files")
     parser.add_argument("--baseline", metavar="ROW", help="compare the other rows with this one")
-    parser.add_argument(
-        "--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
+    parser.add_argument("--test", choices=("auto", "seeds", "ar", "bs", "none"), default="auto",
         help="tests against the baseline: auto, over seeds and sentences for rows "
         "with two seeds or more, and paired approximate randomization over sentences; seeds, the same, "
         "but a row with one seed is an error; ar or bs, only approximate randomization or a centred "
         "bootstrap over sentences; none. For labels and exact match, auto and seeds use McNemar's exact "
-        "test instead of approximate randomization",
-    )  # fmt: skip
-    parser.add_argument(
-        "--trials", type=positive, default=10_000, metavar="N",
-        help="number of resamples or exchanges of each test",
-    )  # fmt: skip
+        "test instead of approximate randomization")
+    parser.add_argument("--trials", type=positive, default=10_000, metavar="N",
+        help="number of resamples or exchanges of each test")
     parser.add_argument(
         "--measure", choices=("translation", "labels", "spans", "exact"), default="translation",
         help="translation: BLEU, chrF and TER; labels: accuracy of labels (labels-SUBSET.txt, what "
         "fairseq-phrase-label writes); spans: F1 of spans in BIO labels; exact: share of outputs equal "
-        "to the reference, such as logical forms",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metric", action="append", default=[], metavar="NAME[:ARGUMENT]",
+        "to the reference, such as logical forms")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME[:ARGUMENT]",
         help="another metric, which needs --source; the first is the table's main one. comet[:MODEL]; "
-        "for corrections of errors gleu, errant:FILE.m2[@PIPELINE]; or that of an installed package",
-    )  # fmt: skip
-    parser.add_argument(
-        "--form", choices=FORMS,
+        "for corrections of errors gleu, errant:FILE.m2[@PIPELINE]; or that of an installed package")
+    parser.add_argument("--form", choices=FORMS,
         help="with --measure exact: the outputs' formal language, which adds the share of well-formed "
         "outputs. calls: brackets after predicates, f ( a ); lambda: brackets around them, ( f a ); "
-        "regex: also the share with the reference's language; sql: also the share of equal queries",
-    )  # fmt: skip
-    parser.add_argument(
-        "--known-forms", type=Path, metavar="FILE",
+        "regex: also the share with the reference's language; sql: also the share of equal queries")
+    parser.add_argument("--known-forms", type=Path, metavar="FILE",
         help="with --form calls or lambda: the training data's forms. A form with other predicates than "
-        "theirs is not well-formed",
-    )  # fmt: skip
-    parser.add_argument(
-        "--known-words", type=Path, metavar="FILE",
+        "theirs is not well-formed")
+    parser.add_argument("--known-words", type=Path, metavar="FILE",
         help="with --measure labels or spans, and --source: the training data's words, a fairseq "
-        "dictionary or text; adds the accuracy of all other words",
-    )  # fmt: skip
-    parser.add_argument(
-        "--lowercase", action="store_true", help="add BLEU of lower-cased text, as papers report it"
-    )
-    parser.add_argument(
-        "--repetition", action="store_true",
+        "dictionary or text; adds the accuracy of all other words")
+    parser.add_argument("--lowercase", action="store_true",
+        help="add BLEU of lower-cased text, as papers report it")
+    parser.add_argument("--repetition", action="store_true",
         help="add the rates of n-grams that a translation repeats (n = 1 to 4), and of immediate "
-        "repetitions",
-    )  # fmt: skip
-    parser.add_argument(
-        "--tokenize", default="13a", metavar="NAME",
+        "repetitions")
+    parser.add_argument("--tokenize", default="13a", metavar="NAME",
         help="sacrebleu's tokenizer for BLEU: zh for Chinese, none for references and translations that "
-        "are already tokenized; an unknown name prints all",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rows", type=Path, metavar="FILE.yaml",
+        "are already tokenized; an unknown name prints all")
+    parser.add_argument("--rows", type=Path, metavar="FILE.yaml",
         help="rows in the table's order, each with a title and the paper's number: "
-        "'ROW: {title: TEXT, paper: 34.61}'",
-    )  # fmt: skip
-    parser.add_argument(
-        "--contrastive", type=Path, metavar="DIR",
+        "'ROW: {title: TEXT, paper: 34.61}'")
+    parser.add_argument("--contrastive", type=Path, metavar="DIR",
         help="contrastive accuracy on minimal pairs: a folder for each phenomenon with src.LANG, "
-        "tgt.correct.LANG and tgt.incorrect.LANG, which scripts/contrastive.py has scored",
-    )  # fmt: skip
+        "tgt.correct.LANG and tgt.incorrect.LANG, which scripts/contrastive.py has scored")
     parser.add_argument("--caption", default="Results", help="the table's title")
-    parser.add_argument(
-        "--examples", type=positive, default=5, metavar="N",
-        help="number of translations to show of each row, with the largest gains and the largest losses",
-    )  # fmt: skip
-    parser.add_argument(
-        "--partial", action="store_true",
-        help="leave out unfinished runs, and say so in the table",
-    )  # fmt: skip
+    parser.add_argument("--examples", type=positive, default=5, metavar="N",
+        help="number of translations to show of each row, with the largest gains and the largest losses")
+    parser.add_argument("--partial", action="store_true",
+        help="leave out unfinished runs, and say so in the table")
     return parser
 
 

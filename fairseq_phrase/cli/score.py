@@ -17,15 +17,12 @@ def _parser() -> argparse.ArgumentParser:
         "generate-SUBSET.txt or generate.txt (what fairseq-generate printed, with --bpe or --remove-bpe) "
         "and, if you have it, train.log (what fairseq-train printed). Or name the file itself.",
     )
-    parser.add_argument(
-        "runs", nargs="+", metavar="[NAME=]PATH",
-        help="runs, rows of runs, folders of rows, or files of translations",
-    )  # fmt: skip
+    # fmt: off
+    parser.add_argument("runs", nargs="+", metavar="[NAME=]PATH",
+        help="runs, rows of runs, folders of rows, or files of translations")
     add(parser, "--reference")
-    add(
-        parser, "--subset",
-        help="the test set's name in fairseq, if --reference does not have it",
-    )  # fmt: skip
+    add(parser, "--subset",
+        help="the test set's name in fairseq, if --reference does not have it")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 

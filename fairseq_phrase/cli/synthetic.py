@@ -15,12 +15,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a German-English corpus made by a small grammar, with gold dependency "
         "(CoNLL-U) and constituency (bracketed) trees of both sides; or a toy task of letters.",
     )
-    parser.add_argument(
-        "--kind", choices=["translation", *TOY_TASKS], default="translation",
+    # fmt: off
+    parser.add_argument("--kind", choices=["translation", *TOY_TASKS], default="translation",
         help="the grammar's corpus; or letters to copy, in test sequences longer than those of training; "
         "or letters of which every second of the alphabet is left out; or sentences to put in the order "
-        "of time, for pointer networks",
-    )  # fmt: skip
+        "of time, for pointer networks")
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
         parser.add_argument(
@@ -41,9 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"longest sentence, {MAX_WORDS} by default; of a toy task longest training sequence, "
         f"{TOY_WORDS} by default",
     )  # fmt: skip
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace an existing corpus in DIR"
-    )
+    parser.add_argument("--overwrite", action="store_true",
+        help="replace an existing corpus in DIR")
     return parser
 
 

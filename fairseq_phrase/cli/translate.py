@@ -53,102 +53,62 @@ def _parser() -> argparse.ArgumentParser:
         "were. Translations are detokenized and written to standard output, in order; empty lines stay "
         "empty. A line that is too long for the model is translated in pieces, which a message says.",
     )
-    parser.add_argument(
-        "inputs", nargs="*", metavar="DATA|BUNDLE|FILE",
+    # fmt: off
+    parser.add_argument("inputs", nargs="*", metavar="DATA|BUNDLE|FILE",
         help="the data directory, or a bundle of fairseq-phrase-export instead of it and --path; then "
         "text files in UTF-8, .gz accepted (default: standard input). Without DATA it is the one that "
-        "the checkpoint was trained with",
-    )  # fmt: skip
-    parser.add_argument(
-        "--path",
-        metavar="CHECKPOINT",
-        help="checkpoint or bundle; for an ensemble several, with : between them",
-    )
-    parser.add_argument(
-        "--beam", type=positive, metavar="N",
-        help="the beam's size (default: 5, with --sampling that of --nbest)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--nbest", type=positive, default=1, metavar="N",
-        help="write the N best translations of each line, one a line",
-    )  # fmt: skip
-    parser.add_argument(
-        "--scores", action="store_true",
+        "the checkpoint was trained with")
+    parser.add_argument("--path", metavar="CHECKPOINT",
+        help="checkpoint or bundle; for an ensemble several, with : between them")
+    parser.add_argument("--beam", type=positive, metavar="N",
+        help="the beam's size (default: 5, with --sampling that of --nbest)")
+    parser.add_argument("--nbest", type=positive, default=1, metavar="N",
+        help="write the N best translations of each line, one a line")
+    parser.add_argument("--scores", action="store_true",
         help="write each translation's score and a tab before it: the mean log probability, base 2, of "
-        "its subwords",
-    )  # fmt: skip
-    parser.add_argument(
-        "--lenpen", type=float, default=1.0, metavar="X",
-        help="divide a translation's score by its length to the power of X",
-    )  # fmt: skip
-    parser.add_argument(
-        "--batch-size", type=positive, default=32, metavar="N", help="sentences in a batch, at most"
-    )
-    parser.add_argument(
-        "--buffer-size", type=positive, default=512, metavar="N",
+        "its subwords")
+    parser.add_argument("--lenpen", type=float, default=1.0, metavar="X",
+        help="divide a translation's score by its length to the power of X")
+    parser.add_argument("--batch-size", type=positive, default=32, metavar="N",
+        help="sentences in a batch, at most")
+    parser.add_argument("--buffer-size", type=positive, default=512, metavar="N",
         help="sort at most N lines by length. The first lines, and those of a pipe or a terminal, do not "
-        "wait for so many",
-    )  # fmt: skip
-    parser.add_argument(
-        "--constraints", type=Path, metavar="FILE",
+        "wait for so many")
+    parser.add_argument("--constraints", type=Path, metavar="FILE",
         help="what the translation of each line must have, in any order: a line for each line, with tabs "
-        "between several texts, empty for nothing",
-    )  # fmt: skip
-    parser.add_argument(
-        "--prefix", type=Path, metavar="FILE",
-        help="how the translation of each line must begin: a line for each line, empty for nothing",
-    )  # fmt: skip
-    parser.add_argument(
-        "--glossary", type=Path, metavar="FILE",
+        "between several texts, empty for nothing")
+    parser.add_argument("--prefix", type=Path, metavar="FILE",
+        help="how the translation of each line must begin: a line for each line, empty for nothing")
+    parser.add_argument("--glossary", type=Path, metavar="FILE",
         help="lines of a source term, a tab and its translation. The translation of a line with the term "
-        "must have it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--score", type=Path, metavar="FILE",
-        help="translate nothing: write the score of each line's translation in this file, one a line",
-    )  # fmt: skip
-    parser.add_argument(
-        "--alignments", action="store_true",
+        "must have it")
+    parser.add_argument("--score", type=Path, metavar="FILE",
+        help="translate nothing: write the score of each line's translation in this file, one a line")
+    parser.add_argument("--alignments", action="store_true",
         help="write a tab and pairs 0-0 after each translation, or score of --score: words of the line "
-        "to which the decoder attends most, from 0, and words of the translation",
-    )  # fmt: skip
-    parser.add_argument(
-        "--replace-unk", action="store_true",
-        help="replace each unknown word of a translation by the word of the line that is aligned to it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--unk-dictionary", type=Path, metavar="FILE",
-        help="with --replace-unk: lines of a word and its translation, which is written instead",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sampling", action="store_true",
-        help="draw each subword by its probability instead of a search, for back-translation",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sampling-topk", type=positive, metavar="N", help="draw from the N most probable subwords"
-    )
+        "to which the decoder attends most, from 0, and words of the translation")
+    parser.add_argument("--replace-unk", action="store_true",
+        help="replace each unknown word of a translation by the word of the line that is aligned to it")
+    parser.add_argument("--unk-dictionary", type=Path, metavar="FILE",
+        help="with --replace-unk: lines of a word and its translation, which is written instead")
+    parser.add_argument("--sampling", action="store_true",
+        help="draw each subword by its probability instead of a search, for back-translation")
+    parser.add_argument("--sampling-topk", type=positive, metavar="N",
+        help="draw from the N most probable subwords")
     parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE",
+    parser.add_argument("--out", type=Path, metavar="FILE",
         help="write to this file when all is translated. A run with the same options goes on after one "
-        "that was interrupted",
-    )  # fmt: skip
-    parser.add_argument(
-        "--shard", type=_shard, metavar="I/N",
+        "that was interrupted")
+    parser.add_argument("--shard", type=_shard, metavar="I/N",
         help="translate the I-th of N parts of the files. With --out it is in FILE.I-of-N, and the "
-        "last of the parts writes all to FILE",
-    )  # fmt: skip
+        "last of the parts writes all to FILE")
     add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
-    parser.add_argument(
-        "--source-tokenized", action="store_true",
+    parser.add_argument("--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
-        "which Moses' tokenizer cuts)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--target-tokenized", action="store_true",
-        help="for data of tokenized text: leave the translations tokenized",
-    )  # fmt: skip
+        "which Moses' tokenizer cuts)")
+    parser.add_argument("--target-tokenized", action="store_true",
+        help="for data of tokenized text: leave the translations tokenized")
     return parser
 
 
