@@ -22,16 +22,13 @@ from fairseq_phrase.torch import FAMILIES, install_biases
 class HuggingFaceOptions(RelationOptions):
     """Options of encoders of transformers."""
 
-    huggingface_model: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+    # fmt: off
+    huggingface_model: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "the folder of a model of transformers (BERT, RoBERTa, DistilBERT, MiniLM, XLM-RoBERTa; of BART, "
         "mBART, Marian, T5 and mT5 the encoder), on data made with --bpe huggingface:FOLDER. Without it, "
-        "a BERT with random parameters of the sizes --encoder-*",
-        identity="free",
-    )
-    huggingface_config: Optional[str] = option(  # noqa: UP045
-        None, "the model's configuration; a checkpoint has it"
-    )
+        "a BERT with random parameters of the sizes --encoder-*", identity="free")
+    huggingface_config: Optional[str] = option(None,  # noqa: UP045
+        "the model's configuration; a checkpoint has it")
 
 
 def take_configuration(cfg: Any) -> None:

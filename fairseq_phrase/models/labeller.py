@@ -37,20 +37,16 @@ POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", 
 class LabellerOptions:
     """Options of labelling."""
 
-    pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = option(  # type: ignore[valid-type]
-        "default",
+    # fmt: off
+    pooling: ChoiceEnum(["default", "first", "mean", "cls", "attention", "root"]) = option("default",  # type: ignore[valid-type]
         "state from which a label is predicted. Words: their first subword (first, the default) "
         "or the mean of their subwords. Sentences: the mean of their tokens (the default), a "
         "additional first token as in BERT (cls), a sum weighted by attention (attention), or the"
-        " tree's root (root)",
-    )
+        " tree's root (root)")
     head_layers: int = option(1, "linear layers from state to label; 2: with a tanh layer between")
-    word_dropout: float = option(
-        0.0,
+    word_dropout: float = option(0.0,
         "in training, a token that occurs c times in the training text is unknown with "
-        "probability W / (W + c): 0.25 suits words that are whole. 0: none",
-        identity="free",
-    )
+        "probability W / (W + c): 0.25 suits words that are whole. 0: none", identity="free")
 
 
 class LabelHead(nn.Sequential):

@@ -28,20 +28,16 @@ from fairseq_phrase.modules.tensors import masked_keys
 class ParentOptions(NeutralOptions):
     """Options of parent-scaled attention."""
 
-    parent_heads: str = option(
-        "all",
+    # fmt: off
+    parent_heads: str = option("all",
         "number of scaled heads of each encoder layer, from the first layer, such as 2,0,0; each "
-        "is a number or 'all'. Layers that are not listed have no scaled heads",
-    )
-    parent_scaling: ChoiceEnum(list(SCALINGS)) = option(  # type: ignore[valid-type]
-        "multiply",
+        "is a number or 'all'. Layers that are not listed have no scaled heads")
+    parent_scaling: ChoiceEnum(list(SCALINGS)) = option("multiply",  # type: ignore[valid-type]
         "multiply: softmax(S ⊙ D), as in the paper: far from the parent the score goes to 0; "
-        "prior: softmax(S + log D): far from the parent the weight goes to 0",
-    )
+        "prior: softmax(S + log D): far from the parent the weight goes to 0")
     parent_std: float = option(1.0, "standard deviation of D, in subwords")
-    parent_ignoring: float = option(
-        0.0, "probability with which a token's scores are not scaled in training", identity="free"
-    )
+    parent_ignoring: float = option(0.0,
+        "probability with which a token's scores are not scaled in training", identity="free")
 
 
 def scaled_heads(cfg: Any) -> list[int]:

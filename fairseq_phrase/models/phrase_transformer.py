@@ -57,51 +57,36 @@ from fairseq_phrase.modules.positions.relative_attention import RelativeAttentio
 class PhraseOptions(PositionOptions):
     """Options of phrases, and of positions."""
 
-    phrase_source: str = option(
-        "ngram",
+    # fmt: off
+    phrase_source: str = option("ngram",
         "source of phrases: spans of adjacent units (ngram); the edges and chains of the "
         "dependency tree (dependency); the constituents of the constituency tree (constituency), "
         "or only those that contain no others, which are what a chunker finds (chunk); no "
-        "phrases, as a control (none); or a source of an installed package",
-    )
-    phrase_max_length: int = option(
-        2, "largest number of units (words, for trees) in a phrase: the paper's k"
-    )
-    phrase_unit: ChoiceEnum(["token", "word"]) = option(  # type: ignore[valid-type]
-        "token", "unit of n-grams: subwords, or whole words with all their subwords"
-    )
-    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
-        "sigmoid",
+        "phrases, as a control (none); or a source of an installed package")
+    phrase_max_length: int = option(2,
+        "largest number of units (words, for trees) in a phrase: the paper's k")
+    phrase_unit: ChoiceEnum(["token", "word"]) = option("token",  # type: ignore[valid-type]
+        "unit of n-grams: subwords, or whole words with all their subwords")
+    phrase_activation: ChoiceEnum(list(ACTIVATIONS)) = option("sigmoid",  # type: ignore[valid-type]
         "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
-        "PhraseTransformer",
-    )
-    phrase_mask: ChoiceEnum(list(MASKS)) = option(  # type: ignore[valid-type]
-        "subset",
+        "PhraseTransformer")
+    phrase_mask: ChoiceEnum(list(MASKS)) = option("subset",  # type: ignore[valid-type]
         "mask of attention within phrases: other nodes are excluded, as the paper's text says "
         "(subset); eq. 5 literally, where other nodes get some weight (hadamard); or A = 1, as a "
-        "control (all)",
-    )
-    phrase_init: ChoiceEnum(list(FIRST_STATES)) = option(  # type: ignore[valid-type]
-        "zero",
+        "control (all)")
+    phrase_init: ChoiceEnum(list(FIRST_STATES)) = option("zero",  # type: ignore[valid-type]
         "first states of phrases: zero (algorithm 1); the mean of their tokens (mean); a learned "
         "weighted mean of their tokens (attention); a learned projection of the first and the "
-        "last token (ends)",
-    )
-    phrase_gate: ChoiceEnum(list(GATES)) = option(  # type: ignore[valid-type]
-        "none",
+        "last token (ends)")
+    phrase_gate: ChoiceEnum(list(GATES)) = option("none",  # type: ignore[valid-type]
         "how attention within phrases starts: as in the paper (none); with an output projection "
-        "of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)",
-    )
-    phrase_relative_clip: int = option(
-        0,
+        "of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)")
+    phrase_relative_clip: int = option(0,
         "largest relative position of a part in its phrase; larger ones are clipped. Each "
-        "position has a learned bias in each head of the attention within phrases; 0: no biases",
-    )
-    phrase_layers: str = option(
-        "all",
+        "position has a learned bias in each head of the attention within phrases; 0: no biases")
+    phrase_layers: str = option("all",
         "the encoder layers with phrases, from 1: 'all', 2-4, or 2 for the first two; the other "
-        "layers have tokens only",
-    )
+        "layers have tokens only")
     phrase_to_decoder: bool = option(False, "the decoder attends to phrases as it does to tokens")
 
 

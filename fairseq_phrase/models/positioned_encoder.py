@@ -35,38 +35,28 @@ class PositionOptions(NeutralOptions):
     one on.
     """
 
-    no_sequential_absolute: bool = option(
-        False,
+    # fmt: off
+    no_sequential_absolute: bool = option(False,
         "leave the absolute positions in the sentence out of the encoder (the decoder keeps its "
-        "own)",
-    )
-    sequential_relative: bool = option(
-        False, "relative positions in the sentence in the encoder (Shaw et al. 2018)"
-    )
-    structural_absolute: bool = option(
-        False, "depths in the dependency tree in the encoder (eq. 5)"
-    )
-    structural_relative: bool = option(
-        False, "relative positions in the dependency tree in the encoder (eq. 6)"
-    )
-    structural_fusion: ChoiceEnum(list(FUSIONS)) = option(  # type: ignore[valid-type]
-        "tanh",
+        "own)")
+    sequential_relative: bool = option(False,
+        "relative positions in the sentence in the encoder (Shaw et al. 2018)")
+    structural_absolute: bool = option(False,
+        "depths in the dependency tree in the encoder (eq. 5)")
+    structural_relative: bool = option(False,
+        "relative positions in the dependency tree in the encoder (eq. 6)")
+    structural_fusion: ChoiceEnum(list(FUSIONS)) = option("tanh",  # type: ignore[valid-type]
         "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) (eq. 7), "
-        "or their sum",
-    )
-    structural_relation: ChoiceEnum(list(RELATIONS)) = option(  # type: ignore[valid-type]
-        "edge",
+        "or their sum")
+    structural_relation: ChoiceEnum(list(RELATIONS)) = option("edge",  # type: ignore[valid-type]
         "relative position of two words in the tree: eq. 6 literally, where only the words of an "
         "edge have their difference of depths (edge); the difference of depths for all words "
         "above one another (path); or the length of the path between them, with the sign of their"
-        " order (distance)",
-    )
-    relative_clip: int = option(
-        16, "largest relative position in the sentence; larger ones are clipped"
-    )
-    structural_clip: int = option(
-        16, "largest relative position in the tree; larger ones are clipped"
-    )
+        " order (distance)")
+    relative_clip: int = option(16,
+        "largest relative position in the sentence; larger ones are clipped")
+    structural_clip: int = option(16,
+        "largest relative position in the tree; larger ones are clipped")
     relative_keys_only: bool = option(False, "add relative positions to keys only, not to values")
 
 

@@ -35,30 +35,22 @@ TAKEN = (
 class PretrainedOptions(FairseqDataclass):
     """Options of tasks whose models may start from a checkpoint."""
 
-    pretrained: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "start from the encoder of this checkpoint (translation, labelling, pre-training)"
-    )
-    pretrained_model: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "start from the encoder and the decoder of this checkpoint"
-    )
-    take_options: bool = option(
-        False, "with --pretrained-model: take the model's sizes and form from the checkpoint"
-    )
-    pretrained_decoder_embeddings: bool = option(
-        False,
+    # fmt: off
+    pretrained: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "start from the encoder of this checkpoint (translation, labelling, pre-training)")
+    pretrained_model: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "start from the encoder and the decoder of this checkpoint")
+    take_options: bool = option(False,
+        "with --pretrained-model: take the model's sizes and form from the checkpoint")
+    pretrained_decoder_embeddings: bool = option(False,
         "with --pretrained: the decoder's embeddings start from the checkpoint's, too; for one "
-        "dictionary of both languages (with --share-all-embeddings they do so anyway)",
-    )
-    freeze_encoder: bool = option(
-        False,
+        "dictionary of both languages (with --share-all-embeddings they do so anyway)")
+    freeze_encoder: bool = option(False,
         "train all but the encoder, which is used without dropout; embeddings that the decoder "
-        "shares with it are not trained, either",
-    )
-    lr_scale_pretrained: float = option(
-        1.0,
+        "shares with it are not trained, either")
+    lr_scale_pretrained: float = option(1.0,
         "with --pretrained or --pretrained-model: factor of the learning rate of parameters that "
-        "came from the checkpoint",
-    )
+        "came from the checkpoint")
 
 
 def take_options(cfg: Any, path: Path) -> None:

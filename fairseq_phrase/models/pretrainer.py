@@ -31,25 +31,20 @@ DIRECTIONS = ("forward", "backward")
 class PretrainerOptions:
     """Options of pre-training."""
 
-    objective: ChoiceEnum(list(OBJECTIVES)) = option(  # type: ignore[valid-type]
-        "masked",
+    # fmt: off
+    objective: ChoiceEnum(list(OBJECTIVES)) = option("masked",  # type: ignore[valid-type]
         "predict masked tokens from all others (masked, as BERT), each token from those before it"
-        " (causal, as GPT), or tokens in a random order (permutation, as XLNet)",
-    )
-    next_sentence: bool = option(
-        False,
+        " (causal, as GPT), or tokens in a random order (permutation, as XLNet)")
+    next_sentence: bool = option(False,
         "a sample is two segments, and whether the second follows the first is predicted from the"
         " first state; for text with blank lines between documents; with --criterion "
-        "next_sentence",
-    )
+        "next_sentence")
     context: int = option(0, "causal: number of tokens that a prediction depends on; 0 for all")
-    direction: ChoiceEnum(list(DIRECTIONS)) = option(  # type: ignore[valid-type]
-        "forward", "causal: predict the next token, or the previous one"
-    )
+    direction: ChoiceEnum(list(DIRECTIONS)) = option("forward",  # type: ignore[valid-type]
+        "causal: predict the next token, or the previous one")
     predict_fraction: str = option("1/6", "permutation: predict the last part 1/K of the order")
-    memory: int = option(
-        0, "permutation: number of tokens before a sample that it also sees, without gradient"
-    )
+    memory: int = option(0,
+        "permutation: number of tokens before a sample that it also sees, without gradient")
 
 
 @register_named_model("pretrainer", options=PretrainerOptions)

@@ -172,12 +172,11 @@ KINDS = {
 class TreeLSTMOptions:
     """Options of Tree-LSTMs."""
 
-    tree_lstm_kind: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
-        "child_sum",
+    # fmt: off
+    tree_lstm_kind: ChoiceEnum(list(KINDS)) = option("child_sum",  # type: ignore[valid-type]
         "child_sum: sums over dependents; binary: left and right children of constituents, which "
         "are binarized to the right; child_sum_constituents: sums over the children of "
-        "constituents as they are",
-    )
+        "constituents as they are")
 
 
 @register_encoder(
@@ -234,12 +233,11 @@ _FINAL = frozenset(".!?…。！？")
 class HierarchicalOptions:
     """Options of hierarchical attention."""
 
-    han_sentences: ChoiceEnum(list(SENTENCES)) = option(  # type: ignore[valid-type]
-        "dependencies",
+    # fmt: off
+    han_sentences: ChoiceEnum(list(SENTENCES)) = option("dependencies",  # type: ignore[valid-type]
         "where a line's sentences come from: dependencies (every root that the parser found "
         "begins one), constituents (the trees under the extra root of a line), or, without a "
-        "parse, punctuation (tokens like . ! ? end one)",
-    )
+        "parse, punctuation (tokens like . ! ? end one)")
 
 
 @register_encoder(

@@ -33,19 +33,15 @@ from fairseq_phrase.store.fields import FIELDS
 class RelationOptions:
     """Options of relation biases."""
 
-    relation_bias: ChoiceEnum(list(BIASES)) = option(  # type: ignore[valid-type]
-        "tree",
+    # fmt: off
+    relation_bias: ChoiceEnum(list(BIASES)) = option("tree",  # type: ignore[valid-type]
         "which relations of two words have a learned bias in each head: those in the dependency "
-        "tree (tree), distances in the sentence as in T5 (sequence), both, or none",
-    )
-    relation_labels: bool = option(
-        False, "add a bias for the dependency label of pairs of parent and child"
-    )
-    relation_source: str = option(
-        "heads",
+        "tree (tree), distances in the sentence as in T5 (sequence), both, or none")
+    relation_labels: bool = option(False,
+        "add a bias for the dependency label of pairs of parent and child")
+    relation_source: str = option("heads",
         "the parse field of the relations: heads, the dependency tree, or a field of a graph's edges, "
-        "such as enhanced",
-    )
+        "such as enhanced")
 
 
 def reads_trees(cfg: Any) -> bool:

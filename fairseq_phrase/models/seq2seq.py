@@ -52,49 +52,36 @@ _SELF_ATTENTION = {"plain": PlainSelfAttention, "bilinear": BilinearSelfAttentio
 class Seq2SeqOptions(CopyOptions):
     """Options of ``--arch seq2seq``. Sizes of embeddings, layers and dropout are fairseq's options."""
 
-    encoder: str = option(
-        RECURRENT,
+    # fmt: off
+    encoder: str = option(RECURRENT,
         "the encoder: recurrent, or any registered one (transformer, phrase_transformer, …) with "
-        "its own options and --encoder-layers 1 unless it is given",
-    )
-    cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
-        "lstm", "the recurrent cell of encoder and decoder"
-    )
+        "its own options and --encoder-layers 1 unless it is given")
+    cell: ChoiceEnum(list(CELLS)) = option("lstm",  # type: ignore[valid-type]
+        "the recurrent cell of encoder and decoder")
     encoder_layers: int = option(1, "num encoder layers")
     decoder_layers: int = option(1, "num decoder layers")
-    encoder_hidden_size: int = option(
-        512, "width of the recurrent encoder's states, of each direction"
-    )
+    encoder_hidden_size: int = option(512,
+        "width of the recurrent encoder's states, of each direction")
     decoder_hidden_size: int = option(512, "width of the decoder's states")
     encoder_bidirectional: bool = option(False, "run the recurrent encoder in both directions")
-    self_attention: ChoiceEnum(["none", "plain", "bilinear"]) = option(  # type: ignore[valid-type]
-        "none",
+    self_attention: ChoiceEnum(["none", "plain", "bilinear"]) = option("none",  # type: ignore[valid-type]
         "self-attention over the recurrent encoder's states: without parameters (plain), or with "
         "a full matrix for each of --encoder-attention-heads (bilinear); with --encoder-layers 0,"
-        " over the embeddings",
-    )
-    attention: ChoiceEnum(["none", *SCORES]) = option(  # type: ignore[valid-type]
-        "bilinear", "the score of a source state for a decoder state; none: no attention"
-    )
-    attention_time: ChoiceEnum(["after", "before"]) = option(  # type: ignore[valid-type]
-        "after",
+        " over the embeddings")
+    attention: ChoiceEnum(["none", *SCORES]) = option("bilinear",  # type: ignore[valid-type]
+        "the score of a source state for a decoder state; none: no attention")
+    attention_time: ChoiceEnum(["after", "before"]) = option("after",  # type: ignore[valid-type]
         "attend from the state after the cell (Luong), or from the state before it, with the "
-        "context as the cell's input (Bahdanau)",
-    )
-    input_feeding: bool = option(
-        False, "feed the attentional state to the next step's cell (Luong)"
-    )
-    attention_window: ChoiceEnum(list(WINDOWS)) = option(  # type: ignore[valid-type]
-        "all",
+        "context as the cell's input (Bahdanau)")
+    input_feeding: bool = option(False,
+        "feed the attentional state to the next step's cell (Luong)")
+    attention_window: ChoiceEnum(list(WINDOWS)) = option("all",  # type: ignore[valid-type]
         "attend to all of the source, or near the target's own position (local-m), or near a "
-        "predicted position (local-p)",
-    )
+        "predicted position (local-p)")
     window_size: int = option(10, "D: positions that a window reaches to each side of its centre")
-    attention_output: ChoiceEnum(["tanh", "linear"]) = option(  # type: ignore[valid-type]
-        "tanh",
+    attention_output: ChoiceEnum(["tanh", "linear"]) = option("tanh",  # type: ignore[valid-type]
         "the output layer reads tanh(W [context; state]), of the width of the decoder's "
-        "embeddings (tanh, Luong), or [context; state] (linear)",
-    )
+        "embeddings (tanh, Luong), or [context; state] (linear)")
 
 
 def encoder_width(cfg: Any) -> int:

@@ -43,22 +43,18 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 class TreeOptions(NeutralOptions):
     """Options of trees."""
 
-    tree_convention: ChoiceEnum(list(CONVENTIONS)) = option(  # type: ignore[valid-type]
-        "paper",
+    # fmt: off
+    tree_convention: ChoiceEnum(list(CONVENTIONS)) = option("paper",  # type: ignore[valid-type]
         "accumulate as in the paper, or as in the authors' code (released): the leaf is not "
-        "counted in the average, vertical indices count from the root, leaf weights have a bias",
-    )
+        "counted in the average, vertical indices count from the root, leaf weights have a bias")
     tree_max_vertical: int = option(50, "largest index of the vertical embeddings, in nonterminals")
     tree_max_horizontal: int = option(100, "largest index of the horizontal embeddings, in tokens")
     no_hierarchical_embeddings: bool = option(False, "accumulate without hierarchical embeddings")
-    no_subtree_masking: bool = option(
-        False, "let every node of the encoder attend to all nodes, not only to its subtree"
-    )
-    tree_encoder_only: bool = option(
-        False,
+    no_subtree_masking: bool = option(False,
+        "let every node of the encoder attend to all nodes, not only to its subtree")
+    tree_encoder_only: bool = option(False,
         "accumulate only in the encoder: the decoder attends to all nodes, and uses their values "
-        "unchanged",
-    )
+        "unchanged")
     tree_one_label: bool = option(False, "use one embedding for all constituents, for every label")
 
 

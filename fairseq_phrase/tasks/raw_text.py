@@ -44,15 +44,13 @@ _MARKS = ("▁", "@@ ")
 class SyntaxEncoderConfig(FairseqDataclass):
     """Options of the tokenizer and the BPE: the data directory and the parser."""
 
-    syntax_data: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "data directory with syntax.LANG.json; by default the task's own"
-    )
-    syntax_lang: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "the parsed language; by default the task's source"
-    )
-    syntax_parser: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "cut words with this parser; by default with the task's --source-parser"
-    )
+    # fmt: off
+    syntax_data: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "data directory with syntax.LANG.json; by default the task's own")
+    syntax_lang: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "the parsed language; by default the task's source")
+    syntax_parser: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "cut words with this parser; by default with the task's --source-parser")
 
 
 def _source_of(cfg: SyntaxEncoderConfig) -> tuple[str, str, str | None]:

@@ -44,37 +44,28 @@ logger = logging.getLogger(__name__)
 class SyntaxPretrainingConfig(IdentityOptions):
     """Options of text and masks; several are fairseq's ``masked_lm``'s."""
 
-    data: str = option(
-        MISSING,
+    # fmt: off
+    data: str = option(MISSING,
         "data directories of fairseq-phrase-preprocess --only-source, colons between them; "
-        "each epoch of training reads one",
-    )
-    source_lang: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "the language; by default that of the data", argparse_alias="-s"
-    )
-    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option(
-        "eos",
+        "each epoch of training reads one")
+    source_lang: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "the language; by default that of the data", argparse_alias="-s")
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option("eos",
         "a sample is a sentence (eos), or up to --tokens-per-sample tokens of whole "
-        "sentences (complete), of one document (complete_doc), or cut anywhere (none)",
-    )
+        "sentences (complete), of one document (complete_doc), or cut anywhere (none)")
     tokens_per_sample: int = option(512, "largest number of tokens in a sample, without eos mode")
     mask_prob: float = option(0.15, "part of the subwords that are predicted")
     leave_unmasked_prob: float = option(0.1, "part of the predicted subwords that are not masked")
-    random_token_prob: float = option(
-        0.1, "part of the predicted subwords that a random subword replaces"
-    )
-    mask_unit: ChoiceEnum(list(MASK_UNITS)) = option(  # type: ignore[valid-type]
-        "subword",
+    random_token_prob: float = option(0.1,
+        "part of the predicted subwords that a random subword replaces")
+    mask_unit: ChoiceEnum(list(MASK_UNITS)) = option("subword",  # type: ignore[valid-type]
         "what is masked: subwords, whole words, or whole phrases of the parse, drawn until "
-        "--mask-prob is reached",
-    )
-    mask_phrases: ChoiceEnum(list(PHRASES)) = option(  # type: ignore[valid-type]
-        "constituents", "phrases: constituents, or subtrees of the dependency tree"
-    )
+        "--mask-prob is reached")
+    mask_phrases: ChoiceEnum(list(PHRASES)) = option("constituents",  # type: ignore[valid-type]
+        "phrases: constituents, or subtrees of the dependency tree")
     mask_phrase_words: int = option(4, "largest number of words in a masked phrase")
-    source_factors: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None, "refused: see the options of translation and labelling"
-    )
+    source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "refused: see the options of translation and labelling")
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
 

@@ -49,59 +49,41 @@ class SyntaxTranslationConfig(
     """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = option(False, "pad the source on the left")
-    source_parser: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+    # fmt: off
+    source_parser: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
-        "the one that made the data, if its name is not a path",
-    )
-    tree_source: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+        "the one that made the data, if its name is not a path")
+    tree_source: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "dependency trees in training and translation: the parse, or as a control linear "
         "(each word's head is the next), random (by --tree-seed and the sentence) or shuffled (the "
         "parse of another training sentence of about the same length); by default the "
-        "checkpoint's, else parse",
-    )
-    tree_seed: Optional[int] = option(  # noqa: UP045 - fairseq reads this type
-        None, "seed of --tree-source random and shuffled; by default the checkpoint's, else 1"
-    )
-    parse_loss: float = option(
-        0.0,
+        "checkpoint's, else parse")
+    tree_seed: Optional[int] = option(None,  # noqa: UP045 - fairseq reads this type
+        "seed of --tree-source random and shuffled; by default the checkpoint's, else 1")
+    parse_loss: float = option(0.0,
         "weight λ of a loss that teaches the first head of an encoder layer to point at each "
-        "word's parent; it is added to the criterion's loss; translation needs no parses for it",
-    )
-    parse_loss_layer: int = option(
-        0, "the encoder layer of --parse-loss, from 1; 0 is the middle layer"
-    )
-    coverage: float = option(
-        0.0,
+        "word's parent; it is added to the criterion's loss; translation needs no parses for it")
+    parse_loss_layer: int = option(0,
+        "the encoder layer of --parse-loss, from 1; 0 is the middle layer")
+    coverage: float = option(0.0,
         "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
-        "of the weights before), which is added to the criterion's loss; 1 is usual",
-    )
-    guided_alignments: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+        "of the weights before), which is added to the criterion's loss; 1 is usual")
+    guided_alignments: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "file of word alignments of the training data, a line for each pair (0-0 1-2), "
-        "for --criterion label_smoothed_cross_entropy_with_alignment",
-    )
-    source_factors: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+        "for --criterion label_smoothed_cross_entropy_with_alignment")
+    source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "labels of words whose embeddings are combined with those of tokens, in any encoder: "
         "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
-        "inside, the end or all of its word), commas between them; by default the checkpoint's",
-    )
-    source_factors_combine: ChoiceEnum(COMBINE) = option(  # type: ignore[valid-type]
-        "sum", "add the embeddings of --source-factors, or concatenate them"
-    )
-    source_factors_dim: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
-        None,
+        "inside, the end or all of its word), commas between them; by default the checkpoint's")
+    source_factors_combine: ChoiceEnum(COMBINE) = option("sum",  # type: ignore[valid-type]
+        "add the embeddings of --source-factors, or concatenate them")
+    source_factors_dim: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "with concat: the width of a factor's embeddings, or of each, commas between them; "
-        "tokens have the rest of --encoder-embed-dim",
-    )
-    subword_sampling: float = option(
-        0.0,
+        "tokens have the rest of --encoder-embed-dim")
+    subword_sampling: float = option(0.0,
         "α above 0, at most 1: cut the words of training sentences into other subwords each "
         "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
-        "subword-nmt by BPE-dropout with the probability α",
-    )
+        "subword-nmt by BPE-dropout with the probability α")
 
 
 logger = logging.getLogger(__name__)
