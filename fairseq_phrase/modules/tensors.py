@@ -122,6 +122,15 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return made_once(mask, dtype, make)
 
 
+def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return -inf where a mask is True, and 0 elsewhere; adding it is faster than filling, on a CPU."""
+
+    def make() -> Tensor:
+        return torch.zeros_like(masked, dtype=dtype).masked_fill_(masked, -math.inf)
+
+    return made_once(masked, ("infinite", dtype), make)
+
+
 def masked_keys(padding_mask: Tensor) -> Tensor:
     """Return the keys that get no weight.
 

@@ -17,8 +17,6 @@ from fairseq_phrase.modules.positions.relative_attention import (
     RelativePositions,
     collect,
     relative_attention,
-    relative_scores,
-    relative_values,
     sequential_positions,
     spread,
 )
@@ -145,17 +143,49 @@ def test_spreading_and_collecting_are_transposes_of_one_another():
     assert_same(forth, back)
 
 
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("with_values", [True, False])
 @pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
-def test_the_gradients_that_are_written_out_are_the_numerical_ones(clips):
+def test_the_gradients_that_are_written_out_are_the_numerical_ones(
+    clips, with_values, long, monkeypatch
+):
+    monkeypatch.setattr(module, "LONG", 3 if long else 4)
     positions = make_positions(2, 4, padded=False, clips=clips)
-    query, key, value = (torch.randn(2, 2, 4, 3, dtype=torch.double) for _ in range(3))
-    table = torch.randn(positions.num_rows, 3, dtype=torch.double)
-    weights = torch.rand(2, 2, 4, 4, dtype=torch.double)
-    for tensor in (query, key, value, table, weights):
-        tensor.requires_grad_()
-    for keys in (key, None):
-        assert torch.autograd.gradcheck(relative_scores, (query, keys, table, positions, 0.3))
-    assert torch.autograd.gradcheck(relative_values, (weights, value, table, positions))
+    inputs = make_inputs(2, 2, 4, 3, positions.num_rows)
+    inputs = inputs if with_values else inputs[:4]
+    assert torch.autograd.gradcheck(
+        lambda *inputs: attend(inputs, positions, with_values),
+        tuple(inputs),
+        check_undefined_grad=False,
+    )
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p, monkeypatch):
+    positions = make_positions(3, 50)
+    inputs = make_inputs(3, 2, 50, 4, positions.num_rows)
+    monkeypatch.setattr(torch, "native_dropout", half)
+    results, largest = [], []
+    for limit in (50, 49):
+        monkeypatch.setattr(module, "LONG", limit)
+        kept = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda x, kept=kept: kept.append(x) or x, lambda x: x
+        )
+        with hooks, LargestTensor() as seen:
+            output = attend(inputs, positions, dropout_p=dropout_p)
+            results.append([output, *torch.autograd.grad(output.sum(), inputs)])
+        largest.append((seen.numel, max(x.numel() for x in kept if x.is_floating_point())))
+    for one, other in zip(*results, strict=True):
+        assert_same(one, other)
+    pairs = 3 * 2 * 50 * 50
+    assert largest == [(pairs, pairs), (pairs // 3, 3 * 2 * 50 * 4)]
+
+
+def half(weights, probability, train):
+    """Drop what has an odd index among the keys."""
+    mask = (torch.arange(weights.size(-1)) % 2 == 0).expand_as(weights)
+    return weights * mask * 2, mask
 
 
 def test_positions_beyond_the_clip_share_the_last_row():
@@ -192,13 +222,14 @@ def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
     positions = make_positions(2, 5)
     inputs = make_inputs(2, 2, 5, 4, positions.num_rows)
     factors = []
+    native = torch.native_dropout
 
-    def remembered(weights, probability):
-        kept = torch.nn.functional.dropout(torch.ones_like(weights), probability)
-        factors.append(kept)
-        return weights * kept
+    def remembered(weights, probability, train):
+        kept, mask = native(weights, probability, train)
+        factors.append(mask / (1 - probability))
+        return kept, mask
 
-    monkeypatch.setattr(module, "dropout", remembered)
+    monkeypatch.setattr(torch, "native_dropout", remembered)
     actual = attend(inputs, positions, dropout_p=0.5)
     assert 0 < (factors[0] == 0).double().mean() < 1
     expected = literal_attention(inputs, positions, kept=factors[0])

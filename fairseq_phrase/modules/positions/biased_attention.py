@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.tensors import additive, applied, made_once, upcast
+from fairseq_phrase.modules.tensors import additive, applied, infinite, made_once, upcast
 
 
 class _PairBias(torch.autograd.Function):
@@ -26,7 +26,7 @@ class _PairBias(torch.autograd.Function):
         flat = table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
         bias: Tensor = flat.unflatten(2, index.shape[1:])
         if masked is not None:
-            bias.masked_fill_(masked[:, None, None], -math.inf)
+            bias += infinite(masked, bias.dtype)[:, None, None]
         return bias
 
     @staticmethod

@@ -16,8 +16,9 @@ Both maps are transposes of one another, so each is the other's gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,7 +27,17 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import applied, check_mask, check_tensor, masked_keys, upcast
+from fairseq_phrase.modules.tensors import (
+    applied,
+    check_mask,
+    check_tensor,
+    infinite,
+    masked_keys,
+    upcast,
+)
+
+#: Tokens of sentences whose weights take about as much memory as all else that a layer keeps.
+LONG = 256
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -104,10 +115,15 @@ class RelativePositions:
             first += 2 * clip + 1
         return positions
 
-    def for_heads(self, like: Tensor) -> list[Tensor]:
-        """View the rows as indices for all heads. Shape of each: (batch, heads, queries, keys)."""
-        batch, heads = like.shape[:2]
-        return [rows[:, None].expand(batch, heads, -1, -1) for rows in self.rows]
+    def sentence(self, index: int) -> RelativePositions:
+        """Take those of one sentence of the batch."""
+
+        def own(tensor: Tensor | None) -> Any:
+            return tensor if tensor is None or len(tensor) == 1 else tensor[index : index + 1]
+
+        rows = tuple(own(each) for each in self.rows)
+        masks = {name: own(getattr(self, name)) for name in ("masked_keys", "masked_pairs")}
+        return replace(self, rows=rows, **masks)
 
 
 def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
@@ -119,14 +135,14 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
         per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
         masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
     """
-    first, *others = positions.for_heads(per_row)
+    first, *others = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in positions.rows)
     pairs = per_row.gather(-1, first)
     for index in others:
         pairs += per_row.gather(-1, index)
     if masked and positions.masked_pairs is not None:
         pairs.masked_fill_(positions.masked_pairs[:, None], -math.inf)
     elif masked and positions.masked_keys is not None:
-        pairs.masked_fill_(positions.masked_keys[:, None, None], -math.inf)
+        pairs += infinite(positions.masked_keys, pairs.dtype)[:, None, None]
     return pairs
 
 
@@ -140,113 +156,140 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
             Shape: (batch, heads, queries, keys)
     """
     exact = upcast(pairs)
-    sums = exact.new_zeros(*pairs.shape[:-1], positions.num_rows)
-    for index in positions.for_heads(pairs):
-        sums.scatter_add_(-1, index, exact)
+    rows, copies = positions.rows, 1
+    if _is_long(pairs):
+        # Neighbours often have one row. A processor adds faster to two sums in turns than to one.
+        copies = 2
+        odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
+        rows = tuple(each + odd * positions.num_rows for each in rows)
+    sums = exact.new_zeros(*pairs.shape[:-1], copies * positions.num_rows)
+    for index in rows:
+        sums.scatter_add_(-1, index[:, None].expand_as(pairs), exact)
+    if copies > 1:
+        sums = sums.unflatten(-1, (copies, -1)).sum(-2)
     return sums.to(pairs.dtype)
 
 
-class _Scores(torch.autograd.Function):
-    """The gradients are written out: they then need fewer kernels than autograd launches."""
+class _Bias(torch.autograd.Function):
+    """Spread the numbers of table rows, as a bias before a softmax; its gradient collects them."""
+
+    @staticmethod
+    def forward(ctx: Any, per_row: Tensor, positions: RelativePositions) -> Tensor:
+        ctx.positions = positions
+        return spread(per_row, positions, masked=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # The gradient at masked keys is 0, because the softmax gave them no weight.
+        return collect(gradients[0], ctx.positions), None
+
+
+def _weights(
+    query: Tensor,
+    key: Tensor,
+    table: Tensor,
+    positions: RelativePositions,
+    scale: float,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Compute the softmax of ``scale * q_i · (k_j + Σ a_ij)``. No gradient is recorded."""
+    # (batch, heads, queries, width) -> (batch * heads * queries, R)
+    per_row = _scaled_product(query.flatten(0, 2), table.t(), scale)
+    pairs = spread(per_row.view(*query.shape[:3], -1), positions, masked=True)
+    pairs.flatten(0, 1).baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
+    return pairs.softmax(-1, dtype=dtype)
+
+
+class _Attention(torch.autograd.Function):
+    """The gradients are written out: they then need fewer kernels than autograd launches.
+
+    With several parts, the backward pass computes their weights again, so that none are kept.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         query: Tensor,
-        key: Tensor | None,
-        table: Tensor,
-        positions: RelativePositions,
+        key: Tensor,
+        value: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        parts: Sequence[tuple[slice, RelativePositions]],
         scale: float,
-    ) -> Tensor:
-        ctx.save_for_backward(query, key, table)
-        ctx.positions, ctx.scale = positions, scale
-        # (batch, heads, queries, width) -> (batch * heads * queries, R)
-        per_row = _scaled_product(query.flatten(0, 2), table.t(), scale)
-        pairs = spread(per_row.view(*query.shape[:3], -1), positions, masked=True)
-        if key is not None:
-            pairs.flatten(0, 1).baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
-        return pairs
+        dropout_p: float,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.parts, ctx.scale, ctx.dropout_p = parts, scale, dropout_p
+        outputs, sums, masks = [], [], []
+        for part, own in parts:
+            weights = _weights(query[part], key[part], keys, own, scale)
+            kept = weights
+            if dropout_p:
+                kept, mask = torch.native_dropout(weights, dropout_p, True)
+                masks.append(mask)
+            kept, own_value = kept.to(value.dtype), value[part]
+            # (batch, heads, queries, keys) -> (batch * heads * queries, R)
+            sums.append(collect(kept, own).flatten(0, 2))
+            attended = (sums[-1] @ values).view_as(own_value)
+            attended.flatten(0, 1).baddbmm_(kept.flatten(0, 1), own_value.flatten(0, 1))
+            outputs.append(attended)
+        ctx.dtype = weights.dtype
+        whole = [weights] if parts[0][0] == slice(None) else []
+        ctx.save_for_backward(query, key, value, keys, values, *sums, *masks, *whole)
+        ctx.mark_non_differentiable(weights)
+        ctx.set_materialize_grads(False)
+        return _concatenated(outputs), weights
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, table = ctx.saved_tensors
-        # The gradient at masked keys is 0, because the softmax gave them no weight.
-        pairs, scale = gradients[0].contiguous(), ctx.scale
-        per_row = collect(pairs, ctx.positions).flatten(0, 2)
-        of_table = _scaled_product(per_row.t(), query.flatten(0, 2), scale)
-        of_query = _scaled_product(per_row, table, scale).view_as(query)
-        of_key = None
-        if key is not None:
+        query, key, value, keys, values, *saved = ctx.saved_tensors
+        parts, scale = ctx.parts, ctx.scale
+        of_query, of_key, of_value, of_keys, of_values = [], [], [], [], []
+        for number, (part, own) in enumerate(parts):
+            sums, attended = saved[number], gradients[0][part].contiguous()
+            weights = saved[-1]
+            if part != slice(None):
+                weights = _weights(query[part], key[part], keys, own, scale, ctx.dtype)
+            kept = weights
+            if ctx.dropout_p:
+                mask, factor = saved[len(parts) + number], 1 / (1 - ctx.dropout_p)
+                kept = weights.mul(mask).mul_(factor)
             # (batch, heads, ...) -> (batch * heads, ...)
+            flat_query, flat_key, flat_value = (
+                states[part].flatten(0, 1) for states in (query, key, value)
+            )
+            of_values.append(sums.t() @ attended.flatten(0, 2))
+            per_row = (attended.flatten(0, 2) @ values.t()).view(*attended.shape[:3], -1)
+            pairs, attended = spread(per_row, own), attended.flatten(0, 1)
+            pairs.flatten(0, 1).baddbmm_(attended, flat_value.mT)
+            of_value.append(kept.to(value.dtype).flatten(0, 1).mT @ attended)
+            pairs = pairs.to(weights.dtype)
+            if ctx.dropout_p:
+                pairs.mul_(mask).mul_(factor)
+            pairs = torch._softmax_backward_data(pairs, weights, -1, weights.dtype).to(query.dtype)
+            # The gradient at masked keys is 0, because the softmax gave them no weight.
+            per_row = collect(pairs, own).flatten(0, 2)
+            of_keys.append(_scaled_product(per_row.t(), flat_query.flatten(0, 1), scale))
+            own_query = _scaled_product(per_row, keys, scale).view_as(flat_query)
             pairs = pairs.flatten(0, 1)
-            of_query.flatten(0, 1).baddbmm_(pairs, key.flatten(0, 1), alpha=scale)
-            of_key = torch.baddbmm(
-                pairs.new_empty(1), pairs.mT, query.flatten(0, 1), beta=0, alpha=scale
-            ).view_as(key)
-        return of_query, of_key, of_table, None, None
+            of_query.append(own_query.baddbmm_(pairs, flat_key, alpha=scale))
+            of_key.append(
+                torch.baddbmm(pairs.new_empty(1), pairs.mT, flat_query, beta=0, alpha=scale)
+            )
+        of_states = (_concatenated(each).view_as(query) for each in (of_query, of_key, of_value))
+        of_tables = (reduce(torch.add, each) for each in (of_keys, of_values))
+        return *of_states, *of_tables, None, None, None
 
 
-class _Values(torch.autograd.Function):
-    """The gradients are written out, as in :class:`_Scores`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, weights: Tensor, value: Tensor, table: Tensor, positions: RelativePositions
-    ) -> Tensor:
-        # (batch, heads, queries, keys) -> (batch * heads * queries, R)
-        sums = collect(weights, positions).flatten(0, 2)
-        ctx.save_for_backward(weights, value, table, sums)
-        ctx.positions = positions
-        attended = (sums @ table).view_as(value)
-        attended.flatten(0, 1).baddbmm_(weights.flatten(0, 1), value.flatten(0, 1))
-        return attended
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        weights, value, table, sums = ctx.saved_tensors
-        attended = gradients[0].contiguous()
-        per_row = (attended.flatten(0, 2) @ table.t()).view(*weights.shape[:3], -1)
-        of_table = sums.t() @ attended.flatten(0, 2)
-        # (batch, heads, ...) -> (batch * heads, ...)
-        of_weights, attended = spread(per_row, ctx.positions), attended.flatten(0, 1)
-        of_weights.flatten(0, 1).baddbmm_(attended, value.flatten(0, 1).mT)
-        of_value = (weights.flatten(0, 1).mT @ attended).view_as(value)
-        return of_weights, of_value, of_table, None
+def _concatenated(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat([*parts])
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
     """Multiply two matrices and a number. The number is applied before rounding to half precision."""
     # With beta=0 the first argument is not read.
     return torch.addmm(left.new_empty(1), left, right, beta=0, alpha=scale)
-
-
-def relative_scores(
-    query: Tensor, key: Tensor | None, table: Tensor, positions: RelativePositions, scale: float
-) -> Tensor:
-    """Compute ``scale * q_i · (k_j + Σ a_ij)``. Shape: (batch, heads, queries, keys), -inf if masked.
-
-    Args:
-        query: Shape: (batch, heads, tokens, head width), contiguous
-        key: without it, only the terms of the table are computed.
-            Shape: (batch, heads, tokens, head width), contiguous
-        table: rows a. Shape: (R, head width)
-    """
-    return applied(_Scores, query, key, table.to(query.dtype), positions, scale)
-
-
-def relative_values(
-    weights: Tensor, value: Tensor, table: Tensor, positions: RelativePositions
-) -> Tensor:
-    """Compute ``Σ_j α_ij (v_j + Σ a_ij)`` for all queries. Shape: (batch, heads, queries, head width).
-
-    Args:
-        weights: α. Shape: (batch, heads, queries, keys), contiguous
-        value: Shape: (batch, heads, tokens, head width), contiguous
-        table: rows a. Shape: (R, head width)
-    """
-    return applied(_Values, weights, value, table.to(value.dtype), positions)
 
 
 def relative_attention(
@@ -262,7 +305,8 @@ def relative_attention(
     """Attend with relative positions (Shaw et al., eq. 3-4).
 
     Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention
-    without positions, and one more for a short time. Inputs that are not contiguous are copied.
+    without positions, and one more for a short time; those of sentences of more than :data:`LONG` tokens
+    are on a CPU those of one sentence, for a short time. Inputs that are not contiguous are copied.
 
     Args:
         query, key, value: Shape of each: (batch, heads, tokens, head width)
@@ -278,17 +322,24 @@ def relative_attention(
     """
     # No copies if they are already contiguous, as RelativeAttention makes them.
     query, key, value = (states.contiguous() for states in (query, key, value))
-    scale = 1 / math.sqrt(query.size(-1))
-    if values is None and not need_weights:
-        bias = relative_scores(query, None, keys, positions, scale)
-        return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
-    weights = relative_scores(query, key, keys, positions, scale).softmax(-1)
-    kept = dropout(weights, dropout_p).to(value.dtype)
+    scale, keys = 1 / math.sqrt(query.size(-1)), keys.to(query.dtype)
     if values is None:
-        attended = kept @ value
-    else:
-        attended = relative_values(kept, value, values, positions)
+        per_row = _scaled_product(query.flatten(0, 2), keys.t(), scale)
+        bias = applied(_Bias, per_row.view(*query.shape[:3], -1), positions)
+        if not need_weights:
+            return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
+        weights = torch.add(bias, query @ key.mT, alpha=scale).softmax(-1)
+        return dropout(weights, dropout_p).to(value.dtype) @ value, weights
+    parts = [(slice(None), positions)]
+    if _is_long(query) and not need_weights:
+        parts = [(slice(i, i + 1), positions.sentence(i)) for i in range(len(query))]
+    tables = keys, values.to(value.dtype)
+    attended, weights = applied(_Attention, query, key, value, *tables, parts, scale, dropout_p)
     return attended, weights if need_weights else None
+
+
+def _is_long(per_query: Tensor) -> bool:
+    return per_query.size(2) > LONG and not per_query.is_cuda
 
 
 class RelativeAttention(HeadsAttention):
