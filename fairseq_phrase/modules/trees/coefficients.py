@@ -97,7 +97,7 @@ PATHS_PER_LEAF = crossover("tree_paths_per_leaf")
 
 # How many numbers the largest piece of DepthCoefficients' counts may have: few that stay in a CPU's
 # caches, or more for fewer launches.
-PIECE = {"cpu": 1 << 20, "cuda": 1 << 22}
+PIECE = {"cpu": 1 << 19, "cuda": 1 << 22}
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,9 @@ class DepthCoefficients:
         ]
         # Shapes: (batch, 1, leaves, indices)
         lows, highs = zip(*ranges, strict=True)
-        self._low = torch.cat(lows, -1).unsqueeze(1).to(dtype)
         self._high = torch.cat(highs, -1).unsqueeze(1).to(dtype)
+        low = torch.cat(lows, -1).unsqueeze(1).to(dtype)
+        self._most, self._zero = (self._high - low).clamp(min=0), low.new_zeros(())
 
     def __call__(self, weights: Tensor) -> Tensor:
         """Map the leaves' weights to coefficients; see :meth:`PathCoefficients.__call__`."""
@@ -250,8 +251,8 @@ class DepthCoefficients:
 
     def pieces(self) -> list[slice]:
         """Cut the nonterminals into runs whose counts are at most :data:`PIECE` numbers."""
-        batch, _, leaves, indices = self._low.shape
-        largest = for_device(PIECE, self._low.device)
+        batch, _, leaves, indices = self._high.shape
+        largest = for_device(PIECE, self._high.device)
         run = max(1, largest // max(1, batch * leaves * indices))
         return [slice(i, i + run) for i in range(0, self._depths.size(1), run)]
 
@@ -264,8 +265,8 @@ class DepthCoefficients:
             Shape: (batch, nonterminals, leaves, indices)
         """
         depths = self._depths[:, piece, None, None]
-        counts = self._low.maximum(depths)
-        return torch.sub(self._high, counts, out=counts).clamp_(min=0)
+        counts = self._high - depths
+        return torch.clamp(counts, self._zero, self._most, out=counts)
 
 
 class _Counted(torch.autograd.Function):
