@@ -12,7 +12,7 @@ from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing as corpus_module
 from fairseq_phrase.corpus.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.raw_text.segmenters import marked_words
+from fairseq_phrase.raw_text.source_encoder import marked_words
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines

@@ -12,8 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import marked_words
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder, marked_words
 from fairseq_phrase.store.manifest import Manifest
 from tests.support.hostile import lines
 from tests.twins.alignment import check_words

@@ -13,7 +13,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
-from fairseq_phrase.raw_text.segmenters import marked_words
+from fairseq_phrase.raw_text.source_encoder import marked_words
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
 
