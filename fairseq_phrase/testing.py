@@ -69,10 +69,6 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
         cfg: Any = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
-    return _built(name, cfg, dictionary)
-
-
-def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     torch.manual_seed(0)
     task = Namespace(
         source_dictionary=dictionary,
@@ -101,7 +97,9 @@ def random_sentence(dictionary: Dictionary, subwords: int, seed: int) -> dict[st
         An encoder's arguments without a dimension for the batch: ``src_tokens``, and all fields of
         :data:`fairseq_phrase.store.fields.FIELDS`, those of installed packages included.
     """
-    return {name: values[0] for name, values in _batch(dictionary, [subwords], seed).items()}
+    return {
+        name: values[0] for name, values in make_batch(dictionary, [subwords], seed=seed).items()
+    }
 
 
 def make_batch(
@@ -120,12 +118,6 @@ def make_batch(
         extra: columns of padding more than are needed.
         seed: of the first sentence; the next ones count on.
     """
-    return _batch(dictionary, lengths, seed, left, extra)
-
-
-def _batch(
-    dictionary: Dictionary, lengths: Sequence[int], seed: int, left: bool = False, extra: int = 0
-) -> dict[str, Tensor]:
     shape = (len(lengths), max(lengths) + 1 + extra)
     tokens, parses = torch.full(shape, dictionary.pad()), []
     for row, (length, number) in enumerate(zip(lengths, range(seed, seed + shape[0]), strict=True)):

@@ -217,7 +217,6 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
 
 
 def _loaded(task: Any, subset: str) -> Any:
-    """Load a split."""
     try:
         task.load_dataset(subset)
     except FileNotFoundError as error:

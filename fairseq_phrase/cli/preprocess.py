@@ -137,7 +137,6 @@ _OF_TARGET_TEXT = ["parse", "target_tokenized", "joined_dictionary"]
 
 
 def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:
-    """Refuse options whose value is not the default."""
     for option in options:
         if args[option] != _parser().get_default(option):
             value = "" if args[option] is True else f" {args[option]}"

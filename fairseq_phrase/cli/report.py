@@ -85,7 +85,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _form(args: argparse.Namespace) -> Any:
-    """Make the form that ``--form`` names."""
     if args.form is None:
         if args.known_forms is not None:
             raise UserError("--known-forms needs --form calls or --form lambda")

@@ -280,7 +280,6 @@ def _with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
 
 
 def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
-    """Return the line of a hypothesis."""
     columns = [] if args.score else [hypothesis.text]
     if args.scores or args.score:
         columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
@@ -290,7 +289,6 @@ def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
 
 
 def _shard(text: str) -> Shard:
-    """Read ``I/N``."""
     from fairseq_phrase.inference.output_files import Shard
 
     number, _, count = text.partition("/")

@@ -100,14 +100,9 @@ def _first_difference(
     pieces: list[str], found: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
-    index = next(
-        (
-            index
-            for index, (here, there) in enumerate(zip(found, expected, strict=False))
-            if here != there
-        ),
-        min(len(found), len(expected)),
-    )
+    pairs = enumerate(zip(found, expected, strict=False))
+    differing = (index for index, (here, there) in pairs if here != there)
+    index = next(differing, min(len(found), len(expected)))
     if index < len(pieces):
         here = f"subword {index + 1} is '{pieces[index]}'"
         if found[index] == dictionary.unk():

@@ -123,15 +123,12 @@ def run_elsewhere(
 
 def _done(job: Job, parses: Sequence[Parse]) -> Done:
     """Return a job's parses as bytes, with the first line that has no parse."""
-    problem = next(
-        (
-            (job.first_line + index, parse.reason)
-            for index, parse in enumerate(parses)
-            if isinstance(parse, Unparsed)
-        ),
-        None,
+    problems = (
+        (number, parse.reason)
+        for number, parse in enumerate(parses, start=job.first_line)
+        if isinstance(parse, Unparsed)
     )
-    return Done(job, to_bytes(parses), problem)
+    return Done(job, to_bytes(parses), next(problems, None))
 
 
 def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:

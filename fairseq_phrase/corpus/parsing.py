@@ -95,7 +95,6 @@ def parse_corpus(
 
 
 def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
-    """Open the folder of a text's shards."""
     key = {
         "text": corpus.fingerprint,
         "parsing": repr(pipeline.options),
@@ -108,7 +107,6 @@ def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> Shard
 def _unfinished(
     lines: Iterable[str], shards: ShardFolder, progress: tqdm | None = None
 ) -> Iterator[Job]:
-    """Yield the lines that have no shard yet."""
     for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
         if not shards.holds(number, chunk):
             yield Job(number, 1 + number * SHARD_LINES, chunk)

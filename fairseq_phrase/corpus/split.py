@@ -82,7 +82,6 @@ class Split:
             )
 
     def _keeps(self, options: Options, number: int, pair: tuple[SideLine, ...]) -> bool:
-        """Decide on a sentence pair."""
         for side, line in zip(self.sides, pair, strict=True):
             if line.problem is not None and options.on_error == "stop":
                 raise unparsed_error(side.corpus, number, line.problem)

@@ -41,7 +41,9 @@ class StagingArea:
 
     def _move(self) -> None:
         # If a run is stopped here, the next one finishes the move (_start).
-        for path in sorted(self._ready.iterdir(), key=_rank):
+        for path in sorted(
+            self._ready.iterdir(), key=lambda path: (path.name.startswith("syntax."), path.name)
+        ):
             if path.suffix == ".bin":
                 # Its words to copy follow, by their name, if it has any.
                 for suffix in (".bin", ".idx"):
@@ -61,11 +63,6 @@ class StagingArea:
         shutil.rmtree(self.files, ignore_errors=True)
         if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
             shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _rank(path: Path) -> tuple[bool, str]:
-    """Order files by their names, with manifests last."""
-    return path.name.startswith("syntax."), path.name
 
 
 @contextmanager

@@ -100,7 +100,6 @@ def _show_matrix(
 def _draw(
     axes: Any, panel: Panel, picture: AttentionPicture, labels: list[str], size: float
 ) -> None:
-    """Draw one matrix with its labels, boundaries and colour bar."""
     nodes = len(labels)
     if panel.is_attention:
         scale = ("Blues", 0.0, float(panel.values.max()))

@@ -218,7 +218,6 @@ def read_bundle(folder: Path) -> SavedModel:
 
 
 def _check_files(folder: Path, files: dict[str, str]) -> None:
-    """Compare the files of a bundle with their checksums."""
     for name, expected in {WEIGHTS: "", **files}.items():
         path = folder / name
         if path.name != name:

@@ -77,7 +77,6 @@ def _read(path: Path) -> SavedModel:
 
 
 def _remembered(saved: Sequence[SavedModel]) -> str:
-    """Return the data directory that the models were trained with."""
     for one in saved:
         if is_bundle(one.path):
             return str(one.path)

@@ -251,9 +251,12 @@ class Translator:
             encoder = self.task.source_text.encoder
             terms = Glossary(glossary, encoder.cut, encoder.segmenter.join, self._demanded)
         demands = Demands(given, self._demanded, self._target_of, terms)
+        source = self.task.source_text
         for chunk in self._lines.chunks(chunks):
             pieces = [
-                demands.pieces(line, number, sentences, self._slots, search.longest)
+                demands.pieces(
+                    line, number, sentences, lambda one: source.numbered(one)[1], search.longest
+                )
                 for number, (line, sentences) in enumerate(
                     zip(chunk.lines, chunk.pieces, strict=True), start=chunk.first
                 )
@@ -347,7 +350,8 @@ class Translator:
             each = len(rows) // len(lines)
             encoded = self._lines.encode(list(lines))
             words = [self.task.source_text.numbered(one)[1] for one in encoded for _ in range(each)]
-        return [self._text(row, own) for row, own in zip(rows, words, strict=True)]
+        pairs = zip(rows, words, strict=True)
+        return [self._target.text(self._pieces(row, own)) for row, own in pairs]
 
     def score(self, source: str, target: str) -> float:
         """Return the mean log probability (base 2) of a translation's subwords and its end.
@@ -420,12 +424,7 @@ class Translator:
         sample["target"] = collate()
         sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
 
-    def _slots(self, sentence: EncodedSentence) -> Sequence[str]:
-        """Return the words of a source that have slots in the dictionary."""
-        return self.task.source_text.numbered(sentence)[1]  # type: ignore[no-any-return]
-
     def _target_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
-        """Return the indices of a given translation."""
         tokens: torch.Tensor = self.task.target_dictionary.encode_target(
             self._target.subwords(text), slots
         )
@@ -501,9 +500,6 @@ class Translator:
         ]
         text = self._target.join(" ".join(own))
         return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
-
-    def _text(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
-        return self._target.text(self._pieces(tokens, words))
 
     def _pieces(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
         dictionary = self.task.target_dictionary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,15 +365,14 @@ def _mean(spread: Spread) -> str:
 def _most(name: str) -> list[Row]:
     """Return a row for the largest value of a :class:`Spread` and a row for its line."""
 
-    def largest(statistics: SplitStatistics) -> str:
+    def shown(statistics: SplitStatistics, what: str) -> str:
         spread = getattr(statistics, name)
-        return _number(spread.largest) if spread.count else "-"
+        return _number(getattr(spread, what)) if spread.count else "-"
 
-    def line(statistics: SplitStatistics) -> str:
-        spread = getattr(statistics, name)
-        return _number(spread.line) if spread.count else "-"
-
-    return [("    most", largest), ("      in line", line)]
+    return [
+        ("    most", partial(shown, what="largest")),
+        ("      in line", partial(shown, what="line")),
+    ]
 
 
 def _ratio(part: int, whole: int) -> str:

@@ -195,13 +195,8 @@ def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
 
 
 def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that heads form a tree."""
-    sizes, positions, sentences, values = (
-        heads.sizes,
-        heads.positions,
-        heads.sentences,
-        heads.values,
-    )
+    sizes, positions = heads.sizes, heads.positions
+    sentences, values = heads.sentences, heads.values
     outside = (values < 0) | (values >= sizes[sentences])
     yield from _first_value(
         outside,
@@ -274,7 +269,6 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
 
 
 def _edges(name: str, edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that the ends of edges are words."""
     ends = edges.values.reshape(-1, 3)[:, :2]
     triples = Ragged(ends[:, 0], edges.offsets // 3)
     sentences, positions = triples.sentences, triples.positions
@@ -295,7 +289,6 @@ _STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
 
 
 def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Iterator[_Fault]:
-    """Report the first wrong sentence, if there is one."""
     if wrong.any():
         sentence = int(wrong.argmax())
         yield _Fault(sentence, name, problem(sentence))
@@ -304,7 +297,6 @@ def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Itera
 def _first_value(
     wrong: np.ndarray, name: str, sentences: np.ndarray, problem: Callable[[int], str]
 ) -> Iterator[_Fault]:
-    """Report the first wrong value, if there is one."""
     if wrong.any():
         index = int(wrong.argmax())
         yield _Fault(int(sentences[index]), name, problem(index))

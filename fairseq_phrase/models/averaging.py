@@ -99,7 +99,6 @@ def average_checkpoints(
 def _check_same_parameters(
     first: dict[str, Any], one: Path, state: dict[str, Any], other: Path
 ) -> None:
-    """Check that two checkpoints have the same parameters."""
     pair = f"{other} and {one} are checkpoints of different models"
     shapes, expected = (
         {name: tuple(value.shape) for name, value in checkpoint["model"].items()}

@@ -181,7 +181,6 @@ class _Sentence:
     def _over_words(
         self, tree: DependencyTree, forms: list[str], spaces: list[bool]
     ) -> ParsedSentence:
-        """Return the sentence with its syntactic words."""
         words: list[str] = []
         space_before: list[bool] = []
         for token, form, space in zip(self._tokens, forms, spaces, strict=True):

@@ -74,7 +74,6 @@ class _Brackets:
             return MisfitError(line, error.reason, column)
 
     def _position(self, offset: int) -> tuple[int, int]:
-        """Return the line and the column of an offset."""
         before = self.text[:offset]
         return self.line + before.count("\n"), offset - before.rfind("\n")
 

@@ -168,8 +168,6 @@ class _Texts(dict[int, str]):
 
 
 class _Labels(_Texts):
-    """The labels of a pipeline by spaCy's numbers."""
-
     def __init__(self, pipeline: Any, default: str):
         super().__init__(pipeline)
         self._default = default
@@ -204,7 +202,6 @@ def _words(texts: list[str], spaces: Iterable[bool]) -> tuple[list[str], list[bo
 
 
 def _tokens(document: Any) -> ParsedSentence:
-    """Convert a document without a parse."""
     texts = [token.text for token in document]
     spaces = (bool(token.whitespace_) for token in document)
     return _without_white_space(ParsedSentence(*_words(texts, spaces)))

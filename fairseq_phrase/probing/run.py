@@ -103,7 +103,6 @@ def _probe_task(
     workers: int,
     finished: Path | None,
 ) -> list[tuple[int, Probe]]:
-    """Probe all layers with one task."""
     with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from joblib import Memory, Parallel, delayed
     splits = (probing.train, probing.valid, probing.test)

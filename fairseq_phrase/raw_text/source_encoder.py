@@ -38,7 +38,6 @@ from fairseq_phrase.store.identity import Identity, compare, parser_entry
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
-from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
@@ -231,12 +230,16 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
     if not all(cut):
         sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
         cut = [pieces for pieces in cut if pieces]
-    constituents = None
-    if sentence.constituents is not None:
-        constituents = _with_split_words(sentence.constituents.collapsed(), cut, sentence.tags)
+    words = words_of_subwords([len(pieces) for pieces in cut])
+    constituents = sentence.constituents
+    if constituents is not None:
+        split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
+        spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
+        labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
+        constituents = constituents.collapsed().with_lower(spans, labels)
     return EncodedSentence(
         [piece for pieces in cut for piece in pieces],
-        words_of_subwords([len(pieces) for pieces in cut]),
+        words,
         None if sentence.tree is None else sentence.tree.heads,
         sentence.deprels,
         sentence.tags,
@@ -246,15 +249,6 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
         sentence.edges,
         sentence.lost_edges,
     )
-
-
-def _with_split_words(
-    tree: ConstituencyTree, cut: Sequence[Sequence[str]], tags: Sequence[str]
-) -> ConstituencyTree:
-    """Add a constituent over each word of several subwords."""
-    split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
-    spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
-    return tree.with_lower(spans, [tags[word] if tags else NO_TAG for word in split])
 
 
 def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:

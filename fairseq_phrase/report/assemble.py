@@ -260,7 +260,6 @@ def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
 
 
 def _check_titles(rows: Sequence[Row]) -> None:
-    """Check that no two rows of the table have the same title."""
     by_title: dict[str, Row] = {}
     for row in rows:
         other = by_title.setdefault(row.title, row)

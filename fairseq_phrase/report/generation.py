@@ -102,7 +102,6 @@ def _in_order(texts: dict[int, str], count: int) -> list[str]:
 
 
 def _check_subwords(path: Path, hypotheses: list[str]) -> None:
-    """Check that translations are not cut into subwords."""
     marked = sum(1 for text in hypotheses if re.search(r"▁|@@(?: |$)", text))
     if 2 * marked > len(hypotheses):
         raise UserError(

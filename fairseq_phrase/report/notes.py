@@ -194,7 +194,6 @@ def _checkpoint_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _cost_notes(rows: Sequence[Row], counted: str) -> list[str]:
-    """Explain the columns of costs."""
     notes = []
     hardware = sorted({row.hardware for row in rows if row.hardware is not None})
     if hardware:

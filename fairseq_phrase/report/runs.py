@@ -155,7 +155,6 @@ def _run_folder(path: Path) -> RunFolder:
 
 
 def _check_names(runs: Sequence[RunFolder]) -> None:
-    """Check that no two rows have one name."""
     seen: dict[str, list[RunFolder]] = {}
     for run in runs:
         for other in seen.setdefault(run.row, []):
@@ -249,7 +248,6 @@ def _first_of(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _state_of(training: TrainingLog) -> str:
-    """Describe the state of an unfinished training."""
     where = f"after {training.updates} updates" if training.updates else "before its first update"
     if training.failure is not None:
         return f"failed {where}: {training.failure}"

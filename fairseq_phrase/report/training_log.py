@@ -172,8 +172,6 @@ def _is_of_session(logger: str) -> bool:
 
 
 class _Reader:
-    """Reads a log line by line."""
-
     def __init__(self) -> None:
         self.log = TrainingLog()
         self._spans: list[list[datetime]] = []  # first and last time of each session

@@ -118,7 +118,9 @@ def distinct_groups(
         utterance = grammar.utterance()
         # Drawn for every sentence, so that leaving one out does not change the others' share.
         both = grammar.rng.chance(BOTH_READINGS)
-        pair = _realize(utterance, source_lang, target_lang)
+        pair = ParallelSentence(
+            read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
+        )
         if pair.longest > max_words:
             too_long += 1
             continue
@@ -130,12 +132,6 @@ def distinct_groups(
         seen.add(pair.source.text)
         twin = _twin(utterance, pair, source_lang, target_lang) if both else None
         yield [pair] if twin is None or twin.longest > max_words else [pair, twin]
-
-
-def _realize(utterance: Utterance, source_lang: str, target_lang: str) -> ParallelSentence:
-    return ParallelSentence(
-        read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
-    )
 
 
 def _twin(

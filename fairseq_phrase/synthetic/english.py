@@ -193,7 +193,6 @@ def noun_phrase(entity: Entity) -> Phrase:
 
 
 def _determiner(thing: Thing) -> list[Child]:
-    """A possessor, a determiner, or nothing."""
     owner = thing.owner
     if owner is None and thing.attribute is not None and thing.attribute.kind == "source":
         owner = thing.attribute.entity

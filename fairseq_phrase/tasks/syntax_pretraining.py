@@ -255,7 +255,6 @@ _MAKE = "make the data with fairseq-phrase-preprocess --only-source"
 
 
 def _language_of(directory: str) -> str:
-    """Return the language of a data directory."""
     found = languages_in(directory)
     if len(found) == 1:
         return found[0]

@@ -143,7 +143,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
         self.source_text.structures[key] = make
 
     def _check_fields(self, fields: Collection[str]) -> None:
-        """Check that the parses of the data have these fields."""
         read = self._trees.fields_to_read(fields)
         needed = set(fields) if self._trees.needs_parses else read
         for directory in utils.split_paths(self.cfg.data):
