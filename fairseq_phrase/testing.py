@@ -153,16 +153,11 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
         return list(map(Edge, *ends.T.tolist(), labels(field, len(ends))))
 
     return EncodedSentence(
-        [dictionary[token] for token in tokens],
-        words,
-        heads,
-        labels("deprels", count),
-        labels("tags", count),
-        tree.spans,
-        labels("spans", len(tree)),
+        [dictionary[token] for token in tokens], words, heads, labels("deprels", count),
+        labels("tags", count), tree.spans, labels("spans", len(tree)),
         {name: labels(name, count) for name, row in FIELDS.items() if row.is_feature},
         {name: edges(name) for name, row in FIELDS.items() if row.per == "edge"},
-    )
+    )  # fmt: skip
 
 
 def encode(model: Any, inputs: dict[str, Tensor]) -> Tensor:

@@ -166,13 +166,9 @@ class TextBlocks:
             # way for eos needs NumPy 1.
             break_mode, tokens_per_sample = "complete", 1
         self._blocks = TokenBlockDataset(
-            text,
-            text.sizes,
-            tokens_per_sample,
-            pad=dictionary.pad(),
-            eos=dictionary.eos(),
+            text, text.sizes, tokens_per_sample, pad=dictionary.pad(), eos=dictionary.eos(),
             break_mode=break_mode,
-        )
+        )  # fmt: skip
         sizes = self._blocks.sizes.astype(np.int64)
         # Without blank lines.
         self._indices = np.flatnonzero(sizes > 1)

@@ -121,13 +121,9 @@ def main(namespace: argparse.Namespace) -> None:
 
     splits = dict(splits_of(*prefixes))
     options = Options(
-        directory=args.pop("destdir"),
-        splits=splits,
-        parsing=parsing,
-        bpe_model=bpe_model,
-        engine=engine,
-        **args,
-    )
+        directory=args.pop("destdir"), splits=splits, parsing=parsing, bpe_model=bpe_model,
+        engine=engine, **args,
+    )  # fmt: skip
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
     print(f"wrote {options.directory}")

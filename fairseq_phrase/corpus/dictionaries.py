@@ -86,11 +86,7 @@ def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, wor
         workers: the largest number of processes; short files need fewer.
     """
     FileBinarizer.multiprocess_dataset(
-        str(pieces),
-        "mmap",
-        _SubwordBinarizer(dictionary, str.split),
-        str(prefix),
-        vocab_size=len(dictionary),
-        num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
-    )
+        str(pieces), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
+        vocab_size=len(dictionary), num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
+    )  # fmt: skip
     pieces.unlink()

@@ -58,16 +58,11 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         return Unparsed(reason, words)
     words, spaces, heads, deprels, tags, spans, labels, features, edges, lost = record
     return ParsedSentence(
-        words,
-        [space == " " for space in spaces],
+        words, [space == " " for space in spaces],
         None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
-        deprels,
-        tags,
-        None if spans is None else ConstituencyTree(spans, labels, len(words)),
-        features,
-        {name: [Edge(*edge) for edge in graph] for name, graph in edges.items()},
-        lost,
-    )
+        deprels, tags, None if spans is None else ConstituencyTree(spans, labels, len(words)),
+        features, {name: [Edge(*edge) for edge in graph] for name, graph in edges.items()}, lost,
+    )  # fmt: skip
 
 
 class ShardFolder:

@@ -75,18 +75,12 @@ def _annotate(
     """Write a node's label beside it, and its share of attention into it."""
     is_leaf = node < picture.leaves
     axes.annotate(
-        picture.labels[node],
-        position,
-        xytext=(0, -18 if is_leaf else 13),
-        textcoords="offset points",
-        ha="right" if is_leaf else "center",
-        va="top" if is_leaf else "bottom",
-        rotation=45 if is_leaf else 0,
-        rotation_mode="anchor" if is_leaf else None,
-        fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-        parse_math=False,
-    )
+        picture.labels[node], position, xytext=(0, -18 if is_leaf else 13),
+        textcoords="offset points", ha="right" if is_leaf else "center",
+        va="top" if is_leaf else "bottom", rotation=45 if is_leaf else 0,
+        rotation_mode="anchor" if is_leaf else None, fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5}, parse_math=False,
+    )  # fmt: skip
     share = picture.mass[node]
     axes.annotate(
         f"{share:.0%}", position, ha="center", va="center", fontsize=6, zorder=3,

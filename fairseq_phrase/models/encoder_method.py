@@ -130,15 +130,11 @@ def register_encoder(
         if name in ENCODERS:
             raise ValueError(f"an encoder '{name}' is registered already: {ENCODERS[name].encoder}")
         ENCODERS[name] = EncoderMethod(
-            name=name,
-            encoder=encoder,
-            options=options_of(options),
+            name=name, encoder=encoder, options=options_of(options),
             parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
-            decoder=decoder,
-            presets=presets or {},
-            rows=rows or {name.replace("_", " "): {}},
+            decoder=decoder, presets=presets or {}, rows=rows or {name.replace("_", " "): {}},
             translation=translation,
-        )
+        )  # fmt: skip
         for build in LATE:
             build()
         return encoder

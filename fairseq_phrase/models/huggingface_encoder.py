@@ -152,17 +152,13 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             values = json.loads(cfg.huggingface_config)
             return make(values.pop("model_type"), **values)
         return make(
-            "bert",
-            vocab_size=len(self.dictionary),
-            pad_token_id=self.padding_idx,
-            hidden_size=cfg.encoder.embed_dim,
-            num_hidden_layers=cfg.encoder.layers,
+            "bert", vocab_size=len(self.dictionary), pad_token_id=self.padding_idx,
+            hidden_size=cfg.encoder.embed_dim, num_hidden_layers=cfg.encoder.layers,
             num_attention_heads=cfg.encoder.attention_heads,
-            intermediate_size=cfg.encoder.ffn_embed_dim,
-            hidden_dropout_prob=cfg.dropout,
+            intermediate_size=cfg.encoder.ffn_embed_dim, hidden_dropout_prob=cfg.dropout,
             attention_probs_dropout_prob=cfg.attention_dropout,
             max_position_embeddings=cfg.max_source_positions + 1,
-        )
+        )  # fmt: skip
 
     def _check_sizes(self, config: Any, folder: str | None) -> None:
         """Check that width and layers are those of the options.

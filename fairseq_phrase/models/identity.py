@@ -47,16 +47,10 @@ UNTRUSTED = {
 }
 # fairseq's own options that change the function but not the shape of any parameter.
 FAIRSEQS = (
-    "activation_fn",
-    "cross_self_attention",
-    "decoder_attention_heads",
-    "decoder_normalize_before",
-    "encoder_attention_heads",
-    "encoder_normalize_before",
-    "no_decoder_final_norm",
-    "no_scale_embedding",
-    "no_token_positional_embeddings",
-)
+    "activation_fn", "cross_self_attention", "decoder_attention_heads", "decoder_normalize_before",
+    "encoder_attention_heads", "encoder_normalize_before", "no_decoder_final_norm",
+    "no_scale_embedding", "no_token_positional_embeddings",
+)  # fmt: skip
 
 
 def option_entries(

@@ -132,14 +132,9 @@ class LabellerModel(NamedEncoderModel):
         width = cfg.encoder.embed_dim
         head = LabelHead(width, len(task.target_dictionary), cfg.head_layers, cfg.dropout)
         return cls(
-            encoder,
-            head,
-            width=width,
-            labelled=labelled,
-            pooling=pooling,
-            whole_words=labelled == "word" and task.whole_words,
-            word_dropout=cfg.word_dropout,
-        )
+            encoder, head, width=width, labelled=labelled, pooling=pooling,
+            whole_words=labelled == "word" and task.whole_words, word_dropout=cfg.word_dropout,
+        )  # fmt: skip
 
     def max_positions(self) -> tuple[int, int]:
         """Return the largest numbers of tokens and of labels."""

@@ -204,17 +204,10 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
             readout = Readout(source_width, width, output_width)
         self.initial_state = InitialState(cell, source_width, width, cfg.decoder.layers)
         self.layers = AttentiveLayers(
-            cell,
-            embed_dim,
-            width,
-            cfg.decoder.layers,
-            attention,
-            readout,
-            before=cfg.attention_time == "before",
-            input_feeding=cfg.input_feeding,
-            dropout=cfg.dropout,
-            source_width=source_width,
-        )
+            cell, embed_dim, width, cfg.decoder.layers, attention, readout,
+            before=cfg.attention_time == "before", input_feeding=cfg.input_feeding,
+            dropout=cfg.dropout, source_width=source_width,
+        )  # fmt: skip
         #: The width of features, which the output layer reads.
         self.output_embed_dim = self.layers.output_width
         self.output_projection: nn.Linear | None = None

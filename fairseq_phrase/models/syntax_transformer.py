@@ -163,11 +163,7 @@ class SyntaxTransformerModel(TransformerModelBase):
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses
         )
         return self.decoder(
-            prev_output_tokens,
-            encoder_out=encoder_out,
-            features_only=features_only,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
-            src_lengths=src_lengths,
-            return_all_hiddens=return_all_hiddens,
-        )
+            prev_output_tokens, encoder_out=encoder_out, features_only=features_only,
+            alignment_layer=alignment_layer, alignment_heads=alignment_heads,
+            src_lengths=src_lengths, return_all_hiddens=return_all_hiddens,
+        )  # fmt: skip

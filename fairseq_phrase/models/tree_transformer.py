@@ -272,15 +272,10 @@ class TreeDecoderLayer(TransformerDecoderLayerBase):
         heads = cfg.decoder.attention_heads
         return TreeCrossAttention(
             None if cfg.tree_encoder_only else build_accumulation(cfg, embed_dim, heads),
-            cfg.neutral_start,
-            embed_dim=embed_dim,
-            num_heads=heads,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            dropout=cfg.attention_dropout,
-            q_noise=self.quant_noise,
+            cfg.neutral_start, embed_dim=embed_dim, num_heads=heads, kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim, dropout=cfg.attention_dropout, q_noise=self.quant_noise,
             qn_block_size=self.quant_noise_block_size,
-        )
+        )  # fmt: skip
 
 
 class TreeDecoder(SyntaxDecoder):

@@ -280,14 +280,9 @@ class StanzaParser(LineParser):
 
         try:
             return stanza.Pipeline(
-                self._models.language,
-                dir=str(self._models.folder),
-                package=None,
-                processors=processors,
-                download_method=None,
-                verbose=False,
-                **options,
-            )
+                self._models.language, dir=str(self._models.folder), package=None,
+                processors=processors, download_method=None, verbose=False, **options,
+            )  # fmt: skip
         except Exception as error:  # unpickling and torch raise many types for a damaged file
             raise UserError(
                 f"Stanza cannot load {', '.join(processors)} from {self._models.folder}: {error}"

@@ -238,17 +238,12 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
         labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
         constituents = constituents.collapsed().with_lower(spans, labels)
     return EncodedSentence(
-        [piece for pieces in cut for piece in pieces],
-        words,
-        None if sentence.tree is None else sentence.tree.heads,
-        sentence.deprels,
-        sentence.tags,
+        [piece for pieces in cut for piece in pieces], words,
+        None if sentence.tree is None else sentence.tree.heads, sentence.deprels, sentence.tags,
         None if constituents is None else constituents.spans,
-        [] if constituents is None else constituents.labels,
-        sentence.features,
-        sentence.edges,
+        [] if constituents is None else constituents.labels, sentence.features, sentence.edges,
         sentence.lost_edges,
-    )
+    )  # fmt: skip
 
 
 def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -87,14 +87,9 @@ def read_generation(path: Path) -> Generation:
     hypotheses = _in_order(best, len(best))
     _check_subwords(path, hypotheses)
     return Generation(
-        hypotheses,
-        _in_order(texts["S"], len(best)),
-        _in_order(texts["T"], len(best)),
-        ends[0][1] if ends else None,
-        int(ends[0][2]) if ends else None,
-        batch,
-        speed,
-    )
+        hypotheses, _in_order(texts["S"], len(best)), _in_order(texts["T"], len(best)),
+        ends[0][1] if ends else None, int(ends[0][2]) if ends else None, batch, speed,
+    )  # fmt: skip
 
 
 def _in_order(texts: dict[int, str], count: int) -> list[str]:

@@ -99,12 +99,8 @@ def phrase(label: str, *children: Child | tuple[str, Node] | None) -> Phrase:
 
 # The relation of a word in determiner position, by its tag; "det" for other tags.
 DETERMINER_RELATIONS = {
-    "PPOSAT": "det:poss",
-    "PRP$": "nmod:poss",
-    "CARD": "nummod",
-    "CD": "nummod",
-    "JJ": "amod",
-}
+    "PPOSAT": "det:poss", "PRP$": "nmod:poss", "CARD": "nummod", "CD": "nummod", "JJ": "amod",
+}  # fmt: skip
 
 
 def lexical_head(node: Node) -> Leaf:

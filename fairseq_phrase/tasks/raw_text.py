@@ -188,13 +188,9 @@ class RawTextTask(TranslationTask):
         """Build the dataset of raw sentences, padded as in training."""
         tokens = self._encoded(src_tokens) if self.source_text.fields else src_tokens
         return RawDataset(
-            tokens,
-            src_lengths,
-            self.source_dictionary,
-            tgt_dict=self.target_dictionary,
-            left_pad_source=self.cfg.left_pad_source,
-            **kwargs,
-        )
+            tokens, src_lengths, self.source_dictionary, tgt_dict=self.target_dictionary,
+            left_pad_source=self.cfg.left_pad_source, **kwargs,
+        )  # fmt: skip
 
     def _encoded(self, rows: Sequence[torch.Tensor]) -> list[RawTokens]:
         """Let token indices carry sentences; those that carry lines are encoded together.

@@ -95,18 +95,10 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
             labels = StripTokenDataset(pairs.tgt, self.target_dictionary.eos())
             sizes = pairs.tgt_sizes - 1
         return LanguagePairDataset(
-            pairs.src,
-            pairs.src_sizes,
-            pairs.src_dict,
-            labels,
-            sizes,
-            pairs.tgt_dict,
-            left_pad_source=False,
-            left_pad_target=False,
-            shuffle=pairs.shuffle,
-            input_feeding=False,
-            pad_to_multiple=pairs.pad_to_multiple,
-        )
+            pairs.src, pairs.src_sizes, pairs.src_dict, labels, sizes, pairs.tgt_dict,
+            left_pad_source=False, left_pad_target=False, shuffle=pairs.shuffle,
+            input_feeding=False, pad_to_multiple=pairs.pad_to_multiple,
+        )  # fmt: skip
 
     def filter_indices_by_size(
         self,

@@ -91,13 +91,9 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self._fields_of_loss: set[str] = set()
         self._objective: Objective | None = None
         self._masking = Masking(
-            str(cfg.mask_unit),
-            cfg.mask_prob,
-            cfg.leave_unmasked_prob,
-            cfg.random_token_prob,
-            str(cfg.mask_phrases),
-            cfg.mask_phrase_words,
-        )
+            str(cfg.mask_unit), cfg.mask_prob, cfg.leave_unmasked_prob, cfg.random_token_prob,
+            str(cfg.mask_phrases), cfg.mask_phrase_words,
+        )  # fmt: skip
 
     @classmethod
     def setup_task(cls, cfg: SyntaxPretrainingConfig, **kwargs: Any) -> "SyntaxPretrainingTask":
@@ -220,15 +216,10 @@ class SyntaxPretrainingTask(IdentifiedTask):
         if objective.next_sentence:
             blocks = SegmentPairs(blocks, text, self.dictionary.bos(), path)
         self.datasets[split] = PretrainingDataset(
-            blocks,
-            self._source(objective),
-            self.dictionary,
-            seed=self.cfg.seed,
-            inputs=self._fields,
-            of_loss=self._fields_of_loss,
-            shuffle=is_training,
+            blocks, self._source(objective), self.dictionary, seed=self.cfg.seed,
+            inputs=self._fields, of_loss=self._fields_of_loss, shuffle=is_training,
             structures=self._structures,
-        )
+        )  # fmt: skip
 
     def _source(self, objective: Objective) -> Source:
         """Make what gives samples their source and target."""

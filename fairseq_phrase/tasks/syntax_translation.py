@@ -285,16 +285,12 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
             return
         parses = self._load_parses(directory, split, combine, fields)
         dataset = self.datasets[split] = SyntaxDataset(
-            self.datasets[split],
-            parses,
-            self.kept_subwords,
+            self.datasets[split], parses, self.kept_subwords,
             self._trees if "heads" in fields else None,
             is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
-            of_loss=frozenset(self._fields_of_loss),
-            inputs=frozenset(self.source_text.fields),
-            sampling=sampling,
-            structures=self.source_text.structures,
-        )
+            of_loss=frozenset(self._fields_of_loss), inputs=frozenset(self.source_text.fields),
+            sampling=sampling, structures=self.source_text.structures,
+        )  # fmt: skip
         if lost := dataset.lost():
             logger.warning(
                 "%s: --truncate-source cuts %d sources to %d subwords; lost: %s",
