@@ -320,8 +320,7 @@ _CHOSE_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 
 def _numpy_reconstruction() -> list[Any]:
     """The functions and types that restore NumPy scalars and arrays."""
-    name = "numpy._core.multiarray" if hasattr(np, "_core") else "numpy.core.multiarray"
-    core = importlib.import_module(name)
+    core = importlib.import_module("numpy._core.multiarray")
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
     # NumPy 1 pickles these under numpy.core, NumPy 2 under numpy._core; both names are read.
     named = [

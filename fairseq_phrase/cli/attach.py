@@ -42,10 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         "their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines of "
         "numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
     for model in ("--sentencepiece-model", "--bpe-codes"):
-        add(
-            subwords, model,
-            help="what cut the text: copied into DATA, to cut new lines in fairseq-interactive",
-        )  # fmt: skip
+        add(subwords, model,
+            help="what cut the text: copied into DATA, to cut new lines in fairseq-interactive")
     add(subwords, "--protected-tokens")
     syntax = parser.add_argument_group("syntax")
     add(syntax, "--parser", "--constituents")

@@ -57,12 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the word of the translation that attends, or its number (default: all words)")
     attends.add_argument("--encoder", action="store_true",
         help="draw the encoder's attention instead of the decoder's")
-    for picture, out in (
-        (attention, "attention.png"),
-        (alignment, "alignment.png"),
-        (tree, "tree.png"),
-    ):
-        picture.add_argument("--out", type=Path, default=Path(out), help=".png, .svg or .pdf")
+    for name, picture in commands.choices.items():
+        out = Path(f"{name}.png")
+        picture.add_argument("--out", type=Path, default=out, help=".png, .svg or .pdf")
     return parser
 
 

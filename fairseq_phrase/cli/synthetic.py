@@ -22,24 +22,15 @@ def _parser() -> argparse.ArgumentParser:
         "of time, for pointer networks")
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
-        parser.add_argument(
-            f"--{split}", type=_count, default=size, metavar="N", help=f"sentence pairs in {split}"
-        )
+        parser.add_argument(f"--{split}", type=_count, default=size, metavar="N",
+            help=f"sentence pairs in {split}")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
     for side, language in (("source", "de"), ("target", "en")):
-        parser.add_argument(
-            f"-{side[0]}",
-            f"--{side}-lang",
-            choices=SYNTHETIC_LANGUAGES,
-            default=language,
-            metavar="LANG",
-            help=f"the {side} language, de or en",
-        )
-    parser.add_argument(
-        "--max-words", type=_count, metavar="N",
+        parser.add_argument(f"-{side[0]}", f"--{side}-lang", choices=SYNTHETIC_LANGUAGES,
+            default=language, metavar="LANG", help=f"the {side} language, de or en")
+    parser.add_argument("--max-words", type=_count, metavar="N",
         help=f"longest sentence, {MAX_WORDS} by default; of a toy task longest training sequence, "
-        f"{TOY_WORDS} by default",
-    )  # fmt: skip
+        f"{TOY_WORDS} by default")
     parser.add_argument("--overwrite", action="store_true",
         help="replace an existing corpus in DIR")
     return parser

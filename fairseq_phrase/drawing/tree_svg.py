@@ -37,13 +37,7 @@ paint-order: stroke }}
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing.
-
-    Attributes:
-        width: in pixels.
-        height: in pixels.
-        body: SVG elements, without the root element and the style.
-    """
+    """A drawing: its size in pixels, and SVG elements without the root element and the style."""
 
     width: int
     height: int

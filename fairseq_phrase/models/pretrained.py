@@ -194,13 +194,9 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
     logger.info(
         "%s: loaded %d tensors of the %s", where, len(came), "model" if whole else "encoder"
     )
-    for names, what in (
-        (own.keys() - saved.keys(), "are new, because the checkpoint does not have them"),
-        (
-            saved.keys() - own.keys(),
-            "of the checkpoint are not used, because this model lacks them",
-        ),
-    ):
+    new = "are new, because the checkpoint does not have them"
+    unused = "of the checkpoint are not used, because this model lacks them"
+    for names, what in ((own.keys() - saved.keys(), new), (saved.keys() - own.keys(), unused)):
         if names:
             logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
     return came
