@@ -248,15 +248,12 @@ def _translated(
     if engine.is_this_process:
         yield from make().texts(chunks)
         return
-    from fairseq_phrase.corpus.engines import Done, Job, run_elsewhere
+    from fairseq_phrase.corpus.engines import Job, in_order, run_elsewhere
 
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
-    waiting, following = dict[int, Done](), 0
-    for done in run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model"):
-        waiting[done.job.number] = done
-        while found := waiting.pop(following, None):
-            yield len(found.job.lines), found.shard
-            following += 1
+    finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
+    for done in in_order((done.job.number, done) for done in finished):
+        yield len(done.job.lines), done.shard
 
 
 def _with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:

@@ -7,26 +7,31 @@ characters (:mod:`fairseq_phrase.raw_text.source_encoder`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from fairseq.data import Dictionary
 
 from fairseq_phrase.corpus.binarized import check_binarized, splits_of_data, subwords_of_lines
+from fairseq_phrase.corpus.blocks import CutLines
 from fairseq_phrase.corpus.existing_parses import EarlierParses
-from fairseq_phrase.corpus.language_side import CutSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
+from fairseq_phrase.corpus.split import (
+    Side,
+    Split,
+    begin_manifest,
+    finish_manifest,
+    parse_and_write,
+)
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, Segmenter, load_segmenter
-from fairseq_phrase.raw_text.source_encoder import CutLine, spell
+from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, Segmenter, SharedSegmenter
+from fairseq_phrase.raw_text.source_encoder import spell
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
@@ -80,12 +85,14 @@ def attach(options: Options) -> Attached:
             f"--protected-tokens: {dictionary_path} lacks {', '.join(missing)}: run fairseq-preprocess "
             "with text that has them"
         )
-    segmenter = load_segmenter(options.bpe, options.bpe_model) if options.bpe_model else None
-    spelled = partial(spell, bpe=options.bpe, segmenter=segmenter, protected=options.protected)
-    if isinstance(segmenter, Gpt2Segmenter):
-        segmenter.check(dictionary_path, dictionary.symbols)
+    segmenter = SharedSegmenter(options.bpe, options.bpe_model) if options.bpe_model else None
     if segmenter is not None:
-        _check_model(options, segmenter, spelled, texts.values())
+        if isinstance(segmenter.loaded, Gpt2Segmenter):
+            segmenter.loaded.check(dictionary_path, dictionary.symbols)
+        _check_model(options, segmenter.loaded, texts.values())
+    unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
+    fields = pipeline.fields
+    cut = CutLines(language, fields, options.bpe, segmenter, options.protected, unescape)
     with staging_area(options.directory) as area:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
@@ -95,7 +102,7 @@ def attach(options: Options) -> Attached:
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):
             splits = [
-                _checked_split(options, name, text, pipeline, dictionary, area, spelled)
+                _checked_split(options, name, text, pipeline, dictionary, area, cut)
                 for name, text in texts.items()
             ]
             _make(options, splits, labels, area)
@@ -127,9 +134,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
     return sorted(found - set(options.splits))
 
 
-def _check_model(
-    options: Options, segmenter: Segmenter, spelled: Callable[..., CutLine], texts: Iterable[Path]
-) -> None:
+def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) -> None:
     """Check that the subword model makes the subwords of the texts, in their first lines.
 
     A few lines may differ, for example those that SentencePiece would normalize a second time.
@@ -137,7 +142,7 @@ def _check_model(
     total, differing = 0, []
     for path in texts:
         for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
-            line = spelled(pieces)
+            line = spell(pieces, options.bpe, segmenter, options.protected)
             again = segmenter.line_pieces(line.text) if line.pieces else []
             total += 1
             if again != line.pieces:
@@ -174,7 +179,7 @@ def _checked_split(
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
     area: StagingArea,
-    spelled: Callable[..., CutLine],
+    cut: CutLines,
 ) -> Split:
     """Check that a text is the one that was binarized; return its split."""
     (language,) = options.parsing
@@ -186,7 +191,7 @@ def _checked_split(
     key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = CutSide(language, corpus, pipeline, area.files / file, spelled)
+    side = Side(cut, corpus, pipeline, area.files / file)
     side.checksums |= checksums
     return Split(name, (side,), is_whole=True)
 

@@ -15,8 +15,6 @@ from fairseq_phrase.corpus.copied_words import add_slots
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.store.dictionaries import load_dictionary
 
-_LINES_PER_WORKER = 20_000
-
 
 def make_dictionaries(
     options: Options,
@@ -78,15 +76,14 @@ class _SubwordBinarizer(VocabularyDatasetBinarizer):
         return torch.from_numpy(np.array(numbers, dtype=np.int32))
 
 
-def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, lines: int, workers: int) -> None:
+def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, workers: int) -> None:
     """Let fairseq binarize a file of subwords, then delete the file.
 
     Args:
         prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
-        workers: the largest number of processes; short files need fewer.
     """
     FileBinarizer.multiprocess_dataset(
         str(pieces), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
-        vocab_size=len(dictionary), num_workers=min(workers, max(1, lines // _LINES_PER_WORKER)),
+        vocab_size=len(dictionary), num_workers=workers,
     )  # fmt: skip
     pieces.unlink()

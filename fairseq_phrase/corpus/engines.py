@@ -1,7 +1,7 @@
-"""Engines that parse or translate: this process, several of this machine, or actors of a Ray cluster.
+"""Engines that parse, cut or translate: processes of this machine, or actors of a Ray cluster.
 
-Every engine takes jobs (numbered lists of lines) and returns each job's results as the bytes of a shard,
-in any order. A shard's content does not depend on the engine. This process also returns the parses as
+Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Parses are
+the bytes of a shard, whose content does not depend on the engine; this process also returns them as
 objects. Imports no fairseq and no torch, so that workers start quickly.
 """
 
@@ -15,34 +15,43 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing.synchronize import Event
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.corpus.parse_shards import to_bytes
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
+Result = TypeVar("Result")
 #: Makes what does jobs.
-_Make = Callable[[], Callable[["Job"], "Done"]]
+_Make = Callable[[], Callable[["Job"], Result]]
+#: A process takes half a second to start.
+LINES_PER_PROCESS = 5_000
 _JOBS_PER_WORKER = 2  # running or queued
 _DEATHS = 2  # workers that may die over one job
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
 RAY_TIMEOUT = 30.0
 
 
+#: Parses of consecutive lines, or a shard of them. The error of the first that cannot be read is last.
+Chunk = bytes | Sequence[Parse | UserError]
+
+
 class Job(NamedTuple):
-    """Lines to be parsed, or to be translated.
+    """Lines to be parsed, cut into subwords, or translated.
 
     Attributes:
         number: the shard's number, from 0.
         first_line: the number of its first line in the text, from 1.
+        parses: the lines' parses, if there are any, by language.
     """
 
     number: int
     first_line: int
     lines: list[Any]
+    parses: Sequence[Chunk] = ()
 
 
 class Done(NamedTuple):
@@ -81,6 +90,13 @@ class EngineOptions:
         """Whether this process does all jobs, one after another."""
         return self.name == "processes" and self.workers == 1
 
+    def processes_for(self, lines: int) -> int:
+        """Return how many processes of this machine are to cut or binarize lines."""
+        workers = (
+            self.workers if self.name == "processes" else min(self.workers, os.cpu_count() or 1)
+        )
+        return min(workers, max(1, lines // LINES_PER_PROCESS))
+
 
 def run_jobs(
     jobs: Iterable[Job],
@@ -104,8 +120,8 @@ def run_jobs(
 
 
 def run_elsewhere(
-    jobs: Iterable[Job], make: _Make, engine: EngineOptions, what: str
-) -> Iterator[Done]:
+    jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, what: str
+) -> Iterator[Result]:
     """Do all jobs in other processes or actors, in any order.
 
     Args:
@@ -119,6 +135,17 @@ def run_elsewhere(
         yield from _on_ray(iter(jobs), make, engine)
     else:
         yield from _in_processes(iter(jobs), make, engine.workers, what)
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Put numbered results in order, from 0."""
+    waiting: dict[int, Result] = {}
+    following = 0
+    for number, result in results:
+        waiting[number] = result
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
 
 
 def _done(job: Job, parses: Sequence[Parse]) -> Done:
@@ -140,7 +167,9 @@ def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
 # Processes of this machine
 
 
-def _in_processes(jobs: Iterator[Job], make: _Make, workers: int, what: str) -> Iterator[Done]:
+def _in_processes(
+    jobs: Iterator[Job], make: _Make[Result], workers: int, what: str
+) -> Iterator[Result]:
     """Do jobs in processes. If one dies, start again with the jobs that were lost."""
     lost: list[Job] = []
     deaths: dict[int, int] = {}
@@ -161,8 +190,8 @@ def _in_processes(jobs: Iterator[Job], make: _Make, workers: int, what: str) -> 
 
 
 def _in_pool(
-    jobs: Iterator[Job], lost: list[Job], make: _Make, workers: int, what: str
-) -> Iterator[Done]:
+    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, what: str
+) -> Iterator[Result]:
     """Do jobs in one pool of processes.
 
     Args:
@@ -173,8 +202,9 @@ def _in_pool(
     """
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
-    running: dict[Future[Done], Job] = {}
-    loaded = context.Event()
+    running: dict[Future[Result], Job] = {}
+    loaded = _loaded()
+    loaded.clear()
     pool = ProcessPoolExecutor(workers, context, _start_process, (make, loaded))
     try:
         while True:
@@ -198,22 +228,28 @@ def _in_pool(
         lost[:0] = sorted(running.values())
         raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=not running, cancel_futures=True)
 
 
-def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Done]:
+@cache
+def _loaded() -> Event:
+    """What processes set when they have loaded: one for all, as some start when their pool has ended."""
+    return multiprocessing.get_context("spawn").Event()
+
+
+def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Any]:
     try:
         return pool.submit(_do, job)
     except BrokenProcessPool as error:
-        failed: Future[Done] = Future()
+        failed: Future[Any] = Future()
         failed.set_exception(error)
         return failed
 
 
-_do_job: Callable[[Job], Done]
+_do_job: Callable[[Job], Any]
 
 
-def _start_process(make: _Make, loaded: Event) -> None:
+def _start_process(make: _Make[Any], loaded: Event) -> None:
     """Load what does jobs once per process, and end when the process that started this one does."""
     global _do_job
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -228,7 +264,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(job: Job) -> Done:
+def _do(job: Job) -> Any:
     return _do_job(job)
 
 
@@ -236,14 +272,14 @@ def _do(job: Job) -> Done:
 
 
 class _Actor:
-    def __init__(self, make: _Make) -> None:
+    def __init__(self, make: _Make[Any]) -> None:
         self._do = make()
 
-    def __call__(self, job: Job) -> Done:
+    def __call__(self, job: Job) -> Any:
         return self._do(job)
 
 
-def _on_ray(jobs: Iterator[Job], make: _Make, engine: EngineOptions) -> Iterator[Done]:
+def _on_ray(jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions) -> Iterator[Result]:
     """Do jobs in Ray actors, each of which holds a parser or a model."""
     with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray

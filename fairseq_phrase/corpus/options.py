@@ -147,6 +147,14 @@ class SplitCounts:
     swallowed: Counter[str] = field(default_factory=Counter)
     lost_edges: Counter[str] = field(default_factory=Counter)
 
+    def add(self, others: SplitCounts) -> None:
+        """Add the counts of other sentence pairs."""
+        for name, count in vars(others).items():
+            if isinstance(count, Counter):
+                getattr(self, name).update(count)
+            else:
+                setattr(self, name, getattr(self, name) + count)
+
 
 def splits_of(
     trainpref: str | None, validpref: str | None, testpref: str | None

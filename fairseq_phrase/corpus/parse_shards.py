@@ -113,9 +113,9 @@ class ShardFolder:
         """Keep a shard of these lines."""
         write_atomically(self._file(number), self._heading(lines, shard) + shard)
 
-    def read(self, number: int) -> Iterator[ParsedSentence | Unparsed]:
+    def read(self, number: int) -> bytes:
         """Read a shard that the folder holds."""
-        return from_bytes(self._file(number).read_bytes().partition(b"\n")[2])
+        return self._file(number).read_bytes().partition(b"\n")[2]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

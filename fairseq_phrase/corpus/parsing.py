@@ -1,11 +1,11 @@
-"""Parse a corpus: a stream of lines through an engine, and their parses in order.
+"""Parse a corpus: a stream of lines through an engine, and chunks of their parses in order.
 
 Parses are kept in shards until the run has finished. A shard is written atomically when its lines are
 parsed, so a stopped run continues from the last one. Shards have a fixed number of lines, so they do not
 depend on the number of workers, and memory does not grow with the text.
 
-This process returns its own parses without reading them again. Shards are read only if an earlier run or
-another process made them.
+This process returns its own parses as objects. Parses that an earlier run or another process made are
+returned as shards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from fairseq_phrase.corpus.engines import Done, EngineOptions, Job, run_jobs
+from fairseq_phrase.corpus.engines import Chunk, Done, EngineOptions, Job, run_jobs
 from fairseq_phrase.corpus.parse_shards import ShardFolder
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
@@ -57,11 +57,11 @@ def parse_corpus(
     folder: Path,
     engine: EngineOptions,
     on_error: str,
-) -> Iterator[Parse]:
+) -> Iterator[Chunk]:
     """Parse the lines of a text that earlier runs did not parse; return the parses of all, in order.
 
     This process parses lazily, when the parses are read. Other engines parse everything before this
-    function returns.
+    function returns. If a file of parses cannot be read further, the last chunk ends with the error.
 
     Args:
         pipeline: the parser, or the reader of the files beside the text.
@@ -73,9 +73,10 @@ def parse_corpus(
             ``stop``, a line has no parse.
     """
     if isinstance(pipeline.parser, FileParser):
-        return pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
+        parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
+        return chunks(_with_error(parses))
     if pipeline.parser.is_instant:
-        return itertools.chain.from_iterable(map(pipeline.parse, _chunks(lines, SHARD_LINES)))
+        return map(pipeline.parse, chunks(lines))
     workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
     engine = EngineOptions(engine.name, workers, engine.ray_address)
     shards = _shards_of(corpus, pipeline, folder)
@@ -107,7 +108,7 @@ def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> Shard
 def _unfinished(
     lines: Iterable[str], shards: ShardFolder, progress: tqdm | None = None
 ) -> Iterator[Job]:
-    for number, chunk in enumerate(_chunks(lines, SHARD_LINES)):
+    for number, chunk in enumerate(chunks(lines)):
         if not shards.holds(number, chunk):
             yield Job(number, 1 + number * SHARD_LINES, chunk)
         elif progress is not None:
@@ -126,16 +127,16 @@ def _kept(
         yield done
 
 
-def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Parse]:
+def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Chunk]:
     """Yield all parses: of the jobs that this process does lazily, and of the other jobs' shards."""
     following = 0
     for done in finished:
         for number in range(following, done.job.number):
-            yield from shards.read(number)
-        yield from done.parses
+            yield shards.read(number)
+        yield done.parses
         following = done.job.number + 1
     for number in range(following, count):
-        yield from shards.read(number)
+        yield shards.read(number)
 
 
 def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
@@ -193,7 +194,15 @@ def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
     check()
 
 
-def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _with_error(parses: Iterator[Parse]) -> Iterator[Parse | UserError]:
+    try:
+        yield from parses
+    except UserError as error:
+        yield error
+
+
+def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield the items of a shard's lines at a time."""
     iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, size)):
+    while chunk := list(itertools.islice(iterator, SHARD_LINES)):
         yield chunk

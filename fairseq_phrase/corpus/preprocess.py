@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.corpus.blocks import RawLines
 from fairseq_phrase.corpus.copied_words import check_copy_words, check_slots, number_split
 from fairseq_phrase.corpus.dictionaries import binarize, make_dictionaries
 from fairseq_phrase.corpus.existing_parses import given_labels, manifests_of, warn_of_unknown
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
-from fairseq_phrase.corpus.language_side import RawSide
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
-from fairseq_phrase.corpus.split import Split, begin_manifest, finish_manifest, parse_and_write
+from fairseq_phrase.corpus.split import (
+    Side,
+    Split,
+    begin_manifest,
+    finish_manifest,
+    parse_and_write,
+)
 from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.raw_text.segmenters import (
-    EveryWord,
     Gpt2Segmenter,
     ProtectedTokens,
-    Segmenter,
+    SharedSegmenter,
     WholeWords,
     find_segmenter,
     load_segmenter,
@@ -207,26 +211,25 @@ def _make(
     """Make all files of the data directory."""
     # Before parsing, because it fails sooner.
     segmenters = _segmenters(options, corpora, area.files, pipelines)
-    raw = {
-        name: [
-            RawSide(
-                language,
-                corpus,
-                pipelines.get(language),
-                area.files / f"{options.split_name(name)}.{language}",
-                segmenters[language],
-            )
-            for language, corpus in zip(options.languages, pair, strict=False)
-        ]
-        for name, pair in corpora.items()
+    # Loads the segmenters, which fails before parsing, too.
+    vocabularies = {
+        language: getattr(segmenter.loaded, "vocabulary", ())
+        for language, segmenter in segmenters.items()
     }
-    # Test sets keep every line, so that references fit. Text of one language has no references.
-    splits = [
-        Split(name, tuple(sides), name.startswith("test") and options.target_lang is not None)
-        for name, sides in raw.items()
-    ]
+    splits = []
+    for name, pair in corpora.items():
+        sides = []
+        for language, corpus in zip(options.languages, pair, strict=False):
+            pipeline = pipelines.get(language)
+            fields = pipeline.fields if pipeline is not None else ()
+            prefix = area.files / f"{options.split_name(name)}.{language}"
+            lines = RawLines(language, fields, segmenters[language])
+            sides.append(Side(lines, corpus, pipeline, prefix))
+        # Test sets keep every line, so that references fit. Text of one language has no references.
+        is_whole = name.startswith("test") and options.target_lang is not None
+        splits.append(Split(name, tuple(sides), is_whole))
     parse_and_write(options, splits, labels, area.parses)
-    _binarize(options, splits, raw, area.files)
+    _binarize(options, splits, vocabularies, area.files)
     for language, pipeline in pipelines.items():
         bpe = options.bpe_of(language)
         model = None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
@@ -260,36 +263,33 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
 
 def _segmenters(
     options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
-) -> dict[str, Segmenter]:
+) -> dict[str, SharedSegmenter]:
     """Make what cuts the text of each language; labels stay whole."""
-    made: dict[str, Segmenter] = {
-        bpe: _segmenter(options, bpe, corpora, files, pipelines)
-        for bpe in dict.fromkeys(map(options.bpe_of, options.languages))
-    }
-    if options.protected:
-        made = {bpe: ProtectedTokens(each, options.protected) for bpe, each in made.items()}
-    segmenter = made[options.bpe]
+    made = {}
+    for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
+        model = _subword_model(options, bpe, corpora, files, pipelines)
+        every_word = options.labels == "word"
+        made[bpe] = SharedSegmenter(bpe, model, options.protected, every_word=every_word)
     if options.labels is None:
         return {language: made[options.bpe_of(language)] for language in options.languages}
-    if options.labels == "word":
-        segmenter = EveryWord(segmenter)
-    return {options.source_lang: segmenter, options.languages[1]: WholeWords()}
+    labels = SharedSegmenter(WHOLE_WORDS, None)
+    return {options.source_lang: made[options.bpe], options.languages[1]: labels}
 
 
 def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
     return clean(protected.separate(line)[0])
 
 
-def _segmenter(
+def _subword_model(
     options: Options,
     bpe: str,
     corpora: _Corpora,
     files: Path,
     pipelines: dict[str, ParsingPipeline],
-) -> Segmenter:
-    """Take the given subword model of a kind, or train one."""
+) -> Path | None:
+    """Take the given subword model of a kind, or train one; None for whole words."""
     if bpe == WHOLE_WORDS:
-        return WholeWords()
+        return None
     model = files / model_name(bpe)
     given = options.bpe_model if bpe == options.bpe else options.target_model
     if given is not None:
@@ -307,37 +307,33 @@ def _segmenter(
             if options.bpe_of(language) == bpe and not are_labels:
                 cleaned.append((text, clean))
         train_segmenter(cleaned, model, options.vocab_size, sample, seed)
-    return load_segmenter(bpe, model)
+    return model
 
 
 def _binarize(
-    options: Options, splits: list[Split], raw: dict[str, list[RawSide]], files: Path
+    options: Options, splits: list[Split], vocabularies: dict[str, Sequence[str]], files: Path
 ) -> None:
     """Write dictionaries, parses and, as fairseq does, text."""
-    subwords: dict[str, Counter[str]] = {
-        side.language: side.subwords for side in raw.get("train", ())
-    }
-    vocabularies = {
-        side.language: side.vocabulary for side in raw.get("train", ()) if side.vocabulary
-    }
+    train = [split.sides for split in splits if split.name == "train"]
+    subwords = {side.language: side.subwords for sides in train for side in sides}
     dictionaries = make_dictionaries(options, subwords, vocabularies)
     for language, dictionary in dictionaries.items():
         dictionary.save(str(files / f"dict.{language}.txt"))
     for split in splits:
         if options.labels is not None:
-            labels = raw[split.name][1].subwords
+            labels = split.sides[1].subwords
             known = dictionaries[options.languages[1]]
             split.counts.unknown_labels = count_unknown(split.name, labels, known)
-        sides = raw[split.name]
+        sides = split.sides
         if options.copy_words:
             known = dictionaries[options.source_lang].indices
-            texts = [side.pieces_path for side in sides]
-            copied = number_split(texts[0], texts[1], sides[0].prefix, known, options)
+            source, target = (side.pieces_path for side in sides)
+            copied = number_split(source, target, sides[0].prefix, known, options)
             if sides[0].pipeline is not None:
                 sides[0].vouch_for(copied)
+        workers = options.engine.processes_for(split.counts.kept)
         for side in sides:
-            dictionary, workers = dictionaries[side.language], options.engine.workers
-            binarize(side.pieces_path, side.prefix, dictionary, split.counts.kept, workers)
+            binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
             side.finish()
             if side.pipeline is not None:
                 side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])

@@ -6,26 +6,88 @@ Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has alr
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import ExitStack
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.corpus.language_side import Side, SideLine
+from fairseq_phrase.corpus.blocks import Block, BlockMaker, CutLines, Lines, SideBlock
+from fairseq_phrase.corpus.engines import Chunk, EngineOptions, Job, in_order, run_elsewhere
 from fairseq_phrase.corpus.options import Options, SplitCounts
-from fairseq_phrase.corpus.parsing import unparsed_error
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.corpus.parsing import Corpus, chunks, parse_corpus
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.fields import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
-from fairseq_phrase.store.writer import LabelTable
+from fairseq_phrase.store.writer import LabelTable, ParseWriter
+from fairseq_phrase.text import read_lines
 
 _SHOWN_CAUSES = 3
+
+
+class Side:
+    """One language of a split.
+
+    Args:
+        pipeline: its parser; None if it is not parsed.
+        prefix: the common path of the files that are made, ``DIR/train.de-en.de``.
+
+    Attributes:
+        pieces_path: the file of subwords, unless they are binarized already.
+        parses: the parses of its lines, after :meth:`parse`.
+        subwords: the number of times that each subword was written there.
+        checksums: fingerprints of the files that the manifest records, by file name.
+    """
+
+    def __init__(
+        self, lines: Lines, corpus: Corpus, pipeline: ParsingPipeline | None, prefix: Path
+    ) -> None:
+        self.language, self.lines, self.corpus = lines.language, lines, corpus
+        self.pipeline, self.prefix = pipeline, prefix
+        self.pieces_path = prefix.with_name(f"{prefix.name}.pieces")
+        self.subwords: Counter[str] = Counter()
+        self.checksums: dict[str, str] = {}
+        self.parses: Iterator[Chunk] = iter(())
+        self._written: ParseWriter | None = None
+
+    def parse(self, folder: Path, engine: EngineOptions, on_error: str) -> None:
+        """Parse the text, if it is to be parsed (:func:`parse_corpus`)."""
+        if self.pipeline is not None:
+            text = map(self.lines.text, read_lines(self.corpus.path))
+            self.parses = parse_corpus(self.corpus, text, self.pipeline, folder, engine, on_error)
+
+    @contextmanager
+    def writing(self, labels: dict[str, LabelTable]) -> Iterator[Callable[[SideBlock], None]]:
+        """Open the files for what is kept; yield a function that writes a block."""
+        if self.pipeline is not None:
+            self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
+        is_cut = isinstance(self.lines, CutLines)
+        with open(os.devnull if is_cut else self.pieces_path, "w", encoding="utf-8") as pieces:
+
+            def write(block: SideBlock) -> None:
+                pieces.write(block.text)
+                self.subwords.update(block.subwords)
+                if self._written is not None:
+                    self._written.append(block.fields)
+
+            yield write
+
+    def finish(self) -> None:
+        """Write the files of the parses, after all labels are known."""
+        if self._written is not None:
+            self.vouch_for(self._written.finish())
+
+    def vouch_for(self, paths: Sequence[Path]) -> None:
+        """Record files' fingerprints for the manifest."""
+        self.checksums |= {path.name: fingerprint(path) for path in paths}
 
 
 @dataclass
@@ -59,18 +121,19 @@ class Split:
         """
         with ExitStack() as stack:
             writers = [stack.enter_context(side.writing(labels)) for side in self.sides]
-            lines = zip(*(side.lines() for side in self.sides), strict=True)
             total = self.sides[0].corpus.lines
-            progress = tqdm(lines, f"writing {self.name}", total, unit="line", smoothing=0.05)
-            for number, pair in enumerate(progress, start=1):
-                if not self._keeps(options, number, pair):
-                    continue
-                self.counts.kept += 1
-                for side, write, line in zip(self.sides, writers, pair, strict=True):
-                    write(line)
-                    self._count(side.language, line)
-                    if line.problem is not None:
-                        self._check_flat(options, side, f"line {number}: {line.problem}")
+            progress = tqdm(desc=f"writing {self.name}", total=total, unit="line", smoothing=0.05)
+            stack.enter_context(progress)
+            for block in self._blocks(options):
+                progress.update(block.lines)
+                self.counts.add(block.counts)
+                for write, side_block in zip(writers, block.sides, strict=True):
+                    write(side_block)
+                for number, language, problem in block.problems:
+                    self.counts.flat[language] += 1
+                    self._check_flat(options, self.side(language), f"line {number}: {problem}")
+                if block.error is not None:
+                    raise block.error
         counts = self.counts
         blank = counts.empty if len(self.sides) == 1 else 0
         if counts.kept == blank and not self.is_whole:
@@ -81,45 +144,29 @@ class Split:
                 f"{counts.skipped} have no parse"
             )
 
-    def _keeps(self, options: Options, number: int, pair: tuple[SideLine, ...]) -> bool:
-        for side, line in zip(self.sides, pair, strict=True):
-            if line.problem is not None and options.on_error == "stop":
-                raise unparsed_error(side.corpus, number, line.problem)
-        if self.is_whole:
-            return True
-        lengths = [len(line.pieces) for line in pair]
-        if max(lengths) > options.max_length:
-            self.counts.too_long += 1
-            problem = f"{max(lengths)} subwords, --max-length is {options.max_length}"
-        elif not min(lengths) and len(pair) == 1:
-            self.counts.empty += 1  # a blank line ends a document
-            return True
-        elif not min(lengths):
-            self.counts.empty += 1
-            problem = "one side is empty"
-        elif options.on_error == "skip" and any(line.problem is not None for line in pair):
-            self.counts.skipped += 1
-            return False
-        else:
-            return True
-        if options.strict:
-            source, *target = (side.corpus.path for side in self.sides)
-            both = f" (and {target[0]})" if target else ""
-            raise UserError(
-                f"{at(source, number)}{both}: {problem}; without --strict such "
-                f"{'pairs' if target else 'lines'} are left out and counted"
-            )
-        return False
+    def _blocks(self, options: Options) -> Iterator[Block]:
+        """Make the blocks of all lines, in order: in this process or, of many lines, in others."""
+        corpora = [side.corpus for side in self.sides]
+        lines = [side.lines for side in self.sides]
+        make = partial(BlockMaker, options, self.is_whole, corpora, lines)
+        workers = options.engine.processes_for(corpora[0].lines)
+        if workers == 1:
+            yield from map(make(), self._jobs())
+            return
+        engine = EngineOptions(workers=workers)
+        blocks = run_elsewhere(self._jobs(), make, engine, "the subword model")
+        yield from in_order((block.number, block) for block in blocks)
 
-    def _count(self, language: str, line: SideLine) -> None:
-        counts = self.counts
-        counts.subwords[language] += len(line.pieces)
-        counts.swallowed[language] += line.swallowed
-        if line.encoded is not None:
-            counts.lost_edges[language] += line.encoded.lost_edges
-            counts.words[language] += line.encoded.num_words
-        if line.problem is not None:
-            counts.flat[language] += 1
+    def _jobs(self) -> Iterator[Job]:
+        """Yield the lines of the texts, with their parses."""
+        lines = zip(*(read_lines(side.corpus.path) for side in self.sides), strict=True)
+        first = 1
+        # A file with more parses than lines has its error after them.
+        for number, (some, *parses) in enumerate(
+            zip_longest(chunks(lines), *(side.parses for side in self.sides), fillvalue=())
+        ):
+            yield Job(number, first, some, parses)
+            first += len(some)
 
     def _check_flat(self, options: Options, side: Side, cause: str) -> None:
         """Stop when flat trees are more than the allowed share of the split."""

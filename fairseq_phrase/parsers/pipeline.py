@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.base import cut_at_white_space, flat
+from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
@@ -129,10 +129,6 @@ class ParsingPipeline:
             raise
         except (Exception, SystemExit):  # as in parse, which returns the line as unparsed
             return cut_at_white_space(line)
-
-    def flat(self, unparsed: Unparsed) -> ParsedSentence:
-        """Give a line without a parse flat trees."""
-        return flat(unparsed.sentence, self.fields)
 
     def _parse_robustly(self, lines: Sequence[str]) -> list[Parse]:
         """Parse all lines at once; if that fails, parse each half, down to the line that fails."""

@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
@@ -383,20 +383,46 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
     return made
 
 
-def load_segmenter(bpe: str, model: Path | None) -> Segmenter:
+def load_segmenter(
+    bpe: str, model: Path | None, protected: Sequence[str] = (), *, every_word: bool = False
+) -> Segmenter:
     """Load a subword model.
 
     Args:
         bpe: as for :func:`find_segmenter`, or ``none``.
         model: its file; not used for ``none``.
+        protected: tokens that are not cut (:class:`ProtectedTokens`).
+        every_word: as :class:`EveryWord`.
 
     Raises:
         UserError: it is missing or has another kind, or its library is not installed.
     """
-    if bpe == WHOLE_WORDS:
-        return WholeWords()
-    assert model is not None
-    return find_segmenter(bpe)(model)
+    segmenter: Segmenter = WholeWords()
+    if bpe != WHOLE_WORDS:
+        assert model is not None
+        segmenter = find_segmenter(bpe)(model)
+    if protected:
+        segmenter = ProtectedTokens(segmenter, protected)
+    return EveryWord(segmenter) if every_word else segmenter
+
+
+class SharedSegmenter:
+    """A segmenter that other processes load again, as it cannot be pickled.
+
+    Args:
+        loading: the arguments of :func:`load_segmenter`.
+    """
+
+    def __init__(self, *loading: Any, **options: Any) -> None:
+        self._load = partial(load_segmenter, *loading, **options)
+
+    @cached_property
+    def loaded(self) -> Segmenter:
+        """The segmenter of this process."""
+        return self._load()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_load": self._load}
 
 
 def cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:

@@ -19,14 +19,12 @@ import numpy as np
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
-from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.raw_text.segmenters import (
     JOIN,
-    EveryWord,
     Gpt2Segmenter,
-    ProtectedTokens,
     Segmenter,
     cut_words,
     innermost,
@@ -262,9 +260,12 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
 
 
 def encode_line(
-    parse: Parse, line: CutLine, pipeline: ParsingPipeline
+    parse: Parse, line: CutLine, fields: Collection[str]
 ) -> tuple[EncodedSentence, str | None]:
     """Encode a line that was cut into subwords before it was parsed.
+
+    Args:
+        fields: the fields that flat trees must have.
 
     Returns:
         The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
@@ -278,8 +279,8 @@ def encode_line(
             return encoded.with_tokens(line.tokens), None
         except MisspeltError as error:
             problem = f"its parse is not one of this text: {error}"
-    flat = pipeline.flat(Unparsed(problem, cut_at_white_space(line.text)))
-    encoded = encode_words(flat, line.pieces_of(flat.words))
+    words = flat(cut_at_white_space(line.text), fields)
+    encoded = encode_words(words, line.pieces_of(words.words))
     return encoded.with_tokens(line.tokens), problem
 
 
@@ -300,14 +301,11 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
             f"{directory} has no subword model, so new text cannot be cut in the same way: run "
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
         )
-    if target and manifest.target_bpe not in ("", manifest.bpe):
-        model = Path(directory) / model_name(manifest.target_bpe)
-        segmenter = load_segmenter(manifest.target_bpe, model)
-    else:
-        segmenter = load_segmenter(manifest.bpe, Path(directory) / manifest.bpe_model)
-    if manifest.protected:
-        segmenter = ProtectedTokens(segmenter, manifest.protected)
-    return EveryWord(segmenter) if manifest.labelling == "word" else segmenter
+    bpe, model = manifest.bpe, manifest.bpe_model
+    if target and manifest.target_bpe not in ("", bpe):
+        bpe, model = manifest.target_bpe, model_name(manifest.target_bpe)
+    every_word = manifest.labelling == "word"
+    return load_segmenter(bpe, Path(directory) / model, manifest.protected, every_word=every_word)
 
 
 class SourceEncoder:
@@ -428,11 +426,11 @@ class SourceEncoder:
     def _usable(self, parse: Parse) -> ParsedSentence:
         if isinstance(parse, Unparsed):
             logger.warning("%s: going on without its parse", parse.reason)
-            return self.pipeline.flat(parse)
+            return flat(parse.sentence, self.pipeline.fields)
         return parse
 
     def _fitted(self, parse: Parse, line: CutLine) -> EncodedSentence:
-        sentence, problem = encode_line(parse, line, self.pipeline)
+        sentence, problem = encode_line(parse, line, self.pipeline.fields)
         if problem is not None:
             logger.warning("%s: going on without its parse", problem)
         return sentence

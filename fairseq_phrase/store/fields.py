@@ -11,13 +11,13 @@ import json
 import logging
 import os
 from collections import UserDict
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -218,6 +218,42 @@ class _Fields(UserDict[str, ParseField]):
 #: word and its label. ``enhanced``: for each edge its head, its dependent and its label. ``factor1``…:
 #: labels of words that the text itself has. Labels are numbers in their dictionaries.
 FIELDS: MutableMapping[str, ParseField] = _Fields()
+
+
+class FieldBlock(NamedTuple):
+    """A field's values in consecutive sentences.
+
+    Attributes:
+        values: those of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
+        sizes: the number of values of each sentence. Shape: ``(sentences,)``, int32.
+        labels: the labels in the order of first use, without repetitions.
+    """
+
+    values: np.ndarray
+    sizes: np.ndarray
+    labels: list[str]
+
+    @classmethod
+    def of(cls, name: str, sentences: Iterable[EncodedSentence]) -> FieldBlock:
+        """Read a field from sentences.
+
+        Raises:
+            ValueError: a sentence lacks it.
+        """
+        numbers: dict[str, int] = {}
+
+        def number(labels: Sequence[str]) -> np.ndarray:
+            found = [numbers.setdefault(label, len(numbers)) for label in labels]
+            return np.array(found, dtype=np.int32)
+
+        rows = [np.zeros(0, dtype=np.int32)]
+        for sentence in sentences:
+            values = FIELDS[name].values(sentence, number)
+            if values is None:
+                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
+            rows.append(values.reshape(-1))
+        sizes = np.array([len(row) for row in rows[1:]], dtype=np.int32)
+        return cls(np.concatenate(rows).astype(np.int32), sizes, list(numbers))
 
 
 def with_labels(fields: Collection[str]) -> dict[str, str]:

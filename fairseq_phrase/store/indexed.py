@@ -66,11 +66,16 @@ class IndexedWriter:
         self._sizes = array("i")
         self._is_signed = False
 
-    def append(self, values: np.ndarray) -> None:
-        """Add one array. Shape: ``(size,)``, integers."""
+    def append(self, values: np.ndarray, sizes: np.ndarray | None = None) -> None:
+        """Add one array, or several.
+
+        Args:
+            values: those of all arrays, one array after the other. Shape: ``(values,)``, integers.
+            sizes: the arrays' sizes; one array by default. Shape: ``(arrays,)``.
+        """
         self._is_signed |= bool(values.min(initial=0) < 0)
         self._spill.write(np.asarray(values, dtype=np.int32).tobytes())
-        self._sizes.append(len(values))
+        self._sizes.extend([len(values)] if sizes is None else sizes.tolist())
 
     def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
         """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file; return them.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary
 
 from fairseq_phrase.store.dictionaries import as_entry, labels_fingerprint
-from fairseq_phrase.store.fields import FIELDS, shared_index
+from fairseq_phrase.store.fields import FIELDS, FieldBlock, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
 class LabelTable:
@@ -27,32 +27,37 @@ class LabelTable:
 
     def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
         self._numbers: dict[str, int] = {}
-        self._counts: list[int] = []
+        self._counts: Counter[str] = Counter()
         self._known, self._may_grow = known, may_grow
         self._known_labels = None if known is None else len(known)
         self._dictionary: Dictionary | None = None
 
-    def numbers(self, labels: Sequence[str]) -> np.ndarray:
-        """Return the labels' provisional numbers. Shape: ``(labels,)``."""
-        numbers = np.empty(len(labels), dtype=np.int32)
-        for index, label in enumerate(labels):
-            label = as_entry(label)
-            number = self._numbers.get(label)
-            if number is None:
-                number = self._numbers[label] = len(self._counts)
-                self._counts.append(0)
-            self._counts[number] += 1
-            numbers[index] = number
-        return numbers
+    def numbers(self, labels: Sequence[str], uses: np.ndarray) -> np.ndarray:
+        """Count labels, and return their provisional numbers.
+
+        Args:
+            labels: labels, without repetitions.
+            uses: the index of the label that is used, for each use. Shape: ``(uses,)``.
+
+        Returns:
+            The label's number for each use. Shape: ``(uses,)``, int32.
+        """
+        entries = [as_entry(label) for label in labels]
+        counts = np.bincount(uses, minlength=len(labels)).tolist()
+        for entry, count in zip(entries, counts, strict=True):
+            self._counts[entry] += count
+        numbers = [self._numbers.setdefault(entry, len(self._numbers)) for entry in entries]
+        found: np.ndarray = np.array(numbers, dtype=np.int32)[uses]
+        return found
 
     def dictionary(self) -> Dictionary:
         """The dictionary of all labels seen before the first access."""
         if self._dictionary is None:
             self._dictionary = Dictionary() if self._known is None else self._known
             if self._may_grow:
-                for label, number in sorted(self._numbers.items()):
+                for label, count in sorted(self._counts.items()):
                     if label not in self._dictionary:
-                        self._dictionary.add_symbol(label, self._counts[number])
+                        self._dictionary.add_symbol(label, count)
             if self._known is None:
                 self._dictionary.finalize(padding_factor=1)
         return self._dictionary
@@ -88,7 +93,7 @@ class LabelTable:
 
 
 class ParseWriter:
-    """Write one split's parses, sentence by sentence.
+    """Write one split's parses, block by block.
 
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
@@ -102,18 +107,18 @@ class ParseWriter:
         }
         self._labels = labels
 
-    def append(self, sentence: EncodedSentence) -> None:
-        """Add one sentence.
+    def append(self, fields: Mapping[str, FieldBlock]) -> None:
+        """Add consecutive sentences.
 
-        Raises:
-            ValueError: the sentence lacks one of the fields.
+        Args:
+            fields: all fields. Labels in their values are renumbered.
         """
         for name, writer in self._writers.items():
-            table = self._labels.get(name)
-            values = FIELDS[name].values(sentence, None if table is None else table.numbers)
-            if values is None:
-                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
-            writer.append(values.reshape(-1))
+            values, sizes, labels = fields[name]
+            if name in self._labels:
+                uses = values[FIELDS[name].columns - 1 :: FIELDS[name].columns]
+                uses[:] = self._labels[name].numbers(labels, uses)
+            writer.append(values, sizes)
 
     def finish(self) -> list[Path]:
         """Write the files, and return their paths."""

@@ -9,7 +9,9 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.corpus import engines
 from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.corpus import split as split_module
 from fairseq_phrase.corpus.options import splits_of
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.raw_text.source_encoder import marked_words
@@ -148,19 +150,55 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
     assert contents(compressed) == contents(plain)
 
 
-@pytest.mark.parametrize("parser", ["none", "spacy"])
-def test_the_number_of_workers_changes_nothing(
-    small_corpus, tmp_path, parser, trained_pipeline, monkeypatch
-):
+@pytest.fixture
+def pools(monkeypatch):
+    """Short shards, of which workers have several; the number of pools that were started to cut them."""
     monkeypatch.setattr(corpus_module, "LINES_PER_WORKER", 10)
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 7)
+    monkeypatch.setattr(engines, "LINES_PER_PROCESS", 10)
+    started = []
+
+    def run(*arguments):
+        started.append(arguments)
+        return engines.run_elsewhere(*arguments)
+
+    monkeypatch.setattr(split_module, "run_elsewhere", run)
+    return started
+
+
+@pytest.mark.parametrize("parser", ["none", "spacy", "conllu"])
+def test_the_number_of_workers_changes_nothing(
+    small_corpus, tmp_path, parser, trained_pipeline, pools
+):
+    if parser != "conllu":  # whose trees are of this text
+        with_gaps(small_corpus, "train")
     spec = f"spacy:{trained_pipeline}" if parser == "spacy" else parser
     one, two = (
         preprocess(small_corpus, tmp_path / number, "--parser", spec, "--workers", number,
-                   splits=("train",))
+                   "--protected-tokens", "<2de>", "--max-length", "30", splits=("train",))
         for number in "12"
     )  # fmt: skip
     assert contents(two) == contents(one)
+    assert len(pools) == 1
+
+
+@pytest.mark.parametrize("workers", "12")
+def test_the_first_line_that_is_refused_is_named(small_corpus, tmp_path, workers, pools, capsys):
+    with_gaps(small_corpus, "train")
+    with pytest.raises(SystemExit):
+        preprocess(small_corpus, tmp_path / "out", "--strict", "--workers", workers)
+    assert "train.de, line 4 (and " in capsys.readouterr().err
+    assert len(pools) == int(workers) - 1
+
+
+@pytest.mark.parametrize("workers", "12")
+def test_trees_after_the_last_shard_are_found(small_corpus, tmp_path, workers, pools, capsys):
+    for language in ("de", "en"):
+        path = small_corpus / f"train.{language}"
+        write_lines(path, list(read_lines(path))[: 14 * 7])
+    with pytest.raises(SystemExit):
+        preprocess(small_corpus, tmp_path / "out", "--parser", "conllu", "--workers", workers)
+    assert "there are more trees here than lines in the text" in capsys.readouterr().err
 
 
 def test_the_same_run_again_gives_the_same_files(small_corpus, tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairseq_phrase import choices
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
-from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -251,12 +251,12 @@ def test_constituents_from_dependencies_need_a_dependency_parser():
 def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents):
     made = around(Chains(), constituents)
     (unparsed,) = made.parse(["x bad y"])
-    sentence = made.flat(unparsed)
+    sentence = flat(unparsed.sentence, made.fields)
     assert sentence.words == ["x", "bad", "y"]
     assert sentence.tree.heads.tolist() == [0, 0, 0]
     assert (sentence.deprels, sentence.tags) == (["root", "dep", "dep"], ["X", "X", "X"])
-    flat = None if constituents == "none" else ConstituencyTree.flat(3)
-    assert sentence.constituents == flat
+    expected = None if constituents == "none" else ConstituencyTree.flat(3)
+    assert sentence.constituents == expected
 
 
 def test_a_line_that_cannot_be_tokenized_is_cut_as_it_is_where_it_cannot_be_parsed(around):
