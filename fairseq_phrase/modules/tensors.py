@@ -180,6 +180,26 @@ def exact_product(left: Tensor, right: Tensor) -> Tensor:
     return (left.float() @ right.float()).long()
 
 
+#: Tokens of sentences whose weights take about as much memory as all else that a layer keeps.
+LONG = 256
+
+
+def is_long(heads: Tensor) -> bool:
+    """Return whether attention keeps no weights for the backward pass, but computes them again.
+
+    It does so for one sentence after the other, on a CPU: a GPU would have too many launches.
+
+    Args:
+        heads: Shape: (batch, heads, queries, any size)
+    """
+    return heads.size(2) > LONG and not heads.is_cuda
+
+
+def one_of(batch: Tensor | None, index: int) -> Any:
+    """Take a sentence of a batch, which may be the same for all. Shape: (1, ...)."""
+    return batch if batch is None or len(batch) == 1 else batch[index : index + 1]
+
+
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Apply a function that defines its gradient; torch's ``apply`` has no types."""
     return cast(Tensor, function.apply(*inputs))

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.positions import relative_attention as module
 from fairseq_phrase.modules.positions.relative_attention import (
     RelativeAttention,
@@ -149,7 +150,7 @@ def test_spreading_and_collecting_are_transposes_of_one_another():
 def test_the_gradients_that_are_written_out_are_the_numerical_ones(
     clips, with_values, long, monkeypatch
 ):
-    monkeypatch.setattr(module, "LONG", 3 if long else 4)
+    monkeypatch.setattr(tensors, "LONG", 3 if long else 4)
     positions = make_positions(2, 4, padded=False, clips=clips)
     inputs = make_inputs(2, 2, 4, 3, positions.num_rows)
     inputs = inputs if with_values else inputs[:4]
@@ -167,7 +168,7 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     monkeypatch.setattr(torch, "native_dropout", half)
     results, largest = [], []
     for limit in (50, 49):
-        monkeypatch.setattr(module, "LONG", limit)
+        monkeypatch.setattr(tensors, "LONG", limit)
         kept = []
         hooks = torch.autograd.graph.saved_tensors_hooks(
             lambda x, kept=kept: kept.append(x) or x, lambda x: x

@@ -11,6 +11,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import (
     NUM_BUCKETS,
@@ -154,7 +155,7 @@ def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum
 
 @pytest.mark.parametrize("kind", ["tree", "sequence", "both"])
 @pytest.mark.parametrize("labelled", [False, True], ids=["", "labels"])
-def test_attention_is_the_equation_in_loops(dictionary, kind, labelled):
+def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypatch):
     if labelled and kind == "sequence":
         labelled = False
     torch.manual_seed(2)
@@ -206,13 +207,33 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled):
     pairs = kinds_of_pairs(
         None if kind == "sequence" else relations, None if kind == "tree" else sentence_buckets(n)
     )
-    for need_weights in (False, True):
+    for need_weights, long in ((False, n), (False, n - 1), (True, n - 1)):
+        monkeypatch.setattr(tensors, "LONG", long)
         found, weights = attention(states, PairRelations(pairs, masked_keys(padding)), need_weights)
         assert_same(found * direction, wanted * direction)
         own = torch.autograd.grad((found * direction).sum(), parameters)
         for gradient, expected_gradient in zip(own, gradients, strict=True):
             assert_same(gradient, expected_gradient)
     assert weights.shape == (len(LENGTHS), 2, n, n)
+
+
+def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(dictionary, monkeypatch):
+    model = build_model(NAME, dictionary, **ENCODERS[NAME].rows["relation bias, graph, labels"])
+    inputs, results, largest = batch(dictionary), [], []
+    pairs = inputs["src_tokens"].numel() * inputs["src_tokens"].size(1)
+    for long in (100, 1):
+        monkeypatch.setattr(tensors, "LONG", long)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, kept=kept: kept.append(x.shape) or x, lambda x: x
+        ):
+            states = model.encoder(**inputs)["encoder_out"][0]
+        parameters = [p for p in model.encoder.parameters() if p.requires_grad]
+        results.append([states, *torch.autograd.grad(states.square().sum(), parameters)])
+        largest.append(sum(len(shape) == 4 and shape.numel() > pairs for shape in kept))
+    for one, other in zip(*results, strict=True):
+        assert_same(one, other)
+    assert largest[0] > largest[1] == 0
 
 
 def without_draws(name, dictionary, **options):

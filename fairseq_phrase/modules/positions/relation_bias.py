@@ -14,11 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention, pair_bias
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import upcast
+from fairseq_phrase.modules.tensors import is_long, one_of, upcast
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings if neither is
 #: above the other, so distances begin with 3.
@@ -294,6 +295,11 @@ class PairRelations:
     masked: Tensor | None = None
     edges: EdgePairs | None = None
 
+    def sentence(self, index: int) -> PairRelations:
+        """Take those of one sentence of the batch."""
+        edges = self.edges and EdgePairs(*(one_of(each, index) for each in self.edges))
+        return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
+
 
 class RelationAttention(RelationBias, HeadsAttention):
     """Multi-head self-attention with :class:`RelationBias`, which has the arguments. Time-first.
@@ -322,8 +328,23 @@ class RelationAttention(RelationBias, HeadsAttention):
         Args:
             states: token states. Shape: (tokens, batch, width)
         """
+        heads = self.split(states)
+        if need_weights or not is_long(heads[0]):
+            attended, weights = self._attend(*heads, relations, need_weights)
+            return self.join(attended), weights
+        sentences = [
+            checkpoint(self._attend, *each, relations.sentence(index), use_reentrant=False)[0]
+            for index, each in enumerate(zip(*(x.split(1) for x in heads), strict=True))
+        ]
+        return self.join(torch.cat(sentences)), None
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        relations: PairRelations,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         bias = self.bias(relations.pairs, relations.masked, relations.edges)
-        attended, weights = biased_attention(
-            *self.split(states), bias, self.dropout_p, need_weights
-        )
-        return self.join(attended), weights
+        return biased_attention(query, key, value, bias, self.dropout_p, need_weights)

@@ -32,12 +32,11 @@ from fairseq_phrase.modules.tensors import (
     check_mask,
     check_tensor,
     infinite,
+    is_long,
     masked_keys,
+    one_of,
     upcast,
 )
-
-#: Tokens of sentences whose weights take about as much memory as all else that a layer keeps.
-LONG = 256
 
 
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
@@ -117,13 +116,9 @@ class RelativePositions:
 
     def sentence(self, index: int) -> RelativePositions:
         """Take those of one sentence of the batch."""
-
-        def own(tensor: Tensor | None) -> Any:
-            return tensor if tensor is None or len(tensor) == 1 else tensor[index : index + 1]
-
-        rows = tuple(own(each) for each in self.rows)
-        masks = {name: own(getattr(self, name)) for name in ("masked_keys", "masked_pairs")}
-        return replace(self, rows=rows, **masks)
+        rows = tuple(one_of(each, index) for each in self.rows)
+        keys, pairs = one_of(self.masked_keys, index), one_of(self.masked_pairs, index)
+        return replace(self, rows=rows, masked_keys=keys, masked_pairs=pairs)
 
 
 def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
@@ -157,7 +152,7 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     """
     exact = upcast(pairs)
     rows, copies = positions.rows, 1
-    if _is_long(pairs):
+    if is_long(pairs):
         # Neighbours often have one row. A processor adds faster to two sums in turns than to one.
         copies = 2
         odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
@@ -305,8 +300,8 @@ def relative_attention(
     """Attend with relative positions (Shaw et al., eq. 3-4).
 
     Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention
-    without positions, and one more for a short time; those of sentences of more than :data:`LONG` tokens
-    are on a CPU those of one sentence, for a short time. Inputs that are not contiguous are copied.
+    without positions, and one more for a short time; or those of one sentence, for a short time
+    (:func:`~fairseq_phrase.modules.tensors.is_long`). Inputs that are not contiguous are copied.
 
     Args:
         query, key, value: Shape of each: (batch, heads, tokens, head width)
@@ -331,15 +326,11 @@ def relative_attention(
         weights = torch.add(bias, query @ key.mT, alpha=scale).softmax(-1)
         return dropout(weights, dropout_p).to(value.dtype) @ value, weights
     parts = [(slice(None), positions)]
-    if _is_long(query) and not need_weights:
+    if is_long(query) and not need_weights:
         parts = [(slice(i, i + 1), positions.sentence(i)) for i in range(len(query))]
     tables = keys, values.to(value.dtype)
     attended, weights = applied(_Attention, query, key, value, *tables, parts, scale, dropout_p)
     return attended, weights if need_weights else None
-
-
-def _is_long(per_query: Tensor) -> bool:
-    return per_query.size(2) > LONG and not per_query.is_cuda
 
 
 class RelativeAttention(HeadsAttention):

@@ -81,7 +81,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, dense: Tensor, matrix: ConstantSparseMatrix) -> Tensor:
         context.matrix = matrix
-        return matrix._by_rows @ dense
+        # Of what requires a gradient, embedding_bag would make more than the sums.
+        return matrix._by_rows @ dense.detach()
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Any:
