@@ -69,6 +69,10 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
         cfg: Any = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
+    return _built(name, cfg, dictionary)
+
+
+def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     torch.manual_seed(0)
     task = Namespace(
         source_dictionary=dictionary,

@@ -155,14 +155,10 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
         centres.append(left + space // 2)
         left += space
     width = left + _MARGIN
-    if _is_right_to_left(sentence.text):
+    kinds = Counter(map(unicodedata.bidirectional, sentence.text))
+    if kinds["R"] + kinds["AL"] > kinds["L"]:  # right to left
         centres = [width - centre for centre in centres]
     return centres, width
-
-
-def _is_right_to_left(text: str) -> bool:
-    kinds = Counter(map(unicodedata.bidirectional, text))
-    return kinds["R"] + kinds["AL"] > kinds["L"]
 
 
 def _width(text: str, size: int) -> int:

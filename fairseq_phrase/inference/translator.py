@@ -516,12 +516,10 @@ class _Search:
         unknown: translations of words that replace unknown ones; None to replace none.
     """
 
-    unknown: Mapping[str, str] | None
-
     def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
         self._task, self._models, self._options = task, models, options
-        self.generator = cache(self._generator)
-        self.alignments, self.unknown = False, None
+        self.generator, self.alignments = cache(self._generator), False
+        self.unknown: Mapping[str, str] | None = None
 
     def _generator(self, kind: str) -> Any:
         """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""

@@ -93,11 +93,8 @@ class SplitFiles:
     def bytes_of(self, name: str) -> int:
         """Return the size of a field's files on disk, including its own index if it has one."""
         prefix = self.path_of(name)
-        return sum(
-            path.stat().st_size
-            for path in (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
-            if path.is_file()
-        )
+        paths = (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
+        return sum(path.stat().st_size for path in paths if path.is_file())
 
     def path_of(self, name: str) -> Path:
         """Return the path, without its ending, of ``text`` or a field."""

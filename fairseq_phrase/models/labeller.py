@@ -168,9 +168,8 @@ class LabellerModel(NamedEncoderModel):
         states = encoded["encoder_out"][0].transpose(0, 1)
         if self.labelled == "word":
             return cast(Tensor, self.head(self._word_states(states, src_tokens, words)))
-        return cast(
-            Tensor, self.head(self._sentence_state(states, src_tokens, encoded, parse).unsqueeze(1))
-        )
+        state = self._sentence_state(states, src_tokens, encoded, parse)
+        return cast(Tensor, self.head(state.unsqueeze(1)))
 
     def _word_states(self, states: Tensor, src_tokens: Tensor, words: Tensor | None) -> Tensor:
         """Shape: (batch, words, width)."""
@@ -188,9 +187,8 @@ class LabellerModel(NamedEncoderModel):
         if self.pooling == "cls":
             return states[:, 0]
         if self.pooling == "root":
-            return states[
-                torch.arange(len(states), device=states.device), self._roots(encoded, parse)
-            ]
+            rows = torch.arange(len(states), device=states.device)
+            return states[rows, self._roots(encoded, parse)]
         states = states[:, : src_tokens.size(1)]
         is_unit = src_tokens.ne(self.dictionary.pad()) & src_tokens.ne(self.dictionary.eos())
         if self.attention is not None:

@@ -160,12 +160,8 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Wrap a layer for checkpointed activations and sharding, as fairseq wraps its own."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-    return cast(
-        nn.Module,
-        fsdp_wrap(
-            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
-        ),
-    )
+    smallest = 0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+    return cast(nn.Module, fsdp_wrap(layer, min_num_params=smallest))
 
 
 def encoder_output(

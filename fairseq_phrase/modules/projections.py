@@ -21,12 +21,8 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
         states: Shape: (..., width)
         projections: for example, those of queries, keys and values.
     """
-    return cast(
-        Sequence[Tensor],
-        _joined_product(states, projections).split(
-            [projection.out_features for projection in projections], -1
-        ),
-    )
+    sizes = [projection.out_features for projection in projections]
+    return cast(Sequence[Tensor], _joined_product(states, projections).split(sizes, -1))
 
 
 def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:

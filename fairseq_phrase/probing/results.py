@@ -212,8 +212,7 @@ def differences(
             for model in counts
         }
         for model in counts:
-            own, other = (scores[model], rows[model]), (scores[baseline], rows[baseline])
-            comparison = compare_seeds(own[0], other[0], own[1], other[1])
+            comparison = compare_seeds(scores[model], scores[baseline], rows[model], rows[baseline])
             if model != baseline and comparison is not None:
                 found.append(GroupDifference(model, group, comparison))
     corrected = holm([one.comparison.p for one in found])

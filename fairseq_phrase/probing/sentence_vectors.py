@@ -87,7 +87,8 @@ class SentenceVectors:
         Returns:
             The vectors by layer. Shape: ``(sentences, width)`` each, float32.
         """
-        limit = self._max_subwords
+        # The subwords for which the model has positions, beside the end of sentence.
+        limit = int(self.encoder.max_positions()) - 1
         if cut := sum(len(sentence.pieces) > limit for sentence in sentences):
             logger.warning("%d sentences are cut to the model's %d subwords", cut, limit)
         found: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
@@ -102,11 +103,6 @@ class SentenceVectors:
                 found[layer].append(values.float().cpu().numpy())
         inverse = np.argsort(order)
         return {layer: np.concatenate(values)[inverse] for layer, values in found.items()}
-
-    @property
-    def _max_subwords(self) -> int:
-        """The subwords for which the model has positions, beside the end of sentence."""
-        return int(self.encoder.max_positions()) - 1
 
     def _means(self, inputs: dict[str, Tensor]) -> dict[int, Tensor]:
         """Compute the means of a batch by layer. Shape: ``(batch, width)`` each."""

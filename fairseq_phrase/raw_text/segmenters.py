@@ -71,7 +71,6 @@ class SentencePieceSegmenter:
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word, which has ``▁`` in front if white space precedes it."""
         pieces = _pieces(self._words, word)
         if not "".join(pieces).strip("▁"):
             return ()
@@ -110,7 +109,6 @@ class SubwordNmtSegmenter:
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word, which has ``▁`` in front if white space precedes it."""
         return tuple(self._cut(word.removeprefix("▁") or word))
 
     def line_pieces(self, line: str) -> list[str]:
@@ -188,7 +186,6 @@ class TokenizerSegmenter:
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word, which has ``▁`` in front if white space precedes it."""
         bare = word.removeprefix("▁") or word
         pieces = self._cut(self._words, bare if bare == word else self._space + bare)
         return () if pieces == [self._space] else tuple(pieces)  # nothing is left of it

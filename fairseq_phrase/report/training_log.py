@@ -225,16 +225,13 @@ class _Reader:
         elif match := _DEVICES.match(text):
             self.log.devices = int(match[1])
         elif text.startswith("No existing checkpoint found"):
-            self._forget_sessions()
+            del self._spans[:-1], self._walls[:-1]
+            self._speeds = {"train_inner": [], "train": []}
+            self._forget_after(0)
         elif match := _RESUMED.match(text):
             self._forget_after(int(match[1]))
         elif text.startswith("done training in"):
             self.log.finished = True
-
-    def _forget_sessions(self) -> None:
-        del self._spans[:-1], self._walls[:-1]
-        self._speeds = {"train_inner": [], "train": []}
-        self._forget_after(0)
 
     def _forget_after(self, update: int) -> None:
         self.log.updates = update or None

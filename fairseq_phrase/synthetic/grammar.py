@@ -184,11 +184,8 @@ class Grammar:
         )
 
     def _with_modifiers(self, event: Event) -> Event:
-        is_crowded = any(
-            isinstance(entity, Thing) and entity.attribute is not None
-            for entity in (event.object, event.subject)
-        )
-        if not is_crowded and self.rng.chance(0.55):
+        things = [one for one in (event.object, event.subject) if isinstance(one, Thing)]
+        if all(thing.attribute is None for thing in things) and self.rng.chance(0.55):
             event = replace(event, oblique=self._oblique(event))
         if self.rng.chance(0.3):
             event = replace(event, adverb=self._adverb(event))
