@@ -9,7 +9,8 @@ LaTeX and most pictures). The tables of one folder share an archive:
     TABLE/report*/report.csv        the reports' numbers; runs.csv has those of each run
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
-    outputs.tar.xz                  what the runs of all tables wrote, compressed together:
+    outputs.tar.xz                  what the runs of all tables wrote, compressed together; files of one
+                                    name and number of lines are side by side, line by line:
       TABLE/configs/                the rows
       TABLE/runs/ROW/seedN/         commands.sh, train.log, generate-*.log, interactive-*; generate-*.txt,
                                     translations as fairseq-generate prints them, but without scores;
@@ -34,7 +35,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,19 @@ _RUN = (
     *_TRANSLATIONS,
 )
 # As large as all outputs: those of one sentence are alike in many runs.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 128 << 20}]
+_FILTERS = [
+    {
+        "id": lzma.FILTER_LZMA2,
+        "preset": 9 | lzma.PRESET_EXTREME,
+        "dict_size": 128 << 20,
+        "lc": 4,
+        "pb": 0,
+    }
+]
 _PACKAGES = sysconfig.get_path("purelib")
 _HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
+# What a log says of some updates, and says again: ppl is of nll_loss, ups of wps, wall of the times.
+_AGAIN = re.compile(r", (?:ppl|ups|wall)=[^,]*")
 
 
 def keep(
@@ -140,6 +151,8 @@ def clean(source: Path, table: Path) -> bytes:
         found.sort(key=lambda match: int(match[1]))
         summary = [line for line in lines if line.startswith("Generate ")]
         lines = [*(f"D-{each[1]}\tnan\t{each[2]}\n" for each in found), *summary]
+    elif kind == "train.log":
+        lines = [thinned(line) for line in lines]
     elif kind == "interactive" and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for line in lines if (match := re.match(r"S-\d+\t", line))]
     here = Path.cwd()
@@ -148,6 +161,11 @@ def clean(source: Path, table: Path) -> bytes:
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")
     return text.encode()
+
+
+def thinned(line: str) -> str:
+    """Leave out what a line of a training log says twice."""
+    return _AGAIN.sub("", line.rstrip("\n")) + "\n" if "| train_inner |" in line else line
 
 
 def with_known_commit(line: str) -> str:
@@ -171,16 +189,20 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
         SystemExit: the archive is damaged.
     """
     prefix = f"{table}/" if table else ""
-    files = {}
+    files: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:xz") as stream:
             for member in stream:
                 content = stream.extractfile(member)
-                if content is not None and member.name.startswith(prefix):
-                    files[member.name.removeprefix(prefix)] = content.read()
+                if content is not None:
+                    files |= separated(content.read())
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         sys.exit(f"{archive} is not a whole archive: {error}")
-    return files
+    return {
+        name.removeprefix(prefix): content
+        for name, content in files.items()
+        if name.startswith(prefix)
+    }
 
 
 def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
@@ -190,12 +212,35 @@ def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
         lzma.open(made, "wb", filters=_FILTERS) as compressed,
         tarfile.open(fileobj=compressed, mode="w") as archived,
     ):
-        # Outputs of one test set are alike, and lie next to one another.
-        for name in sorted(files, key=lambda name: (Path(name).name, name)):
+        for name, content in side_by_side(files):
             member = tarfile.TarInfo(name)
-            member.size = len(files[name])
-            archived.addfile(member, io.BytesIO(files[name]))
+            member.size = len(content)
+            archived.addfile(member, io.BytesIO(content))
     os.replace(made, archive)
+
+
+def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Join files of one name and number of lines: outputs of one sentence are alike in many runs.
+
+    Yields:
+        The name and the number of lines; the files' names, an empty line, then their first lines, their
+        second lines, and so on.
+    """
+    alike: dict[tuple[str, int], list[str]] = {}
+    for name in sorted(files):
+        alike.setdefault((Path(name).name, files[name].count(b"\n")), []).append(name)
+    for (name, count), names in sorted(alike.items()):
+        # What follows the last newline, mostly nothing, is one more line.
+        lines = zip(*(files[each].split(b"\n") for each in names), strict=True)
+        joined = [each.encode() for each in names] + [b""] + [each for row in lines for each in row]
+        yield f"{name}/{count}", b"\n".join(joined)
+
+
+def separated(joined: bytes) -> dict[str, bytes]:
+    """Undo :func:`side_by_side` for one of its files."""
+    names, content = joined.split(b"\n\n", 1)
+    lines, each = content.split(b"\n"), names.decode().split("\n")
+    return {name: b"\n".join(lines[i :: len(each)]) for i, name in enumerate(each)}
 
 
 def encrypt(files: Mapping[str, bytes], path: Path, password: str) -> None:

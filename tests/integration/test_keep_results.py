@@ -19,7 +19,7 @@ from tests.support.warm_start import python
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
-from keep_results import ARCHIVE, compact, read_archive, write_archive
+from keep_results import ARCHIVE, compact, read_archive, thinned, write_archive
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -265,6 +265,19 @@ def test_an_archive_has_the_same_bytes_for_the_same_files(tmp_path):
         write_archive(content, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert read_archive(tmp_path / "one", "a") == {"x.txt": b"2"}
+
+
+def test_files_of_an_archive_come_back(tmp_path):
+    contents = (b"", b"\n", b"\n\n", b"a\nb\n", b"c\nd\n", b"no newline", b"one\nno newline")
+    files = {f"{i}/x.txt": content for i, content in enumerate(contents)}
+    write_archive(files, tmp_path / "archive")
+    assert read_archive(tmp_path / "archive") == files
+
+
+def test_a_kept_log_says_nothing_twice():
+    line = "2026-11-22 | INFO | train_inner | epoch 1: nll_loss=9, ppl=512, wps=6, ups=7, wall=9\n"
+    assert thinned(line) == line.replace(", ppl=512", "").replace(", ups=7, wall=9", "")
+    assert thinned(line.replace("train_inner", "train")) == line.replace("train_inner", "train")
 
 
 def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
