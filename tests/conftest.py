@@ -21,7 +21,7 @@ import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
-from tests.support import attaching
+from tests.support import attaching, composing
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
@@ -30,6 +30,7 @@ settings.register_profile("project", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("project")
 
 fairseq_phrase.register()
+composing.remember()
 
 
 def pytest_report_header() -> list[str]:

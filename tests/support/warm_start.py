@@ -4,9 +4,10 @@ To import them takes several seconds, which most tests of a command spend more t
 same script, with arguments, environment, folder, streams and exit status of its own. For commands of
 this package, and for those of fairseq with --user-dir, this package is imported and registered already.
 Commands with plugins in PYTHONPATH import it anew, and so do all of this package's with anything there:
-a command of the documentation's pages that does not register what it needs fails. Three things differ
-from a process of its own: the hash seed, variables that libraries read when they are imported, and what
-torch and fairseq would say while they are imported.
+a command of the documentation's pages that does not register what it needs fails. Four things differ
+from a process of its own: the hash seed, variables that libraries read when they are imported, what
+torch and fairseq would say while they are imported, and options that were composed before
+(:mod:`tests.support.composing`).
 
 :func:`python` replaces the interpreter for ``python FILE …``, ``python -c CODE …`` and ``python -m
 MODULE …``.
@@ -229,6 +230,8 @@ if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     for module in IMPORTED:
         importlib.import_module(module)
+    composing = importlib.import_module("tests.support.composing")
+    composing.remember()
     logging.disable(logging.NOTSET)
     listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
     chosen = 0
@@ -236,6 +239,9 @@ if __name__ == "__main__":
         chosen = 1
         user_dir = types.SimpleNamespace(user_dir=str(ROOT / "fairseq_phrase"))
         importlib.import_module("fairseq.utils").import_user_module(user_dir)
+        composing.learn(
+            "syntax_translation", "transformer", "relation_transformer", "phrase_transformer_tiny"
+        )
     gc.collect()
     gc.freeze()
     words = serve(listeners[chosen])
