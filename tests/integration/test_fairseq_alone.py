@@ -108,9 +108,7 @@ def test_fewer_than_eight_pairs_are_named(tmp_path, command):
     assert "num_updates 1" in command(*training, "--required-batch-size-multiple", "1")
 
 
-def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_masks(
-    tmp_path, command
-):
+def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_masks(tmp_path):
     write_lines(tmp_path / "train.en", ["a man sleeps .", "the dog sees a man in a park ."] * 20)
     run(
         "fairseq-phrase-preprocess", "-s", "en", "--only-source", "--trainpref", tmp_path / "train",
@@ -118,13 +116,15 @@ def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_mas
         "--destdir", tmp_path / "data",
     )  # fmt: skip
     train_with_stops(
-        # Workers keep the epoch in which they start, and so the masks.
-        lambda *options: command(
-            fairseq_train, tmp_path / "data", "--user-dir", "fairseq_phrase", "--task", "masked_lm",
+        # Workers keep the epoch in which they start, and so the masks. In this process each would be
+        # waited for, for five seconds.
+        lambda *options: run(
+            "fairseq-train", tmp_path / "data", "--user-dir", "fairseq_phrase", "--task", "masked_lm",
             "--sample-break-mode", "eos", "--tokens-per-sample", "64", "--arch", "roberta",
             "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--encoder-layers", "1",
             "--encoder-attention-heads", "2", "--criterion", "masked_lm", "--optimizer", "adam",
-            "--lr", "0.01", "--batch-size", "8", "--num-workers", "1", "--cpu", *options,
+            "--lr", "0.01", "--batch-size", "8", "--num-workers", "1", "--cpu",
+            "--disable-validation", *options,
         ),
         tmp_path,
     )  # fmt: skip
