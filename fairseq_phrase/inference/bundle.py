@@ -204,8 +204,8 @@ def read_bundle(folder: Path) -> SavedModel:
         config = OmegaConf.create(
             {
                 "task": {**described["task"], "data": str(folder)},
-                # fairseq's older architectures have options without a data class.
-                "model": model if model.get("_name") else Namespace(**model),
+                # The options of fairseq's older architectures have no data class; BART's include others.
+                "model": Namespace(**model) if "arch" in model else model,
             },
             flags={"allow_objects": True},
         )

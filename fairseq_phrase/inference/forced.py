@@ -265,14 +265,18 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
     With a prefix, fairseq would put the constraints' next tokens, whose probability is then 0, into the
     beam. Here the search starts after the prefix, which may fulfil constraints.
 
+    Args:
+        tags: what follows the end of a sentence.
+
     Attributes:
         prefix: the number of tokens of the prefix of every sentence of the batch.
     """
 
-    def __init__(self, dictionary: Any) -> None:
+    def __init__(self, dictionary: Any, tags: Iterable[int] = ()) -> None:
         super().__init__(dictionary, "unordered")
         self.constraint_states: list[list[Any]] = []
         self._plain = BeamSearch(dictionary)
+        self._ends = [dictionary.eos(), *tags]
         self.prefix = 0
         # Hypotheses that lack a constraint at the largest length are not finished.
         self.stop_on_max_len = True
@@ -288,10 +292,11 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
                 for states, token in zip(self.constraint_states, found[1][:, 0], strict=True)
             ]
             return found
+        for row, states in zip(lprobs, self.constraint_states, strict=True):
+            for beam, state in zip(row, states, strict=True):
+                if not state.finished:
+                    beam[self._ends] = -math.inf
         if step and step == self.prefix:
             lprobs = lprobs + scores[:, :, step - 1 : step]
-            for row, states in zip(lprobs, self.constraint_states, strict=True):
-                if not states[0].finished:
-                    row[:, self.eos] = -math.inf
             step = 0
         return super().step(step, lprobs, scores, tokens, indices)  # type: ignore[no-any-return]

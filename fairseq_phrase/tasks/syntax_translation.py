@@ -365,7 +365,15 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
         """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts.
 
         A target's tag is what a hypothesis begins and ends with.
+
+        Raises:
+            UserError: constraints of a model with tags, which fairseq's search finds after ``</s>`` too.
         """
+        if self.cfg.langs and getattr(args, "constraints", None):
+            raise UserError(
+                "--langs does not go with fairseq's --constraints, which may come after a sentence's "
+                "end: use fairseq-phrase-translate --constraints"
+            )
         if self.source_text.fields and len(models) > 1:
             for model in models:
                 leave_out_unknown_inputs(model)

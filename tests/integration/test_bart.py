@@ -6,6 +6,7 @@ import io
 import math
 import re
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -22,15 +23,18 @@ from torch.nn.functional import cross_entropy
 
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.attach import main as attach
+from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.cli.translate import main as translate
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.translator import load
 from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, gpt2_file
 from fairseq_phrase.raw_text.source_encoder import spell
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
+from tests.support.commands import run
 from tests.support.fairseq_bart import write_bart, write_checkpoint
 from tests.support.gold_parser import GoldParser
 
@@ -203,40 +207,45 @@ def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart, stock):
     assert (words[0, :-2] >= 0).all()
 
 
+def by_fairseq(mbart, path, subset):
+    """The task of fairseq itself, the model of a checkpoint, and a batch of all pairs."""
+    parser = fairseq_options.get_training_parser()
+    given = [str(mbart / "data"), *tagged("translation_from_pretrained_bart")]
+    task = setup_task(fairseq_options.parse_args_and_arch(parser, [*given, "--arch", "mbart_base"]))
+    task.load_dataset(subset)
+    saved, written = (torch.load(one, weights_only=False) for one in (mbart / "model.pt", path))
+    model = task.build_model(saved["args"])
+    model.load_state_dict(written["model"])
+    pairs = task.datasets[subset]
+    return task, model.eval(), pairs.collater([pairs[index] for index in range(len(pairs))])
+
+
 def loss_by_fairseq(mbart):
     """The validation loss of the checkpoint by fairseq's own task, as its log has it."""
-    parser = fairseq_options.get_training_parser()
-    given = [
-        str(mbart / "data"),
-        *tagged("translation_from_pretrained_bart"),
-        "--arch",
-        "mbart_base",
-    ]
-    task = setup_task(fairseq_options.parse_args_and_arch(parser, given))
-    task.load_dataset("valid")
-    saved = torch.load(mbart / "model.pt", weights_only=False)
-    model = task.build_model(saved["args"])
-    model.load_state_dict(saved["model"])
-    pairs = task.datasets["valid"]
-    batch = pairs.collater([pairs[index] for index in range(len(pairs))])
-    logits, _ = model.eval()(**batch["net_input"])
+    _, model, batch = by_fairseq(mbart, mbart / "model.pt", "valid")
+    logits, _ = model(**batch["net_input"])
     found = cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=1)
     return f"{found.item() / math.log(2):.3f}"
 
 
+@pytest.fixture(scope="module")
+def tuned(mbart):
+    """Its checkpoint, trained for a moment."""
+    options = [*tagged("syntax_translation"), "--lr", "0.01", "--max-update", "60"]
+    options += ["--batch-size", "8", "--arch", "mbart_base"]
+    training(lambda _, *given: run("fairseq-train", *given), mbart / "data", mbart, mbart, *options)
+    return mbart / "checkpoint_last.pt"
+
+
 def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
-    mbart, stock, tmp_path, command, monkeypatch, capsys
+    mbart, tuned, stock, tmp_path, command, monkeypatch, capsys
 ):
     data, still = mbart / "data", ["--lr", "0", "--max-update", "1"]
     for arch in ("mbart_base", "relation_transformer"):
         options = [*tagged("syntax_translation"), *still, "--arch", arch]
         log = training(command, data, mbart, tmp_path / arch, *options)
         assert float(loss(log)) == float(loss_by_fairseq(mbart))
-    tuned = [*tagged("syntax_translation"), "--lr", "0.01", "--max-update", "60"]
-    tuned += ["--batch-size", "8"]
-    training(command, data, mbart, tmp_path / "tuned", *tuned, "--arch", "mbart_base")
-    path = tmp_path / "tuned" / "checkpoint_last.pt"
-    found = []
+    path, found = tuned, []
     for task in ("translation_from_pretrained_bart", "syntax_translation"):
         printed = command(
             generate, data, *tagged(task), "--user-dir", "fairseq_phrase", "--path", path, "--cpu",
@@ -269,6 +278,90 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
             generate, data, "--task", "syntax_translation", "--user-dir", "fairseq_phrase",
             "--path", path, "--cpu",
         )  # fmt: skip
+
+
+@pytest.fixture
+def tagging(mbart, tuned):
+    """The tuned model, for raw text."""
+    return load(tuned, mbart / "data", device="cpu", source_parser="none")
+
+
+def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tuned, stock, tagging):
+    _, model, batch = by_fairseq(mbart, tuned, "test")
+    logits, extra = model(**batch["net_input"])
+    target, source = batch["target"], batch["net_input"]["src_tokens"]
+    nats = cross_entropy(logits.transpose(1, 2), target, ignore_index=1, reduction="none")
+    expected = -nats.sum(1) / target.ne(1).sum(1) / math.log(2)
+    lines, given = (list(read_lines(mbart / f"test.{one}")) for one in ("de_DE", "en_XX"))
+    found = [one for (one,) in tagging.hypotheses(lines, target=given, alignments=True)]
+    for number, row in enumerate(batch["id"].tolist()):
+        assert found[row].score == pytest.approx(expected[number].item(), abs=1e-5)
+        # Neither an end nor a tag is aligned, nor aligned to.
+        marks = [
+            [
+                piece.startswith("▁")
+                for piece in dictionary.string(tokens[tokens.ne(1)][:-2]).split()
+            ]
+            for dictionary, tokens in (
+                (tagging.task.source_dictionary, source[number]),
+                (tagging.task.target_dictionary, target[number]),
+            )
+        ]
+        sources, targets = ((torch.tensor(one).cumsum(0) - 1).tolist() for one in marks)
+        own = extra["attn"][0][number, : len(targets), source[number].ne(1)][:, : len(sources)]
+        aligned = {(sources[best], targets[n]) for n, best in enumerate(own.argmax(1).tolist())}
+        assert found[row].alignment == sorted(aligned)
+
+
+def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, stock, tagging):
+    task, model, batch = by_fairseq(mbart, tuned, "test")
+    lines = list(read_lines(mbart / "test.de_DE"))
+    prefix = tagging._demanded("The dog", (), "")
+    generator = task.build_generator([model], Namespace(score_reference=False, beam=5))
+    generated = generator.generate([model], batch, prefix_tokens=prefix.expand(len(lines), -1))
+    found = list(tagging.hypotheses(lines, nbest=5, prefix=["The dog"] * len(lines)))
+    for row, hypotheses in zip(batch["id"].tolist(), generated, strict=True):
+        for own, expected in zip(found[row], hypotheses, strict=True):
+            assert own.text.startswith("The dog")
+            assert own.text == tagging._text(expected["tokens"].int(), ())
+            assert own.score == pytest.approx(expected["score"].item() / math.log(2), abs=1e-5)
+    assert "The dog" not in tagging.translate(lines[0])
+
+
+@pytest.mark.parametrize("prefix", ["", "The dog"])
+def test_constraints_are_in_translations_with_tags_before_their_end(tagging, monkeypatch, prefix):
+    rows, made = [], tagging._hypothesis
+    monkeypatch.setattr(
+        tagging,
+        "_hypothesis",
+        lambda one, *rest: rows.append(one["tokens"].tolist()) or made(one, *rest),
+    )
+    line, dictionary = next(iter(ERRORS)), tagging.task.target_dictionary
+    (found,) = tagging.hypotheses([line], nbest=5, constraints=["sleep dog"], prefix=[prefix])
+    for one, tokens in zip(found, rows, strict=False):  # the last of fewer is repeated
+        assert tokens[-1] == dictionary.end
+        ended = torch.tensor(tokens[: tokens.index(dictionary.eos())])
+        text = tagging._text(ended, ())
+        assert "sleep dog" in text
+        assert text.startswith(prefix)
+        assert one.text.startswith(text)
+
+
+def test_fairseqs_own_constraints_are_refused_with_tags(mbart, tuned, command):
+    with pytest.raises(UserError, match=r"--langs.*use fairseq-phrase-translate --constraints"):
+        command(
+            interactive, mbart / "data", *tagged("syntax_translation"), "--user-dir",
+            "fairseq_phrase", "--path", tuned, "--cpu", "--source-parser", "none", "--constraints",
+        )  # fmt: skip
+
+
+def test_a_bundle_of_a_model_with_tags_translates_as_its_checkpoint(
+    mbart, tuned, tagging, tmp_path
+):
+    export([str(tuned), str(mbart / "data"), str(tmp_path / "bundle"), "--source-parser", "none"])
+    model = load(tmp_path / "bundle", device="cpu", source_parser="none")
+    found = [[*one.hypotheses(ERRORS, nbest=3, alignments=True)] for one in (tagging, model)]
+    assert found[0] == found[1]
 
 
 def test_a_language_that_an_mbart_lacks_is_named(mbart):
