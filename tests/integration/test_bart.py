@@ -323,7 +323,7 @@ def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, s
     for row, hypotheses in zip(batch["id"].tolist(), generated, strict=True):
         for own, expected in zip(found[row], hypotheses, strict=True):
             assert own.text.startswith("The dog")
-            assert own.text == tagging._text(expected["tokens"].int(), ())
+            assert own.text == tagging.texts([expected["tokens"]])[0]
             assert own.score == pytest.approx(expected["score"].item() / math.log(2), abs=1e-5)
     assert "The dog" not in tagging.translate(lines[0])
 
@@ -341,7 +341,7 @@ def test_constraints_are_in_translations_with_tags_before_their_end(tagging, mon
     for one, tokens in zip(found, rows, strict=False):  # the last of fewer is repeated
         assert tokens[-1] == dictionary.end
         ended = torch.tensor(tokens[: tokens.index(dictionary.eos())])
-        text = tagging._text(ended, ())
+        text = tagging.texts([ended])[0]
         assert "sleep dog" in text
         assert text.startswith(prefix)
         assert one.text.startswith(text)
