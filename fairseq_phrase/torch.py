@@ -25,6 +25,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
     tree_relations,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.tensors import made_once
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -72,20 +73,20 @@ class _Relations:
 
 
 def _add_to_mask(
-    signature: inspect.Signature, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    position: int, name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Add the biases to the mask of one call of a self-attention, whose signature is given."""
-    bound = signature.bind(*args, **kwargs)
-    name = "mask" if "mask" in signature.parameters else "attention_mask"
-    states, bias = bound.arguments["hidden_states"], module.relation_bias
-    added = bias.bias(module.relations.kinds(bias, states)).to(states.dtype)
-    mask = bound.arguments.get(name)
+    """Add the biases to the mask, an argument of this position and name, of a self-attention's call."""
+    states, bias = args[0] if args else kwargs["hidden_states"], module.relation_bias
+    mask = args[position] if len(args) > position else kwargs.get(name)
+    masked = None
     if mask is not None and mask.dtype == torch.bool:
-        added = added.masked_fill(~mask, torch.finfo(added.dtype).min)
-    elif mask is not None:
+        masked = made_once(mask, "masked", lambda: ~mask[:, 0])
+    added = bias.bias(module.relations.kinds(bias, states), masked).to(states.dtype)
+    if mask is not None and masked is None:
         added = added + mask
-    bound.arguments[name] = added
-    return bound.args, bound.kwargs
+    if len(args) > position:
+        return (*args[:position], added, *args[position + 1 :]), kwargs
+    return args, kwargs | {name: added}
 
 
 @functools.cache
@@ -151,7 +152,9 @@ def install_biases(model: Any) -> None:
         bias = RelationBias(num_heads, chosen["kind"], len(chosen["labels"]))
         module.relation_bias = bias.to(device=weight.device, dtype=weight.dtype)
         module.relations = model.relations
-        hook = functools.partial(_add_to_mask, inspect.signature(module.forward))
+        names = list(inspect.signature(module.forward).parameters)
+        name = "mask" if "mask" in names else "attention_mask"
+        hook = functools.partial(_add_to_mask, names.index(name), name)
         module.register_forward_pre_hook(hook, with_kwargs=True)
 
 

@@ -149,4 +149,4 @@ class RelationEncoder(SyntaxEncoder):
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
         pairs = kinds_of_pairs(tree, buckets)
-        return PairRelations(pairs, masked_keys(padding_mask), edges)
+        return PairRelations(pairs, masked_keys(padding_mask)[:, None], edges)

@@ -25,7 +25,7 @@ from fairseq_phrase.models.syntax_encoder import (
 from fairseq_phrase.models.syntax_transformer import SyntaxDecoder
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.biased_attention import (
-    NodeKeys,
+    NodeMasks,
     biased_attention,
     gated_attention,
 )
@@ -204,12 +204,14 @@ class TreeCrossAttention(MultiheadAttention):
         drops = self.training or self.dropout_module.apply_during_inference
         query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
         options = self.dropout_module.p if drops else 0.0, need_weights or need_head_weights
-        kept = [source[name] for name in self._kept]
+        key, value, mask = source["prev_key"], source["prev_value"], source["prev_mask"]
         if self.node_gate is None:
-            key, value, bias = kept
+            bias = additive(mask, key.dtype)
             attended, weights = biased_attention(query, key, value, bias, *options)
         else:
-            attended, weights = gated_attention(query, NodeKeys(*kept), self.node_gate, *options)
+            count, leaves = query.size(2), source["leaves"].size(1)
+            masks = NodeMasks.of(mask, count, count, leaves, key.dtype)
+            attended, weights = gated_attention(query, key, value, masks, self.node_gate, *options)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
         if weights is None:
@@ -222,9 +224,9 @@ class TreeCrossAttention(MultiheadAttention):
         """Make the keys, the accumulated values and the mask that cross-attention needs.
 
         Returns:
-            ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width), and
-            ``prev_bias``, which excludes padding, of shape (sentences, 1, 1, nodes). With a gate, the
-            parts of :class:`NodeKeys`, leaves being the tokens.
+            ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width),
+            ``prev_mask``, True where there is no padding, of shape (sentences, 1, 1, nodes), and
+            ``leaves``, which has no elements, of shape (sentences, leaves, 0).
         """
         projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
@@ -236,15 +238,13 @@ class TreeCrossAttention(MultiheadAttention):
         if self.accumulation is not None:
             values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-        parts: tuple[Any, ...] = keys, values, additive(tree.key_mask, keys.dtype)
-        if self.node_gate is not None:
-            parts = NodeKeys.split(keys, values, tree.key_mask, tree.num_leaves)
-        return dict(zip(self._kept, parts, strict=True))
-
-    @property
-    def _kept(self) -> tuple[str, ...]:
-        names = ("key", "value", "bias") if self.node_gate is None else NodeKeys._fields
-        return tuple(f"prev_{name}" for name in names)
+        leaves = keys.new_empty(len(keys), tree.num_leaves, 0)
+        return {
+            "prev_key": keys,
+            "prev_value": values,
+            "prev_mask": tree.key_mask,
+            "leaves": leaves,
+        }
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState | None, new_order: Tensor

@@ -207,9 +207,10 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
     pairs = kinds_of_pairs(
         None if kind == "sequence" else relations, None if kind == "tree" else sentence_buckets(n)
     )
+    given = PairRelations(pairs, masked_keys(padding)[:, None])
     for need_weights, long in ((False, n), (False, n - 1), (True, n - 1)):
         monkeypatch.setattr(tensors, "LONG", long)
-        found, weights = attention(states, PairRelations(pairs, masked_keys(padding)), need_weights)
+        found, weights = attention(states, given, need_weights)
         assert_same(found * direction, wanted * direction)
         own = torch.autograd.grad((found * direction).sum(), parameters)
         for gradient, expected_gradient in zip(own, gradients, strict=True):

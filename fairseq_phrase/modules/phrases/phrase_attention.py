@@ -17,12 +17,20 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.modules.positions.biased_attention import (
-    node_attention,
+    NodeMasks,
+    gated_attention,
     pair_bias,
     scaled_scores,
 )
 from fairseq_phrase.modules.projections import HeadsAttention, project_heads
-from fairseq_phrase.modules.tensors import additive, applied, crossover, for_device, upcast
+from fairseq_phrase.modules.tensors import (
+    additive,
+    applied,
+    crossover,
+    for_device,
+    made_once,
+    upcast,
+)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -318,7 +326,7 @@ class PhraseAttention(HeadsAttention):
             position has a learned number in each head, which starts at 0 and is added to the scores.
             0 means no relative positions.
         neutral: with ``all``, tokens see phrases by a learned number for each head that starts at 0
-            (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
 
     Raises:
         ValueError: if d is not a multiple of h, a name is unknown, or ``relative_clip`` is given
@@ -402,9 +410,12 @@ class PhraseAttention(HeadsAttention):
         if need_weights and self.node_gate is None:
             weights = attention_weights(query, key, phrases, self.mask, self.part_bias)
         if self.node_gate is not None:
-            mask, tokens = phrases.key_mask, phrases.num_tokens
-            attended, weights = node_attention(
-                query, key, value, mask, tokens, self.node_gate, dropout_p, need_weights
+            mask, tokens, padding = phrases.key_mask, phrases.num_tokens, phrases.padding_mask
+            if mask is None:
+                mask = made_once(padding, "keys", lambda: ~padding[:, None, None])
+            masks = NodeMasks.of(mask, query.size(2), tokens, tokens, query.dtype)
+            attended, weights = gated_attention(
+                query, key, value, masks, self.node_gate, dropout_p, need_weights
             )
         elif self.mask == "all":
             attended = all_attention(query, key, value, phrases, dropout_p)

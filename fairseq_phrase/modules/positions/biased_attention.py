@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,13 +25,13 @@ class _PairBias(torch.autograd.Function):
         flat = table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
         bias: Tensor = flat.unflatten(2, index.shape[1:])
         if masked is not None:
-            bias += infinite(masked, bias.dtype)[:, None, None]
+            bias += infinite(masked, bias.dtype)[:, None]
         return bias
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # The gradient at masked keys is 0, because the softmax gave them no weight.
+        # The gradient at masked pairs is 0, because the softmax gave them no weight.
         exact = upcast(gradient).flatten(2)
         batch, heads, _ = exact.shape
         (index,) = ctx.saved_tensors
@@ -52,8 +51,8 @@ def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Ten
     Args:
         table: a number for each head and kind of pair. Shape: (heads, kinds)
         index: the kind of each pair. Shape: (batch or 1, queries, keys), int64
-        masked: True at keys whose pairs get -inf. The bias is then for a softmax, which gives them no
-            gradient. Shape: (batch, keys)
+        masked: True at pairs that get -inf. The bias is then for a softmax, which gives them no
+            gradient. Shape: (batch, 1 or queries, keys)
     """
     return applied(_PairBias, table, index, masked)
 
@@ -96,118 +95,113 @@ def biased_attention(
     return attended, weights if need_weights else None
 
 
-class NodeKeys(NamedTuple):
-    """What :func:`gated_attention` attends to: tokens, and further nodes such as phrases.
+class NodeMasks(NamedTuple):
+    """Who attends to what in :func:`gated_attention`, which asks some queries twice.
 
     Attributes:
-        key, value: of tokens. Shape of each: (batch, heads, tokens, head width)
-        bias: -inf at tokens that get no weight; None without any. Shape: (batch, 1, 1 or queries, tokens)
-        node_key, node_value: of further nodes. Shape of each: (batch, heads, nodes, head width)
-        node_bias: as ``bias``, for further nodes; 0 for a query that may attend to none.
-        seen: 0 for a query that may attend to no further node, else 1. Shape: (batch, 1, 1 or queries, 1)
+        bias: 0 where a query may attend, else -inf: all queries, then once more those that are asked
+            twice, about further nodes. Shape: (batch or 1, 1, queries + twice, nodes)
+        seen: 0 for a query that may attend to no further node, else 1.
+            Shape: (batch or 1, 1, twice or 1, 1)
     """
 
-    key: Tensor
-    value: Tensor
-    bias: Tensor | None
-    node_key: Tensor
-    node_value: Tensor
-    node_bias: Tensor | None
-    seen: Tensor | None
+    bias: Tensor
+    seen: Tensor
 
     @classmethod
-    def split(cls, key: Tensor, value: Tensor, mask: Tensor | None, num_tokens: int) -> NodeKeys:
-        """Separate tokens and further nodes.
+    def of(
+        cls, mask: Tensor, queries: int, twice: int, tokens: int, dtype: torch.dtype
+    ) -> NodeMasks:
+        """Make the masks of queries of which the first ones see tokens and further nodes separately.
 
         Args:
-            key, value: tokens first. Shape of each: (batch, heads, all nodes, head width)
-            mask: True where a query may attend; None for everywhere.
-                Shape: (batch, 1, 1 or queries, all nodes)
+            mask: True where a query may attend. Shape: (batch, 1, 1 or queries, nodes), tokens first
+            queries, twice, tokens: numbers of queries, of those that are asked twice, and of tokens.
         """
-        sizes = num_tokens, key.size(2) - num_tokens
-        (token_key, node_key), (token_value, node_value) = (
-            key.split(sizes, 2),
-            value.split(sizes, 2),
-        )
 
-        def masks(mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            of_tokens, of_nodes = mask.split(sizes, -1)
-            some = of_nodes.any(-1, keepdim=True)
-            biases = additive(of_tokens, key.dtype), additive(of_nodes | ~some, key.dtype)
-            return *biases, some.to(key.dtype)
+        def make() -> NodeMasks:
+            rows = mask.expand(-1, -1, queries, -1)
+            of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
+            further = rows[:, :, :twice] & ~of_token
+            seen = further.any(-1, keepdim=True)
+            first = rows[:, :, :twice] & of_token
+            allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
+            return cls(additive(allowed, dtype), seen.to(dtype))
 
-        bias = node_bias = seen = None
-        if mask is not None:
-            made = made_once(mask, ("nodes", num_tokens, key.dtype), partial(masks, mask))
-            bias, node_bias, seen = made
-        return cls(token_key, token_value, bias, node_key, node_value, node_bias, seen)
+        return made_once(mask, ("nodes", queries, twice, tokens, dtype), make)
+
+
+def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:
+    """Add the last rows, times a factor, to the first. Shape: (batch, heads, rows - twice, width)."""
+    rest, again = rows.tensor_split([rows.size(2) - twice], 2)
+    # In the rows' order of memory, in which the projections read them.
+    found = torch.empty_like(rest)
+    if factor is None:
+        torch.add(rest[:, :, :twice], again, out=found[:, :, :twice])
+    else:
+        torch.addcmul(rest[:, :, :twice], factor, again, out=found[:, :, :twice])
+    found[:, :, twice:] = rest[:, :, twice:]
+    return found
+
+
+class _AskTwice(torch.autograd.Function):
+    """Repeat the first queries after all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, twice: int) -> Tensor:
+        ctx.twice = twice
+        return torch.cat([query, query[:, :, :twice]], 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _add_again(gradient, ctx.twice), None
+
+
+class _AddAnswers(torch.autograd.Function):
+    """Add the second answers to the first ones, times a factor: [a, b, c] becomes [a + factor c, b]."""
+
+    @staticmethod
+    def forward(ctx: Any, answers: Tensor, factor: Tensor, twice: int) -> Tensor:
+        ctx.save_for_backward(answers[:, :, -twice:], factor)
+        return _add_again(answers, twice, factor.to(answers.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        again, factor = ctx.saved_tensors
+        of_twice = gradient[:, :, : again.size(2)]
+        of_factor = (of_twice * again).sum(-1, keepdim=True, dtype=upcast(factor).dtype)
+        whole = torch.cat([gradient, of_twice * factor.to(gradient.dtype)], 2)
+        return whole, of_factor.sum_to_size(factor.shape).to(factor.dtype), None
 
 
 def gated_attention(
-    query: Tensor, keys: NodeKeys, gate: Tensor, dropout_p: float = 0.0, need_weights: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    masks: NodeMasks,
+    gate: Tensor,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend to tokens, and add what is attended to among further nodes, times tanh(g) of each head.
 
     *Decision*: each has a softmax of its own, as in Flamingo (Alayrac et al. 2022). With g = 0 this is
-    attention to the tokens, whatever the scores of the other nodes, and g has a gradient there. Both are
-    computed by fused kernels, and weigh as much as one attention to all.
+    attention to the tokens, whatever the scores of the other nodes, and g has a gradient there.
+    One fused kernel computes both: a query is asked about the tokens, and again about the rest.
 
     Args:
         query: Shape: (batch, heads, queries, head width)
+        key, value: tokens first. Shape of each: (batch, heads, nodes, head width)
         gate: g. Shape: (heads,)
 
     Returns:
         As :func:`biased_attention`. The weights of tokens sum to 1, those of further nodes to tanh(g).
     """
-    attended, weights = biased_attention(
-        query, keys.key, keys.value, keys.bias, dropout_p, need_weights
-    )
-    if not keys.node_key.size(2):
-        return attended, weights
-    added, further = biased_attention(
-        query, keys.node_key, keys.node_value, keys.node_bias, dropout_p, need_weights
-    )
-    factor = gate.tanh().to(query.dtype)[:, None, None]
-    if keys.seen is not None:
-        factor = factor * keys.seen
-    attended = torch.addcmul(attended, factor, added)
-    if weights is None or further is None:
-        return attended, None
-    return attended, torch.cat([weights, factor * further], -1)
-
-
-def node_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    num_tokens: int,
-    gate: Tensor,
-    dropout_p: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Attend as :func:`biased_attention`, but tokens see further nodes by :func:`gated_attention`.
-
-    Args:
-        query: tokens first. Shape: (batch, heads, nodes, head width)
-        key, value: Shape of each: (batch, heads, nodes, head width)
-        mask: True where a query may attend; None for everywhere. Shape: (batch, 1, 1 or nodes, nodes)
-        gate: g. Shape: (heads,)
-    """
-    rows = [mask, mask]
-    if mask is not None and mask.size(2) > 1:
-        rows = [mask[:, :, :num_tokens], mask[:, :, num_tokens:]]
-    keys = NodeKeys.split(key, value, rows[0], num_tokens)
-    tokens = gated_attention(query[:, :, :num_tokens], keys, gate, dropout_p, need_weights)
-    others = biased_attention(
-        query[:, :, num_tokens:],
-        key,
-        value,
-        None if rows[1] is None else additive(rows[1], query.dtype),
-        dropout_p,
-        need_weights,
-    )
-    weights = None
-    if tokens[1] is not None and others[1] is not None:
-        weights = torch.cat([tokens[1], others[1]], 2)
-    return torch.cat([tokens[0], others[0]], 2), weights
+    twice = masks.bias.size(2) - query.size(2)
+    asked = applied(_AskTwice, query, twice)
+    answers, weights = biased_attention(asked, key, value, masks.bias, dropout_p, need_weights)
+    factor = gate.tanh().to(query.dtype)[:, None, None] * masks.seen
+    attended = applied(_AddAnswers, answers, factor, twice)
+    return attended, None if weights is None else applied(_AddAnswers, weights, factor, twice)

@@ -252,7 +252,8 @@ class RelationBias(nn.Module):
 
         Args:
             pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
-            masked: True at keys that get no weight, and -inf as their bias. Shape: (batch, tokens)
+            masked: True at pairs that get no weight, and -inf as their bias.
+                Shape: (batch, 1 or tokens, tokens)
             edges: the labels of a graph's edges; the biases of parallel edges are added.
         """
         table: Tensor | None = self.sequence_bias
@@ -287,7 +288,7 @@ class PairRelations:
 
     Attributes:
         pairs: their kinds, from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
-        masked: True at keys that get no weight. Shape: (batch, tokens)
+        masked: True at pairs that get no weight. Shape: (batch, 1 or tokens, tokens)
         edges: the labels of a graph's edges; None if not needed.
     """
 
