@@ -135,6 +135,22 @@ def test_weights_are_returned_beside_the_same_output(with_values):
     assert (weights.masked_select(positions.masked_keys[:, None, None]) == 0).all()
 
 
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+@pytest.mark.parametrize("alone", [False, True])
+def test_weights_have_a_gradient(alone, dropout_p):
+    positions = make_positions(2, 4, padded=False)
+    inputs = make_inputs(2, 2, 4, 3, positions.num_rows)
+
+    def outputs(*inputs):
+        torch.manual_seed(1)
+        heads = [states.permute(1, 2, 0, 3) for states in inputs[:3]]
+        found = relative_attention(*heads, positions, *inputs[3:], dropout_p, need_weights=True)
+        return found[1] if alone else found
+
+    needed = tuple(inputs)
+    assert torch.autograd.gradcheck(outputs, needed, check_undefined_grad=False)
+
+
 def test_spreading_and_collecting_are_transposes_of_one_another():
     positions = make_positions(3, 6)
     per_row = torch.randn(3, 2, 6, positions.num_rows, dtype=torch.double)

@@ -231,7 +231,8 @@ class _Attention(torch.autograd.Function):
         ctx.dtype = weights.dtype
         whole = [weights] if parts[0][0] == slice(None) else []
         ctx.save_for_backward(query, key, value, keys, values, *sums, *masks, *whole)
-        ctx.mark_non_differentiable(weights)
+        if not whole:  # those of one part
+            ctx.mark_non_differentiable(weights)
         ctx.set_materialize_grads(False)
         return _concatenated(outputs), weights
 
@@ -240,9 +241,12 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, keys, values, *saved = ctx.saved_tensors
         parts, scale = ctx.parts, ctx.scale
+        of_attended, of_weights = gradients
+        if of_attended is None:
+            of_attended = torch.zeros_like(value)
         of_query, of_key, of_value, of_keys, of_values = [], [], [], [], []
         for number, (part, own) in enumerate(parts):
-            sums, attended = saved[number], gradients[0][part].contiguous()
+            sums, attended = saved[number], of_attended[part].contiguous()
             weights = saved[-1]
             if part != slice(None):
                 weights = _weights(query[part], key[part], keys, own, scale, ctx.dtype)
@@ -262,6 +266,8 @@ class _Attention(torch.autograd.Function):
             pairs = pairs.to(weights.dtype)
             if ctx.dropout_p:
                 pairs.mul_(mask).mul_(factor)
+            if of_weights is not None:
+                pairs += of_weights
             pairs = torch._softmax_backward_data(pairs, weights, -1, weights.dtype).to(query.dtype)
             # The gradient at masked keys is 0, because the softmax gave them no weight.
             per_row = collect(pairs, own).flatten(0, 2)
