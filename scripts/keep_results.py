@@ -195,14 +195,14 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
             for member in stream:
                 content = stream.extractfile(member)
                 if content is not None:
-                    files |= separated(content.read())
+                    files |= {
+                        name.removeprefix(prefix): each
+                        for name, each in separated(content.read()).items()
+                        if name.startswith(prefix)
+                    }
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         sys.exit(f"{archive} is not a whole archive: {error}")
-    return {
-        name.removeprefix(prefix): content
-        for name, content in files.items()
-        if name.startswith(prefix)
-    }
+    return files
 
 
 def write_archive(files: Mapping[str, bytes], archive: Path) -> None:

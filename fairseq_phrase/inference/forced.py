@@ -12,6 +12,7 @@ import torch
 from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
 from torch import Tensor
 
+from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
@@ -265,18 +266,15 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
     With a prefix, fairseq would put the constraints' next tokens, whose probability is then 0, into the
     beam. Here the search starts after the prefix, which may fulfil constraints.
 
-    Args:
-        tags: what follows the end of a sentence.
-
     Attributes:
         prefix: the number of tokens of the prefix of every sentence of the batch.
     """
 
-    def __init__(self, dictionary: Any, tags: Iterable[int] = ()) -> None:
+    def __init__(self, dictionary: Any) -> None:
         super().__init__(dictionary, "unordered")
         self.constraint_states: list[list[Any]] = []
         self._plain = BeamSearch(dictionary)
-        self._ends = [dictionary.eos(), *tags]
+        self._ends = ends_of(dictionary)
         self.prefix = 0
         # Hypotheses that lack a constraint at the largest length are not finished.
         self.stop_on_max_len = True
@@ -292,10 +290,10 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
                 for states, token in zip(self.constraint_states, found[1][:, 0], strict=True)
             ]
             return found
-        for row, states in zip(lprobs, self.constraint_states, strict=True):
-            for beam, state in zip(row, states, strict=True):
-                if not state.finished:
-                    beam[self._ends] = -math.inf
+        open_ones = [[not state.finished for state in states] for states in self.constraint_states]
+        unmet = torch.tensor(open_ones, device=lprobs.device)[..., None]
+        for end in self._ends:
+            lprobs[..., end : end + 1].masked_fill_(unmet, -math.inf)
         if step and step == self.prefix:
             lprobs = lprobs + scores[:, :, step - 1 : step]
             step = 0

@@ -526,8 +526,7 @@ class _Search:
         options = Namespace(score_reference=kind == "given", **self._options)
         generator = self._task.build_generator(self._models, options)
         if kind == "constrained":
-            dictionary = self._task.target_dictionary
-            generator.search = ConstrainedSearch(dictionary, dictionary.tags)
+            generator.search = ConstrainedSearch(self._task.target_dictionary)
         return generator
 
     def longest(self, sentence: EncodedSentence) -> int:

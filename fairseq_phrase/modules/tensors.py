@@ -113,13 +113,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     Returns:
         Shape: as the mask
     """
-    if mask is None:
-        return None
-
-    def make() -> Tensor:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
-
-    return made_once(mask, dtype, make)
+    return None if mask is None else made_once(mask, dtype, lambda: infinite(~mask, dtype))
 
 
 def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
