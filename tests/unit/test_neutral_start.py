@@ -220,3 +220,7 @@ def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
             assert_same(one, other)
             assert other.any()
     assert_same(own, weights)
+    all_seen = torch.ones(3, 1, 1, 5, dtype=torch.bool)
+    masks = NodeMasks.of(all_seen, 5, 3, 3, torch.double)
+    everything, _ = gated_attention(*inputs, masks, gate)
+    assert_same(everything, twin_node_attention(*inputs, all_seen, 3, gate)[0])
