@@ -13,13 +13,13 @@ end after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.causal_window import CausalWindow
-from fairseq_phrase.modules.phrases.phrase_batch import AdjacentPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.tensors import kept
 
@@ -80,37 +80,6 @@ def _between(tokens: Tensor, relative: Tensor) -> Tensor:
     return queries.gather(2, tokens[:, None, :].expand(-1, queries.size(1), -1))
 
 
-@dataclass(frozen=True)
-class _VisiblePairs:
-    """Adjacent pairs of which the query sees the key.
-
-    Attributes:
-        pairs: all adjacent pairs.
-        visible: True where a query sees a key. Shape: (batch, nodes, nodes)
-    """
-
-    pairs: AdjacentPairs
-    visible: Tensor
-
-    def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """List the pairs, sorted by query."""
-        query, key = self.pairs.edges(padding_mask)
-        seen = self.visible.flatten(0, 1)[query, key % padding_mask.size(1)]
-        return PhraseEdges(query[seen], key[seen])
-
-    def adjacency(self, padding_mask: Tensor) -> Tensor:
-        """Return A of eq. 6 without the future. Shape: (batch, nodes, nodes), bool."""
-        return self.pairs.adjacency(padding_mask) & self.visible
-
-    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """List the tokens of each phrase, which never end after it."""
-        return self.pairs.memberships(padding_mask, num_tokens)
-
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Return an upper bound of the number of pairs."""
-        return self.pairs.max_edges(padding_mask)
-
-
 class CausalPhrases(PhraseBatch):
     """The nodes of a batch, of which each sees those that belong to its position or to an earlier one.
 
@@ -131,12 +100,24 @@ class CausalPhrases(PhraseBatch):
         super().__init__(
             padding_mask=phrases.padding_mask,
             num_tokens=phrases.num_tokens,
-            pairs=_VisiblePairs(phrases.pairs, self.visible),
+            pairs=phrases.pairs,
         )
         self._all, self._window = phrases, window
         self.relative: RelativePositions | None = None
         if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
             self.relative = replace(phrases.relative, masked_pairs=~self.visible)
+
+    @kept
+    def edges(self) -> PhraseEdges:
+        """The adjacent pairs of which the query sees the key, sorted by query."""
+        query, key = self._all.edges
+        seen = self.visible.flatten(0, 1)[query, key % self.num_nodes]
+        return PhraseEdges(query[seen], key[seen])
+
+    @kept
+    def adjacency(self) -> Tensor:
+        """A of eq. 6 without the future. Shape: (batch, nodes, nodes)."""
+        return self._all.adjacency & self.visible
 
     @kept
     def key_mask(self) -> Tensor:
