@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.tensors import check_mask, kept, may_read
+from fairseq_phrase.modules.tensors import check_mask, kept, made_once, may_read
 
 
 class PhraseEdges(NamedTuple):
@@ -30,40 +30,16 @@ class PhraseEdges(NamedTuple):
     key: Tensor
 
 
-class AdjacentPairs(Protocol):
-    """Which nodes are adjacent. Every method takes the batch's padding mask, (batch, nodes)."""
-
-    def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """List the pairs, sorted by query."""
-        ...
-
-    def adjacency(self, padding_mask: Tensor) -> Tensor:
-        """Return A of eq. 6. Shape: (batch, nodes, nodes), bool."""
-        ...
-
-    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """List the tokens of each phrase; a slot without a phrase may have any tokens.
-
-        Args:
-            num_tokens: number of token positions; the other nodes are slots for phrases.
-
-        Returns:
-            Flat indices: ``b * slots + s`` is slot ``s`` of sentence ``b``, ``b * tokens + t`` its
-            token ``t``. Shape of each: (memberships,)
-        """
-        ...
-
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Return the number of pairs, or an upper bound that is cheap to compute."""
-        ...
-
-
 @dataclass(frozen=True)
 class ListedPairs:
-    """Adjacent pairs as an explicit list."""
+    """Adjacent pairs as an explicit list.
+
+    Attributes:
+        contained: :attr:`PhraseBatch.memberships`, if they are known.
+    """
 
     listed: PhraseEdges
-    contained: tuple[Tensor, Tensor] | None = None  # what memberships() returns, if it is known
+    contained: tuple[Tensor, Tensor] | None = None
 
     def edges(self, padding_mask: Tensor) -> PhraseEdges:
         """Return the list."""
@@ -94,7 +70,7 @@ class ListedPairs:
         return phrase, key // num_nodes * num_tokens + key % num_nodes
 
     def max_edges(self, padding_mask: Tensor) -> int:
-        """Return the list's length."""
+        """Return the number of pairs."""
         return self.listed.query.numel()
 
 
@@ -254,15 +230,15 @@ class PhraseBatch:
         [[(0,), (1,), (2,), (0, 1), (1, 2)]]
     """
 
-    def __init__(self, *, padding_mask: Tensor, num_tokens: int, pairs: AdjacentPairs) -> None:
+    def __init__(
+        self, *, padding_mask: Tensor, num_tokens: int, pairs: ListedPairs | NgramPairs
+    ) -> None:
         check_mask("padding_mask", padding_mask)
         if padding_mask.size(1) < num_tokens:
             raise ValueError(f"{num_tokens} tokens do not fit into {padding_mask.size(1)} nodes")
         self.padding_mask = padding_mask
         self.num_tokens = num_tokens
         self.pairs = pairs
-        self._parts: dict[int, Tensor] = {}
-        self._edge_parts: dict[int, Tensor] = {}
 
     @property
     def batch_size(self) -> int:
@@ -320,9 +296,7 @@ class PhraseBatch:
     @kept
     def tokens(self) -> PhraseBatch:
         """The tokens alone."""
-        pairs = NgramPairs((NgramLevel(1, 0, self.num_tokens),))
-        padding_mask = self.padding_mask[:, : self.num_tokens]
-        return PhraseBatch(padding_mask=padding_mask, num_tokens=self.num_tokens, pairs=pairs)
+        return without_phrases(self.padding_mask[:, : self.num_tokens])
 
     @kept
     def memberships(self) -> tuple[Tensor, Tensor]:
@@ -361,24 +335,23 @@ class PhraseBatch:
         Returns:
             Shape: (batch, nodes, nodes), int64
         """
-        if clip not in self._parts:
-            starts, sizes = self.extents
-            queries, keys = (
-                (starts[:, :, None], sizes[:, :, None]),
-                (starts[:, None], sizes[:, None]),
-            )
-            self._parts[clip] = number_parts(queries, keys, clip)
-        return self._parts[clip]
+        starts, sizes = self.extents
+
+        def make() -> Tensor:
+            queries = starts[:, :, None], sizes[:, :, None]
+            return number_parts(queries, (starts[:, None], sizes[:, None]), clip)
+
+        return made_once(starts, ("parts", clip), make)
 
     def edge_positions(self, clip: int) -> Tensor:
         """Number the same for the listed pairs. Shape: (edges,), int64."""
-        if clip not in self._edge_parts:
-            starts, sizes = (values.view(-1) for values in self.extents)
-            query, key = self.edges
-            self._edge_parts[clip] = number_parts(
-                (starts[query], sizes[query]), (starts[key], sizes[key]), clip
-            )
-        return self._edge_parts[clip]
+        starts, sizes = (values.view(-1) for values in self.extents)
+        query, key = self.edges
+
+        def make() -> Tensor:
+            return number_parts((starts[query], sizes[query]), (starts[key], sizes[key]), clip)
+
+        return made_once(query, ("parts", clip), make)
 
     def members(self) -> list[list[tuple[int, ...]]]:
         """List the tokens of each node of each sentence.
@@ -398,3 +371,14 @@ class PhraseBatch:
             if is_node[sentence][self.num_tokens + slot]:
                 tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
         return [[tuple(sorted(node)) for node in row] for row in tokens]
+
+
+def without_phrases(padding_mask: Tensor) -> PhraseBatch:
+    """Make a batch of tokens alone.
+
+    Args:
+        padding_mask: True at padding. Shape: (batch, tokens)
+    """
+    num_tokens = padding_mask.size(1)
+    pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
+    return PhraseBatch(padding_mask=padding_mask, num_tokens=num_tokens, pairs=pairs)

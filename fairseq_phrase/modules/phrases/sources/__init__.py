@@ -14,11 +14,10 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch
 
 # Importing these registers them.
 from fairseq_phrase.modules.phrases.sources import chains, constituency, ngram  # noqa: F401
@@ -29,6 +28,7 @@ from fairseq_phrase.modules.phrases.sources.registry import (
     registered_sources,
 )
 from fairseq_phrase.modules.phrases.sources.registry import SourceTokens as SourceTokens
+from fairseq_phrase.modules.phrases.sources.registry import listed_phrases as listed_phrases
 
 
 def load_source(spec: str) -> PhraseSource:
@@ -80,9 +80,7 @@ def list_phrases(
         src_tokens: Shape: (batch, tokens)
 
     Returns:
-        Nothing if the phrases are not a list, but follow from the tokens. Else which slots have no phrase
-        (shape (batch, slots)), the queries and keys of adjacent pairs (shape of each: (edges,)), and the
-        phrases' tokens (shape of each: (memberships,)).
+        What :func:`listed_phrases` takes; nothing if the phrases are not a list, but follow from tokens.
     """
     tokens = SourceTokens.of(src_tokens, src_tokens.eq(dictionary.pad()), dictionary)
     phrases = find_phrases(load_source(spec), tokens, parse, options)
@@ -90,14 +88,3 @@ def list_phrases(
         return []
     slots = phrases.padding_mask[:, phrases.num_tokens :]
     return [slots, *phrases.edges, *phrases.memberships]
-
-
-def listed_phrases(
-    padding_mask: Tensor, slots: Tensor, query: Tensor, key: Tensor, phrase: Tensor, token: Tensor
-) -> PhraseBatch:
-    """Make the phrases of what :func:`list_phrases` returned, and of the tokens' padding."""
-    return PhraseBatch(
-        padding_mask=torch.cat([padding_mask, slots], 1),
-        num_tokens=padding_mask.size(1),
-        pairs=ListedPairs(PhraseEdges(query, key), (phrase, token)),
-    )

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
     check_max_length,
+    listed_phrases,
     phrase_source,
 )
 from fairseq_phrase.modules.tensors import check_mask, check_tensor
@@ -177,16 +178,8 @@ def _chain_phrases(
     slot = phrase - (phrase // num_nodes + 1) * num_tokens
     slot_padding = np.arange(num_phrases) >= per_sentence[:, None]
 
-    def on_device(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(padding_mask.device)
-
-    return PhraseBatch(
-        padding_mask=torch.cat([padding_mask, on_device(slot_padding)], 1),
-        num_tokens=num_tokens,
-        pairs=ListedPairs(
-            PhraseEdges(on_device(query[order]), on_device(key[order])),
-            (on_device(slot[member]), on_device(token[member])),
-        ),
+    return listed_phrases(
+        padding_mask, slot_padding, query[order], key[order], slot[member], token[member]
     )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
     SourceTokens,
     check_max_length,
+    listed_phrases,
     phrase_source,
 )
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -74,16 +74,7 @@ def constituent_phrases(
     phrase, token = np.divmod(np.flatnonzero(member), max(num_tokens, 1))
     token += phrase // max(num_phrases, 1) * num_tokens
 
-    def on_device(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(words.device)
-
-    return PhraseBatch(
-        padding_mask=torch.cat([padding_mask, on_device(~is_phrase)], 1),
-        num_tokens=num_tokens,
-        pairs=ListedPairs(
-            PhraseEdges(on_device(query), on_device(key)), (on_device(phrase), on_device(token))
-        ),
-    )
+    return listed_phrases(padding_mask, ~is_phrase, query, key, phrase, token)
 
 
 @phrase_source("chunk", fields=["words", "spans"])

@@ -6,7 +6,12 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import NgramLevel, NgramPairs, PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import (
+    NgramLevel,
+    NgramPairs,
+    PhraseBatch,
+    without_phrases,
+)
 from fairseq_phrase.modules.phrases.sources.chains import word_ngrams
 from fairseq_phrase.modules.phrases.sources.registry import (
     PhraseOptions,
@@ -34,17 +39,6 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Ph
 def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
     """No phrase at all, as a control."""
     return without_phrases(tokens.padding_mask)
-
-
-def without_phrases(padding_mask: Tensor) -> PhraseBatch:
-    """Make a batch of tokens alone.
-
-    Args:
-        padding_mask: True at padding. Shape: (batch, tokens)
-    """
-    num_tokens = padding_mask.size(1)
-    pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
-    return PhraseBatch(padding_mask=padding_mask, num_tokens=num_tokens, pairs=pairs)
 
 
 def token_ngrams(

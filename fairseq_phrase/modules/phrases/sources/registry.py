@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,24 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     offset = sentence * is_node.size(1)
     edges = PhraseEdges(offset + query, offset + key)
     return PhraseBatch(padding_mask=~is_node, num_tokens=num_tokens, pairs=ListedPairs(edges))
+
+
+def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseBatch:
+    """Make phrases of lists on any device.
+
+    Args:
+        padding_mask: True at padded tokens. Shape: (batch, tokens)
+        lists: which slots have no phrase (shape (batch, slots)), the queries and keys of adjacent pairs
+            (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
+    """
+    slots, query, key, phrase, token = (
+        torch.as_tensor(each, device=padding_mask.device) for each in lists
+    )
+    return PhraseBatch(
+        padding_mask=torch.cat([padding_mask, slots], 1),
+        num_tokens=padding_mask.size(1),
+        pairs=ListedPairs(PhraseEdges(query, key), (phrase, token)),
+    )
 
 
 def _distinct(members: Tensor) -> Tensor:
