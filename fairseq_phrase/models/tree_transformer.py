@@ -24,13 +24,8 @@ from fairseq_phrase.models.syntax_encoder import (
 )
 from fairseq_phrase.models.syntax_transformer import SyntaxDecoder
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.modules.positions.biased_attention import (
-    NodeMasks,
-    biased_attention,
-    gated_attention,
-)
+from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.modules.projections import project
-from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.modules.trees.tree_attention import (
     CONVENTIONS,
     HierarchicalAccumulation,
@@ -149,7 +144,7 @@ class TreeCrossAttention(MultiheadAttention):
     Args:
         accumulation: accumulates the values; None leaves them as they are.
         neutral: nonterminals are seen by a learned number for each head that starts at 0
-            (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
     """
 
     def __init__(
@@ -203,15 +198,11 @@ class TreeCrossAttention(MultiheadAttention):
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
         drops = self.training or self.dropout_module.apply_during_inference
         query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
-        options = self.dropout_module.p if drops else 0.0, need_weights or need_head_weights
-        key, value, mask = source["prev_key"], source["prev_value"], source["prev_mask"]
-        if self.node_gate is None:
-            bias = additive(mask, key.dtype)
-            attended, weights = biased_attention(query, key, value, bias, *options)
-        else:
-            count, leaves = query.size(2), source["leaves"].size(1)
-            masks = NodeMasks.of(mask, count, count, leaves, key.dtype)
-            attended, weights = gated_attention(query, key, value, masks, self.node_gate, *options)
+        attended, weights = node_attention(
+            query, source["prev_key"], source["prev_value"], source["prev_mask"],
+            self.node_gate, source["leaves"].size(1), self.dropout_module.p if drops else 0.0,
+            need_weights or need_head_weights, twice=query.size(2),
+        )  # fmt: skip
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
         if weights is None:

@@ -44,22 +44,6 @@ def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
     return linear(states, weight, bias)
 
 
-def project_heads(
-    states: Tensor, projections: Sequence[nn.Linear], num_heads: int
-) -> tuple[Tensor, ...]:
-    """Split the results of :func:`project` into heads. Shape of each: (..., heads, head width).
-
-    Args:
-        states: Shape: (..., width)
-
-    Examples:
-        >>> query, key = (torch.nn.Linear(6, 6) for _ in range(2))
-        >>> [heads.shape for heads in project_heads(torch.zeros(2, 5, 6), (query, key), num_heads=3)]
-        [torch.Size([2, 5, 3, 2]), torch.Size([2, 5, 3, 2])]
-    """
-    return tuple(each.unflatten(-1, (num_heads, -1)) for each in project(states, projections))
-
-
 def split_heads(
     states: Tensor, projections: Sequence[nn.Linear], num_heads: int
 ) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.models.identity import begin_neutrally, check_sizes, model_entries
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
-from fairseq_phrase.modules.positions.biased_attention import NodeMasks, gated_attention
+from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.testing import SIZES, build_model, make_batch, make_dictionary
 from tests.support.named_models import make_task
@@ -211,9 +211,8 @@ def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
     expected, weights = twin_node_attention(*inputs, mask, 3, gate)
     direction = torch.randn_like(expected)
     wanted = torch.autograd.grad((expected * direction).sum(), [*inputs, gate])
-    masks = NodeMasks.of(mask, 5, 3, 3, torch.double)
     for need_weights in (False, True):
-        found, own = gated_attention(*inputs, masks, gate, 0.0, need_weights)
+        found, own = node_attention(*inputs, mask, gate, 3, 0.0, need_weights)
         assert_same(found, expected)
         gradients = torch.autograd.grad((found * direction).sum(), [*inputs, gate])
         for one, other in zip(gradients, wanted, strict=True):
@@ -221,6 +220,5 @@ def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
             assert other.any()
     assert_same(own, weights)
     all_seen = torch.ones(3, 1, 1, 5, dtype=torch.bool)
-    masks = NodeMasks.of(all_seen, 5, 3, 3, torch.double)
-    everything, _ = gated_attention(*inputs, masks, gate)
+    everything, _ = node_attention(*inputs, all_seen, gate, 3)
     assert_same(everything, twin_node_attention(*inputs, all_seen, 3, gate)[0])

@@ -17,12 +17,11 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.modules.positions.biased_attention import (
-    NodeMasks,
-    gated_attention,
+    node_attention,
     pair_bias,
     scaled_scores,
 )
-from fairseq_phrase.modules.projections import HeadsAttention, project_heads
+from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import (
     additive,
     applied,
@@ -303,9 +302,8 @@ def attention_weights(
         itself = torch.eye(phrases.num_nodes, dtype=torch.bool, device=phrases.device)
         excluded = phrases.padding_mask[:, None] & ~itself
         scores = scores.masked_fill(excluded[:, None], -math.inf)
-    else:
-        if phrases.key_mask is not None:
-            scores = scores.masked_fill(~phrases.key_mask, -math.inf)
+    elif phrases.key_mask is not None:
+        scores = scores.masked_fill(~phrases.key_mask, -math.inf)
     return scores.softmax(-1)
 
 
@@ -326,7 +324,7 @@ class PhraseAttention(HeadsAttention):
             position has a learned number in each head, which starts at 0 and is added to the scores.
             0 means no relative positions.
         neutral: with ``all``, tokens see phrases by a learned number for each head that starts at 0
-            (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
+            (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
 
     Raises:
         ValueError: if d is not a multiple of h, a name is unknown, or ``relative_clip`` is given
@@ -399,23 +397,20 @@ class PhraseAttention(HeadsAttention):
                 f"(batch, nodes) {tuple(phrases.padding_mask.shape)}"
             )
         query, key, value = (
-            # (batch, nodes, heads, head width) -> (batch, heads, nodes, head width)
-            heads.transpose(1, 2)
-            for heads in project_heads(
-                states, (self.q_proj, self.k_proj, self.v_proj), self.num_heads
-            )
+            # (batch, nodes, width) -> (batch, heads, nodes, head width)
+            each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for each in project(states, (self.q_proj, self.k_proj, self.v_proj))
         )
         dropout_p = self.dropout_p
         weights = None
         if need_weights and self.node_gate is None:
             weights = attention_weights(query, key, phrases, self.mask, self.part_bias)
         if self.node_gate is not None:
-            mask, tokens, padding = phrases.key_mask, phrases.num_tokens, phrases.padding_mask
+            mask, padding = phrases.key_mask, phrases.padding_mask
             if mask is None:
                 mask = made_once(padding, "keys", lambda: ~padding[:, None, None])
-            masks = NodeMasks.of(mask, query.size(2), tokens, tokens, query.dtype)
-            attended, weights = gated_attention(
-                query, key, value, masks, self.node_gate, dropout_p, need_weights
+            attended, weights = node_attention(
+                query, key, value, mask, self.node_gate, phrases.num_tokens, dropout_p, need_weights
             )
         elif self.mask == "all":
             attended = all_attention(query, key, value, phrases, dropout_p)

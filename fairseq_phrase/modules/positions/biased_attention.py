@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,40 +95,30 @@ def biased_attention(
     return attended, weights if need_weights else None
 
 
-class NodeMasks(NamedTuple):
-    """Who attends to what in :func:`gated_attention`, which asks some queries twice.
+def _node_masks(
+    mask: Tensor, queries: int, twice: int, tokens: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Make the masks of queries of which the first ones see tokens and further nodes separately.
 
-    Attributes:
-        bias: 0 where a query may attend, else -inf: all queries, then once more those that are asked
-            twice, about further nodes. Shape: (batch or 1, 1, queries + twice, nodes)
-        seen: 0 for a query that may attend to no further node, else 1.
-            Shape: (batch or 1, 1, twice or 1, 1)
+    Args:
+        queries, twice, tokens: numbers of queries, of those that are asked twice, and of tokens.
+
+    Returns:
+        0 where a query may attend, else -inf: all queries, then once more those that are asked twice,
+        about further nodes (shape (batch or 1, 1, queries + twice, nodes)); and 0 for a query that may
+        attend to no further node, else 1 (shape (batch or 1, 1, twice or 1, 1)).
     """
 
-    bias: Tensor
-    seen: Tensor
+    def make() -> tuple[Tensor, Tensor]:
+        rows = mask.expand(-1, -1, queries, -1)
+        of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
+        further = rows[:, :, :twice] & ~of_token
+        seen = further.any(-1, keepdim=True)
+        first = rows[:, :, :twice] & of_token
+        allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
+        return additive(allowed, dtype), seen.to(dtype)
 
-    @classmethod
-    def of(
-        cls, mask: Tensor, queries: int, twice: int, tokens: int, dtype: torch.dtype
-    ) -> NodeMasks:
-        """Make the masks of queries of which the first ones see tokens and further nodes separately.
-
-        Args:
-            mask: True where a query may attend. Shape: (batch, 1, 1 or queries, nodes), tokens first
-            queries, twice, tokens: numbers of queries, of those that are asked twice, and of tokens.
-        """
-
-        def make() -> NodeMasks:
-            rows = mask.expand(-1, -1, queries, -1)
-            of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
-            further = rows[:, :, :twice] & ~of_token
-            seen = further.any(-1, keepdim=True)
-            first = rows[:, :, :twice] & of_token
-            allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
-            return cls(additive(allowed, dtype), seen.to(dtype))
-
-        return made_once(mask, ("nodes", queries, twice, tokens, dtype), make)
+    return made_once(mask, ("nodes", queries, twice, tokens, dtype), make)
 
 
 def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:
@@ -176,16 +166,19 @@ class _AddAnswers(torch.autograd.Function):
         return whole, of_factor.sum_to_size(factor.shape).to(factor.dtype), None
 
 
-def gated_attention(
+def node_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    masks: NodeMasks,
-    gate: Tensor,
+    mask: Tensor,
+    gate: Tensor | None,
+    tokens: int,
     dropout_p: float = 0.0,
     need_weights: bool = False,
+    *,
+    twice: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend to tokens, and add what is attended to among further nodes, times tanh(g) of each head.
+    """Attend to nodes; with a gate, to tokens, and to further nodes, times tanh(g) of each head.
 
     *Decision*: each has a softmax of its own, as in Flamingo (Alayrac et al. 2022). With g = 0 this is
     attention to the tokens, whatever the scores of the other nodes, and g has a gradient there.
@@ -194,14 +187,23 @@ def gated_attention(
     Args:
         query: Shape: (batch, heads, queries, head width)
         key, value: tokens first. Shape of each: (batch, heads, nodes, head width)
-        gate: g. Shape: (heads,)
+        mask: True where a query may attend. Shape: (batch, 1, 1 or queries, nodes)
+        gate: g; None for one softmax over all nodes. Shape: (heads,)
+        tokens: their number.
+        twice: how many queries, the first ones, see further nodes by the gate; as many as there are
+            tokens by default.
 
     Returns:
-        As :func:`biased_attention`. The weights of tokens sum to 1, those of further nodes to tanh(g).
+        As :func:`biased_attention`. With a gate, the weights of tokens sum to 1, those of further nodes
+        to tanh(g).
     """
-    twice = masks.bias.size(2) - query.size(2)
+    if gate is None:
+        bias = additive(mask, query.dtype)
+        return biased_attention(query, key, value, bias, dropout_p, need_weights)
+    twice = tokens if twice is None else twice
+    bias, seen = _node_masks(mask, query.size(2), twice, tokens, query.dtype)
     asked = applied(_AskTwice, query, twice)
-    answers, weights = biased_attention(asked, key, value, masks.bias, dropout_p, need_weights)
-    factor = gate.tanh().to(query.dtype)[:, None, None] * masks.seen
+    answers, weights = biased_attention(asked, key, value, bias, dropout_p, need_weights)
+    factor = gate.tanh().to(query.dtype)[:, None, None] * seen
     attended = applied(_AddAnswers, answers, factor, twice)
     return attended, None if weights is None else applied(_AddAnswers, weights, factor, twice)

@@ -14,13 +14,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.positions.biased_attention import (
-    NodeMasks,
-    biased_attention,
-    gated_attention,
-)
+from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.modules.projections import HeadsAttention, project
-from fairseq_phrase.modules.tensors import additive, upcast
+from fairseq_phrase.modules.tensors import upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
@@ -180,7 +176,7 @@ class TreeSelfAttention(HeadsAttention):
         subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
             all nodes.
         neutral: without subtree masking, leaves see nonterminals by a learned number for each head that
-            starts at 0 (:func:`~fairseq_phrase.modules.positions.biased_attention.gated_attention`).
+            starts at 0 (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
     """
 
     order = ("q_proj", "k_proj", "v_proj")
@@ -224,13 +220,7 @@ class TreeSelfAttention(HeadsAttention):
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
         query, key, value = (each.transpose(1, 2) for each in (query, key, value))
-        if self.node_gate is None:
-            attended, weights = biased_attention(
-                query, key, value, additive(mask, query.dtype), self.dropout_p, need_weights
-            )
-        else:
-            masks = NodeMasks.of(mask, query.size(2), tree.num_leaves, tree.num_leaves, query.dtype)
-            attended, weights = gated_attention(
-                query, key, value, masks, self.node_gate, self.dropout_p, need_weights
-            )
+        attended, weights = node_attention(
+            query, key, value, mask, self.node_gate, tree.num_leaves, self.dropout_p, need_weights
+        )
         return self.out_proj(attended.transpose(1, 2).flatten(2)), weights
