@@ -182,16 +182,21 @@ def encoder_output(
 
 
 class TimeFirstEncoder(FairseqEncoder):
-    """An encoder whose states are time-first, as fairseq's are. All else in its output is batch-first."""
+    """An encoder whose output has time-first states, as fairseq's. All else in it is batch-first."""
 
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
     ) -> dict[str, list[Any]]:
-        """Reorder the output of :meth:`forward`, see :meth:`SyntaxEncoder.reorder_encoder_out`."""
+        """Reorder the output of :meth:`forward` for beam search; as in fairseq, without ``fc_results``.
+
+        Args:
+            encoder_out: from :meth:`forward`; not changed.
+            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
+        """
         time_first = ("encoder_out", "encoder_states")
         return {
             name: [each.index_select(int(name in time_first), new_order) for each in values]
-            for name, values in encoder_out.items()
+            for name, values in {**encoder_out, "fc_results": []}.items()
         }
 
 
@@ -225,7 +230,7 @@ def add_neutral(
         )
 
 
-class SyntaxEncoder(TransformerEncoderBase):
+class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     """fairseq's Transformer encoder over a structure of the source sentence.
 
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
@@ -526,21 +531,6 @@ class SyntaxEncoder(TransformerEncoderBase):
             # (heads, batch, queries, keys) -> (batch, heads, queries, keys)
             maps.append({"all nodes": weights.transpose(0, 1)})
         return SourceStructure(padding_mask), maps
-
-    def reorder_encoder_out(
-        self, encoder_out: dict[str, list[Any]], new_order: Tensor
-    ) -> dict[str, list[Any]]:
-        """Reorder the output of :meth:`forward` for beam search.
-
-        Args:
-            encoder_out: from :meth:`forward`; not changed.
-            new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
-        """
-        own = {**encoder_out, "encoder_states": [*encoder_out["encoder_states"]]}
-        reordered = super().reorder_encoder_out(own, new_order)
-        for name in encoder_out.keys() - reordered.keys() - {"fc_results"}:
-            reordered[name] = [each.index_select(0, new_order) for each in encoder_out[name]]
-        return cast(dict[str, list[Any]], reordered)
 
 
 # fairseq has the translation architecture of this name.
