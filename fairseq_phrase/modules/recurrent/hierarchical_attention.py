@@ -111,26 +111,20 @@ class SentenceBatch:
     """The sentences of a batch of documents, one in each row.
 
     Attributes:
-        rows: the sentence of each token, counted over all documents.
-            Shape: (batch, tokens), int64; 0 at padding
-        positions: the position of each token in its sentence. Shape: as ``rows``
-        token_padding: True at padding of documents. Shape: (batch, tokens), bool
+        is_token: False at padding of documents. Shape: (batch, tokens), bool
         sentence_padding: True where a document has no further sentence.
             Shape: (batch, largest number of sentences), bool
-        lengths: tokens of each sentence. Shape: (sentences of all documents,), int64
+        padding: True at padding of sentences. Shape: (sentences of all documents, longest), bool
 
     Examples:
         >>> batch = SentenceBatch.from_numbers(torch.tensor([[0, 0, 1], [0, 0, -1]]))
-        >>> batch.lengths.tolist()
+        >>> (~batch.padding).sum(1).tolist()
         [2, 1, 2]
     """
 
-    rows: Tensor
-    positions: Tensor
-    token_padding: Tensor
+    is_token: Tensor
     sentence_padding: Tensor
-    lengths: Tensor
-    longest: int
+    padding: Tensor
 
     @classmethod
     def from_numbers(cls, sentences: Tensor) -> SentenceBatch:
@@ -141,45 +135,34 @@ class SentenceBatch:
                 padding. Shape: (batch, tokens), int64
         """
         check_tensor("sentences", sentences, torch.int64, "batch", "tokens")
-        padding = sentences < 0
+        is_token, device = sentences >= 0, sentences.device
         counts = sentences.amax(1) + 1
         most = max(int(counts.max()), 1)
-        sentence_padding = torch.arange(most, device=sentences.device) >= counts[:, None]
-        first = counts.cumsum(0) - counts
-        rows = (first[:, None] + sentences).masked_fill(padding, 0)
-        total = int(counts.sum())
-        # A sentence's tokens are adjacent: the position is the distance from the sentence's first token.
-        at = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
-        begins = at.new_full((total,), sentences.size(1))
-        begins = begins.scatter_reduce(0, rows[~padding], at[~padding], "amin")
-        lengths = torch.bincount(rows[~padding], minlength=total)
-        positions = (at - begins[rows]).masked_fill(padding, 0) if total else torch.zeros_like(at)
-        longest = int(lengths.max()) if total else 0
-        return cls(rows, positions, padding, sentence_padding, lengths, longest)
+        sentence_padding = torch.arange(most, device=device) >= counts[:, None]
+        # Sentences are counted over all documents.
+        numbers = (sentences + (counts.cumsum(0) - counts)[:, None])[is_token]
+        lengths = torch.bincount(numbers, minlength=int(counts.sum()))
+        longest = int(lengths.max()) if len(lengths) else 0
+        padding = torch.arange(longest, device=device) >= lengths[:, None]
+        return cls(is_token, sentence_padding, padding)
 
-    def split(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Arrange the tokens with one sentence in each row.
+    def split(self, states: Tensor) -> Tensor:
+        """Arrange the tokens with one sentence in each row, 0 at padding.
 
         Args:
             states: of the documents' tokens. Shape: (batch, tokens, width)
 
         Returns:
-            The states, 0 at padding (shape (sentences, longest, width)), and True at padding (shape
-            (sentences, longest)).
+            Shape: (sentences, longest, width)
         """
-        real = ~self.token_padding
-        split = states.new_zeros(len(self.lengths), self.longest, states.size(2))
-        split = split.index_put((self.rows[real], self.positions[real]), states[real])
-        padding = torch.arange(self.longest, device=states.device) >= self.lengths[:, None]
-        return split, padding
+        # Tokens have the same order in documents and in sentences.
+        split = states.new_zeros(*self.padding.shape, states.size(2))
+        return split.index_put((~self.padding,), states[self.is_token])
 
     def join(self, split: Tensor) -> Tensor:
         """Undo :meth:`split`: return states of the documents' tokens, 0 at padding."""
-        real = ~self.token_padding
-        joined = split.new_zeros(*self.rows.shape, split.size(2))
-        return joined.index_put(
-            (real.nonzero(as_tuple=True)), split[self.rows[real], self.positions[real]]
-        )
+        joined = split.new_zeros(*self.is_token.shape, split.size(2))
+        return joined.index_put((self.is_token,), split[~self.padding])
 
     def by_document(self, vectors: Tensor) -> Tensor:
         """Arrange vectors by documents. Shape: (batch, largest number of sentences, width), 0 at padding.
@@ -188,7 +171,7 @@ class SentenceBatch:
             vectors: Shape: (sentences of all documents, width)
         """
         arranged = vectors.new_zeros(*self.sentence_padding.shape, vectors.size(1))
-        return arranged.index_put((~self.sentence_padding).nonzero(as_tuple=True), vectors)
+        return arranged.index_put((~self.sentence_padding,), vectors)
 
 
 class AttentionSum(nn.Module):
@@ -261,7 +244,7 @@ class HierarchicalAttention(nn.Module):
             (shape (batch, largest number of sentences, hidden width)), and the documents' (shape
             (batch, hidden width)); 0 at padding.
         """
-        states, padding = sentences.split(inputs)
+        states, padding = sentences.split(inputs), sentences.padding
         of_layers = []
         for number, layer in enumerate(self.word_layers):
             states = layer(self._dropped(states) if number else states, padding)
