@@ -126,7 +126,7 @@ class StructuralEncoder(PositionedEncoder):
         def masked(reach: int | None) -> SentencePositions:
             visible = window.visible_tokens(num_tokens, reach, device)[None]
             pairs = window.masked_pairs(visible, structure.padding_mask)
-            return replace(structure, relative=replace(relative, masked_pairs=pairs))
+            return replace(structure, relative=replace(relative, masked=pairs))
 
         return window.per_layer(len(self.layers), masked)
 

@@ -58,8 +58,8 @@ def literal_attention(inputs, positions, with_values=True, kept=None) -> Tensor:
     tokens, batch, heads, width = inputs[0].shape
     output = torch.zeros(batch, heads, tokens, width, dtype=inputs[0].dtype)
     for b in range(batch):
-        masked = positions.masked_keys
-        seen = [j for j in range(tokens) if masked is None or not masked[b, j]]
+        masked = positions.masked
+        seen = [j for j in range(tokens) if masked is None or not masked[b, 0, j]]
         for h in range(heads):
             query, key, value = (states[:, b, h] for states in inputs[:3])
             for i in range(tokens):
@@ -83,8 +83,8 @@ def gathered_attention(inputs, positions, with_values=True) -> Tensor:
     query, key, value = (states.permute(1, 2, 0, 3) for states in inputs[:3])
     keys = sum(inputs[3][rows][:, None] for rows in positions.rows)
     scores = (query.unsqueeze(3) * (key.unsqueeze(2) + keys)).sum(-1) / math.sqrt(query.size(-1))
-    if positions.masked_keys is not None:
-        scores = scores.masked_fill(positions.masked_keys[:, None, None], -math.inf)
+    if positions.masked is not None:
+        scores = scores.masked_fill(positions.masked[:, None], -math.inf)
     weights = scores.softmax(-1)
     values = sum(inputs[4][rows][:, None] for rows in positions.rows) if with_values else 0
     return (weights.unsqueeze(-1) * (value.unsqueeze(2) + values)).sum(3)
@@ -132,7 +132,7 @@ def test_weights_are_returned_beside_the_same_output(with_values):
     )
     assert_same(actual, attend(inputs, positions, with_values))
     assert_same(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert (weights.masked_select(positions.masked_keys[:, None, None]) == 0).all()
+    assert (weights.masked_select(positions.masked[:, None]) == 0).all()
 
 
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
@@ -371,7 +371,7 @@ def test_with_empty_tables_the_module_is_fairseqs_own_attention(with_values):
         if "relative" in name:
             torch.nn.init.zeros_(table)
     positions, states = make_positions(3, 5), torch.randn(5, 3, 8, dtype=torch.double)
-    padding = positions.masked_keys
+    padding = positions.masked[:, 0]
     expected, _ = theirs(states, states, states, key_padding_mask=padding, need_weights=False)
     assert_same(ours(states, positions)[0], expected)
 

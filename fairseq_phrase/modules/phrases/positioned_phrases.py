@@ -105,7 +105,7 @@ class CausalPhrases(PhraseBatch):
         self._all, self._window = phrases, window
         self.relative: RelativePositions | None = None
         if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
-            self.relative = replace(phrases.relative, masked_pairs=~self.visible)
+            self.relative = replace(phrases.relative, masked=~self.visible)
 
     @kept
     def edges(self) -> PhraseEdges:

@@ -58,18 +58,15 @@ class RelativePositions:
     Attributes:
         rows: for each kind of relative position, the row of each pair in the concatenated tables.
             Shape of each: (batch or 1, queries, keys), int64
-        masked_keys: True at keys that get no weight; None if every key gets some.
-            Shape: (batch, keys)
+        masked: True at pairs that get no weight; None if every pair gets some.
+            Shape: (batch or 1, 1 or queries, keys)
         clips: the largest position of each kind, in the order of ``rows``.
-        masked_pairs: True at pairs that get no weight, instead of ``masked_keys``; None if the mask does
-            not depend on the query. Shape: (batch or 1, queries, keys)
     """
 
     rows: tuple[Tensor, ...]
     num_rows: int
-    masked_keys: Tensor | None = None
+    masked: Tensor | None = None
     clips: Mapping[str, int] = field(default_factory=dict)
-    masked_pairs: Tensor | None = None
 
     @classmethod
     def from_kinds(
@@ -103,7 +100,7 @@ class RelativePositions:
         masked = None
         if padding_mask is not None:
             check_mask("padding_mask", padding_mask, "batch", "tokens")
-            masked = masked_keys(padding_mask)
+            masked = masked_keys(padding_mask)[:, None]
         return cls(tuple(rows), first, masked, dict(clips))
 
     def by_kind(self) -> dict[str, Tensor]:
@@ -117,8 +114,7 @@ class RelativePositions:
     def sentence(self, index: int) -> RelativePositions:
         """Take those of one sentence of the batch."""
         rows = tuple(one_of(each, index) for each in self.rows)
-        keys, pairs = one_of(self.masked_keys, index), one_of(self.masked_pairs, index)
-        return replace(self, rows=rows, masked_keys=keys, masked_pairs=pairs)
+        return replace(self, rows=rows, masked=one_of(self.masked, index))
 
 
 def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
@@ -128,16 +124,14 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
 
     Args:
         per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
-        masked: set masked keys or pairs to -inf, for use as a bias before a softmax.
+        masked: set masked pairs to -inf, for use as a bias before a softmax.
     """
     first, *others = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in positions.rows)
     pairs = per_row.gather(-1, first)
     for index in others:
         pairs += per_row.gather(-1, index)
-    if masked and positions.masked_pairs is not None:
-        pairs.masked_fill_(positions.masked_pairs[:, None], -math.inf)
-    elif masked and positions.masked_keys is not None:
-        pairs += infinite(positions.masked_keys, pairs.dtype)[:, None, None]
+    if masked and positions.masked is not None:
+        pairs += infinite(positions.masked, pairs.dtype)[:, None]
     return pairs
 
 
