@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import Any, TypeVar
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import nn
@@ -47,11 +46,6 @@ class EncoderChoice:
 
 class NamedEncoderModel(BaseFairseqModel):
     """The base of models that :func:`register_named_model` registers."""
-
-    @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Add the flags of the registered options."""
-        gen_parser_from_dataclass(parser, getattr(cls, "__dataclass")(), delete_default=True)
 
 
 @dataclass(frozen=True)
