@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
+    ParentDistances,
     ParentScaledAttention,
     parent_middles,
     parent_scales,
@@ -76,36 +77,13 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
     return ["words", "heads"] if needed else []
 
 
-@dataclass(frozen=True)
-class ParentDistances(SourceStructure):
-    """How the distances to the tokens' parents change the scores.
-
-    Attributes:
-        scales: Shape: (batch, tokens, tokens).
-        masked: True at keys that get no weight. Shape: (batch, tokens).
-    """
-
-    scales: Tensor
-    masked: Tensor
-
-
-class ScaledAttention(ParentScaledAttention):
-    """Parent-scaled attention, called as :class:`SyntaxEncoderLayer` calls attention. Time-first."""
-
-    def forward(  # type: ignore[override]
-        self, states: Tensor, structure: ParentDistances, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend once; for the arguments see the layer."""
-        return super().forward(states, structure.scales, structure.masked, need_weights)
-
-
 class ParentEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer with some parent-scaled heads."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build scaled attention; :class:`ParentEncoder` sets how many heads are scaled."""
         return self.with_quant_noise(
-            ScaledAttention(
+            ParentScaledAttention(
                 embed_dim=embed_dim,
                 num_heads=cfg.encoder.attention_heads,
                 scaled_heads=cfg.encoder.attention_heads,

@@ -10,6 +10,7 @@ import torch
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
+    ParentDistances,
     ParentScaledAttention,
     parent_middles,
     parent_scaled_attention,
@@ -143,7 +144,7 @@ def test_what_is_ignored_is_drawn_for_each_sentence_head_and_token(dictionary, s
         embed_dim=8, num_heads=2, scaled_heads=2, scaling=scaling, ignoring=0.5
     ).double()
     states = torch.randn(words.size(1), len(words), 8, dtype=torch.double)
-    inputs = states, scales.double(), masked_keys(padding)
+    inputs = states, ParentDistances(padding, scales.double(), masked_keys(padding))
 
     def weights(ignoring):
         attention.ignoring = ignoring
@@ -212,7 +213,7 @@ def test_heads_that_are_not_scaled_are_as_in_fairseqs_layer(dictionary):
 def test_layers_without_scaled_heads_have_fairseqs_attention(dictionary):
     model = build_model(NAME, dictionary, parent_heads="0,1")
     kinds = [type(layer.self_attn).__name__ for layer in model.encoder.layers]
-    assert kinds == ["TokenAttention", "ScaledAttention"]
+    assert kinds == ["TokenAttention", "ParentScaledAttention"]
 
 
 def test_the_trees_decide(dictionary):

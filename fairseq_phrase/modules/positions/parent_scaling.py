@@ -12,6 +12,7 @@ Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +122,20 @@ def parent_scaled_attention(
     return attended, upcast(weights) if need_weights else None
 
 
+class ParentDistances(NamedTuple):
+    """How the distances to the tokens' parents change the scores of a batch.
+
+    Attributes:
+        padding_mask: True at padding, for layers without scaled heads. Shape: (batch, tokens)
+        scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
+        masked: True at keys that get no weight. Shape: (batch, tokens)
+    """
+
+    padding_mask: Tensor
+    scales: Tensor
+    masked: Tensor
+
+
 class ParentScaledAttention(HeadsAttention):
     """Multi-head self-attention in which some heads are parent-scaled. Time-first.
 
@@ -162,18 +177,12 @@ class ParentScaledAttention(HeadsAttention):
         return f"num_heads={self.num_heads}, scaled_heads={self.scaled_heads}, {self.scaling}"
 
     def forward(
-        self,
-        states: Tensor,
-        scales: Tensor,
-        masked: Tensor | None = None,
-        need_weights: bool = False,
+        self, states: Tensor, distances: ParentDistances, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend once.
 
         Args:
             states: token states. Shape: (tokens, batch, width)
-            scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
-            masked: True at keys that get no weight. Shape: (batch, tokens)
         """
         query, key, value = self.split(states)
         ignored = None
@@ -184,8 +193,8 @@ class ParentScaledAttention(HeadsAttention):
             query,
             key,
             value,
-            scales,
-            masked,
+            distances.scales,
+            distances.masked,
             scaling=self.scaling,
             scaled_heads=self.scaled_heads,
             ignored=ignored,
