@@ -121,14 +121,12 @@ class StructuralEncoder(PositionedEncoder):
         """Mask what is not in the window."""
         relative = structure.relative
         assert relative is not None
-        num_tokens, device = relative.rows[0].size(1), relative.rows[0].device
 
-        def masked(reach: int | None) -> SentencePositions:
-            visible = window.visible_tokens(num_tokens, reach, device)[None]
+        def masked(visible: Tensor) -> SentencePositions:
             pairs = window.masked_pairs(visible, structure.padding_mask)
             return replace(structure, relative=replace(relative, masked=pairs))
 
-        return window.per_layer(len(self.layers), masked)
+        return window.per_layer(len(self.layers), structure.padding_mask, masked)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for."""

@@ -481,11 +481,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         states, embedding = self.forward_embedding(src_tokens, token_embeddings)
         padding_mask = self.padding(src_tokens)
         states = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).transpose(0, 1)
-        length, device, dtype = src_tokens.size(1), src_tokens.device, states.dtype
-        masks = causal.per_layer(
-            len(self.layers),
-            lambda reach: (~causal.visible_tokens(length, reach, device)).to(dtype),
-        )
+        dtype = states.dtype
+        masks = causal.per_layer(len(self.layers), src_tokens, lambda visible: (~visible).to(dtype))
         # With --encoder-layerdrop, fewer layers than masks.
         for layer, mask in zip(self.layers, masks, strict=False):
             states = layer(states, encoder_padding_mask=padding_mask, attn_mask=mask)

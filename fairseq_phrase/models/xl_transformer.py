@@ -75,14 +75,11 @@ class XLEncoder(SyntaxEncoder):
 
     def causal_structure(self, structure: PairStructure, window: CausalWindow) -> PerLayer:
         """Hide what is not in the window, for each layer."""
-        num_tokens, device = structure.rows.size(1), structure.rows.device
-        seen = structure.visible
 
-        def masked(reach: int | None) -> PairStructure:
-            visible = window.visible_tokens(num_tokens, reach, device)[None]
-            return replace(structure, visible=visible if seen is None else visible & seen)
+        def masked(visible: Tensor) -> PairStructure:
+            return replace(structure, visible=visible & structure.visible)
 
-        return window.per_layer(len(self.layers), masked)
+        return window.per_layer(len(self.layers), structure.visible[:, 0], masked)
 
     def two_streams(
         self,
@@ -164,7 +161,7 @@ class XLEncoder(SyntaxEncoder):
         self,
         queries: Tensor,
         keys: Tensor,
-        visible: Tensor | None,
+        visible: Tensor,
         same_segment: Tensor | None = None,
     ) -> PairStructure:
         """Describe all pairs of positions.

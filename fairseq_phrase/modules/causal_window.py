@@ -43,10 +43,16 @@ class CausalWindow:
         whole, rest = divmod(self.context - 1, max(layers, 1))
         return [whole + (layer < rest) for layer in range(layers)]
 
-    def per_layer(self, layers: int, make: Callable[[int | None], Any]) -> PerLayer:
-        """Make the structure of each layer from what :meth:`reaches` returns, once for the same."""
+    def per_layer(self, layers: int, tokens: Tensor, make: Callable[[Tensor], Any]) -> PerLayer:
+        """Make the structure of each layer, once for the same :meth:`reaches`.
+
+        Args:
+            tokens: those of the batch. Shape: (batch, tokens)
+            make: called with which tokens see which. Shape: (queries, keys), bool
+        """
         reaches = self.reaches(layers)
-        made = {reach: make(reach) for reach in set(reaches)}
+        order = torch.arange(tokens.size(1), device=tokens.device)
+        made = {reach: make(self.visible(order, order, reach)) for reach in set(reaches)}
         return PerLayer(made[reach] for reach in reaches)
 
     def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
@@ -65,20 +71,13 @@ class CausalWindow:
         seen = distance >= 0
         return seen if reach is None else seen & (distance <= reach)
 
-    def visible_tokens(
-        self, num_tokens: int, reach: int | None = None, device: torch.device | None = None
-    ) -> Tensor:
-        """Return which tokens see which. Shape: (queries, keys), bool."""
-        order = torch.arange(num_tokens, device=device)
-        return self.visible(order, order, reach)
-
     def masked_pairs(self, visible: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pairs that get no weight: unseen or padding. Shape: (batch or 1, queries, keys).
 
         A padded query attends to itself, so that no softmax is empty.
 
         Args:
-            visible: True where a query sees a key. Shape: (batch or 1, queries, keys)
+            visible: True where a query sees a key. Shape: (queries, keys), or with the batch
             padding_mask: True at padding. Shape: (batch, nodes)
         """
         itself = torch.eye(padding_mask.size(1), dtype=torch.bool, device=visible.device)

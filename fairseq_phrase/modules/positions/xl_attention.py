@@ -43,15 +43,14 @@ class PairStructure:
     Attributes:
         encodings: the sinusoids of all distances. Shape: (distances, width)
         rows: the row of ``encodings`` for each pair. Shape: (batch or 1, queries, keys), int64
-        visible: True where a query sees a key; None for everywhere.
-            Shape: (batch or 1, queries, keys)
+        visible: True where a query sees a key. Shape: (batch or 1, queries, keys)
         same_segment: True where query and key are in one segment; None without segments.
             Shape: (batch, queries, keys)
     """
 
     encodings: Tensor
     rows: Tensor
-    visible: Tensor | None = None
+    visible: Tensor
     same_segment: Tensor | None = None
 
 
@@ -130,10 +129,8 @@ class XLAttention(HeadsAttention):
         return cast(Tensor, states.unflatten(2, (self.num_heads, -1)).permute(1, 2, 0, 3))
 
 
-def _softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+def _softmax(scores: Tensor, visible: Tensor) -> Tensor:
     """Normalize over visible keys; a query that sees no key has weights of 0."""
-    if visible is None:
-        return scores.softmax(3)
     seen = visible[:, None]
     some = seen.any(3, keepdim=True)
     # A row of -inf would be NaN, also in the gradients.
