@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -92,28 +92,20 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     return made_once(tokens, padding_index, lambda: tokens.eq(padding_index))
 
 
-@overload
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor: ...
-
-
-@overload
-def additive(mask: None, dtype: torch.dtype) -> None: ...
-
-
-def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Turn a boolean mask into a summand of the scores: 0 where it is True, -inf elsewhere.
 
     ``scaled_dot_product_attention`` would convert the mask in every call. This function converts it
     once, and all layers of a batch share the result.
 
     Args:
-        mask: True where attention is allowed; None for everywhere.
+        mask: True where attention is allowed.
         dtype: of the scores.
 
     Returns:
         Shape: as the mask
     """
-    return None if mask is None else made_once(mask, dtype, lambda: infinite(~mask, dtype))
+    return made_once(mask, dtype, lambda: infinite(~mask, dtype))
 
 
 def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:

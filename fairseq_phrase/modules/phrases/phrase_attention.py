@@ -273,7 +273,7 @@ def all_attention(
     query: Tensor, key: Tensor, value: Tensor, phrases: PhraseBatch, dropout_p: float = 0.0
 ) -> Tensor:
     """Attend from each node to all unpadded nodes (eq. 2), see :func:`subset_attention`."""
-    mask = additive(phrases.key_mask, query.dtype)
+    mask = None if phrases.key_mask is None else additive(phrases.key_mask, query.dtype)
     return scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout_p)
 
 
