@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +25,7 @@ from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 
+logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 #: Makes what does jobs.
 _Make = Callable[[], Callable[["Job"], Result]]
@@ -132,7 +134,7 @@ def run_elsewhere(
         UserError: the engine cannot be used, or workers died over one job.
     """
     if engine.name == "ray":
-        yield from _on_ray(iter(jobs), make, engine)
+        yield from _on_ray(iter(jobs), make, engine, what)
     else:
         yield from _in_processes(iter(jobs), make, engine.workers, what)
 
@@ -172,21 +174,40 @@ def _in_processes(
 ) -> Iterator[Result]:
     """Do jobs in processes. If one dies, start again with the jobs that were lost."""
     lost: list[Job] = []
-    deaths: dict[int, int] = {}
+    deaths: Counter[int | None] = Counter()
     while True:
         try:
             yield from _in_pool(jobs, lost, make, workers, what)
             return
         except BrokenProcessPool:
             for job in lost:
-                deaths[job.number] = deaths.get(job.number, 0) + 1
-                if deaths[job.number] > _DEATHS:
-                    last = job.first_line + len(job.lines) - 1
-                    raise UserError(
-                        f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out "
-                        "of memory?): run again to go on from here, with fewer --workers if memory is "
-                        "short"
-                    ) from None
+                _count_death(deaths, job, what)
+
+
+def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> None:
+    """Count that a worker died over a job, or while it loaded.
+
+    Raises:
+        UserError: more than two did.
+    """
+    number = None if job is None else job.number
+    deaths[number] += 1
+    if deaths[number] <= _DEATHS:
+        return
+    if job is None:
+        raise UserError(_died_loading(what)) from None
+    last = job.first_line + len(job.lines) - 1
+    raise UserError(
+        f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?): "
+        "run again to go on from here, with fewer --workers if memory is short"
+    ) from None
+
+
+def _died_loading(what: str) -> str:
+    return (
+        f"processes died while they loaded {what} (the reason is above, unless memory ran out): run "
+        "again with fewer --workers"
+    )
 
 
 def _in_pool(
@@ -221,10 +242,7 @@ def _in_pool(
                 yield done
     except BrokenProcessPool:
         if not loaded.is_set():
-            raise UserError(
-                f"processes died while they loaded {what} (the reason is "
-                "above, unless memory ran out): run again with fewer --workers"
-            ) from None
+            raise UserError(_died_loading(what)) from None
         lost[:0] = sorted(running.values())
         raise
     finally:
@@ -272,40 +290,72 @@ def _do(job: Job) -> Any:
 
 
 class _Actor:
-    def __init__(self, make: _Make[Any]) -> None:
+    def load(self, make: _Make[Any]) -> None:
         self._do = make()
 
-    def __call__(self, job: Job) -> Any:
+    def do(self, job: Job) -> Any:
         return self._do(job)
 
 
-def _on_ray(jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions) -> Iterator[Result]:
-    """Do jobs in Ray actors, each of which holds a parser or a model."""
+def _on_ray(
+    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
+) -> Iterator[Result]:
+    """Do jobs in Ray actors, each of which holds a parser or a model.
+
+    Only an actor that has loaded gets jobs: one that waits for a CPU or a GPU keeps none back. An actor
+    that dies, as when its machine is lost, is replaced, and its jobs go to the first that is free.
+    """
     with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    # An actor that dies is started again and its job done again.
-    remote: Any = ray.remote(
-        num_cpus=1, num_gpus=engine.gpus, max_restarts=_DEATHS, max_task_retries=_DEATHS
-    )(_Actor)
-    actors = [remote.remote(make) for _ in range(engine.workers)]
-    running: dict[Any, Any] = {}
+    remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
+    actors: list[Any] = []
+    # The actor of each answer that is awaited, and its job, or None while it loads.
+    running: dict[Any, tuple[Any, Job | None]] = {}
+    free: list[Any] = []  # an actor for each further job that it can take
+    lost: list[Job] = []
+    deaths: Counter[int | None] = Counter()
 
-    def hand_out(actor: Any) -> None:
-        job = next(jobs, None)
-        if job is not None:
-            running[actor.__call__.remote(job)] = actor
+    def start() -> None:
+        actors.append(remote.remote())
+        running[actors[-1].load.remote(make)] = actors[-1], None
 
     try:
-        for actor in actors * _JOBS_PER_WORKER:
-            hand_out(actor)
-        while running:
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            actor = running.pop(ready)
-            hand_out(actor)
-            yield ray.get(ready)
+        for _ in range(engine.workers):
+            start()
+        while True:
+            while free and (job := lost.pop(0) if lost else next(jobs, None)):
+                running[free[0].do.remote(job)] = free[0], job
+                free.pop(0)
+            at_work = any(job for _, job in running.values())
+            if free and not at_work:
+                return
+            ready, _ = ray.wait(list(running), timeout=None if at_work else RAY_TIMEOUT)
+            if not ready:
+                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
+                continue
+            actor, job = running[ready[0]]
+            try:
+                result = ray.get(ready[0])
+            except ray.exceptions.RayActorError:
+                awaited = [answer for answer, (other, _) in running.items() if other == actor]
+                # The first one is what it was doing; the others were queued.
+                undone = [running.pop(answer)[1] for answer in awaited]
+                _count_death(deaths, undone[0], what)
+                lost += filter(None, undone)
+                free = [other for other in free if other != actor]
+                actors.remove(actor)
+                start()
+                continue
+            del running[ready[0]]
+            if job is None:
+                deaths.pop(None, None)
+                free += [actor] * _JOBS_PER_WORKER
+            else:
+                free.append(actor)
+                yield result
     except ray.exceptions.RayTaskError as error:
         raise (
             error.cause if isinstance(error.cause, UserError) else UserError(str(error))

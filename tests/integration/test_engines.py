@@ -18,7 +18,6 @@ from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from tests.support.hostile import LINES
-from tests.support.warm_start import python
 
 
 @pytest.fixture
@@ -46,29 +45,84 @@ def test_ray_makes_the_bytes_that_one_process_makes(spacy):
     assert shards(spacy, EngineOptions("ray", 2)) == shards(spacy, EngineOptions())
 
 
-def test_a_ray_cluster_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("ray.util.client.worker.INITIAL_TIMEOUT_SEC", 0.2)  # else half a minute
-    with pytest.raises(UserError, match="cannot connect to Ray at 'ray://localhost:1'"):
-        shards(ParsingOptions(), EngineOptions("ray", 1, "ray://localhost:1"))
+def test_a_ray_cluster_that_is_not_there_is_named():
+    # Else half a minute.
+    soon = "import ray.util.client.worker as client\nclient.INITIAL_TIMEOUT_SEC = 0.2\n"
+    ended = connecting("ray://localhost:1", soon)
+    assert ended.returncode == 2
+    assert "cannot connect to Ray at 'ray://localhost:1'" in ended.stderr
 
 
 def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
-    """In a process of its own, because Ray's attempt goes on until the process ends."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        code = (
-            "from fairseq_phrase.cli import run\n"
-            "from fairseq_phrase.corpus import engines\n"
-            "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
-            "engines.RAY_TIMEOUT = 1\n"
-            f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
-            "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
-        )
-        ended = subprocess.run([python(), "-c", code], capture_output=True, text=True, timeout=60)
+        ended = connecting(address, "engines.RAY_TIMEOUT = 1\n")
     assert ended.returncode == 2
     assert f"cannot connect to Ray at '{address}': no answer within 1 seconds" in ended.stderr
+
+
+def connecting(address, setting):
+    """Connect in another process: Ray's attempt goes on, and leaves a state in which it cannot start."""
+    code = (
+        "from fairseq_phrase.cli import run\n"
+        "from fairseq_phrase.corpus import engines\n"
+        "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
+        f"{setting}"
+        f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
+        "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def ray_with_one_cpu():
+    import ray
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield EngineOptions("ray", 2)
+    ray.shutdown()
+
+
+def dies(when, times, mark):
+    """Return a function that makes workers, of which the first die over a job, or while they load."""
+
+    def die_at(moment):
+        if moment == when and len(mark.read_text()) < times:
+            with open(mark, "a") as file:
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def make():
+        die_at("loading")
+
+        def number(job):
+            die_at(job.number)
+            return job.number
+
+        return number
+
+    mark.touch()
+    return make
+
+
+@pytest.mark.parametrize("when", [1, "loading"])
+def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
+    make = dies(when, 2, tmp_path / "mark")
+    found = engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model")
+    assert sorted(found) == [job.number for job in jobs()]
+    assert (tmp_path / "mark").read_text() == "xx"
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [(1, "died 3 times over lines 5 to 8"), ("loading", "died while they loaded the model")],
+)
+def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
+    make = dies(when, 9, tmp_path / "mark")
+    with pytest.raises(UserError, match=message):
+        list(engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model"))
 
 
 def test_jobs_are_read_as_they_are_needed():
