@@ -196,8 +196,13 @@ def _write_file(
         read = [*args.inputs, *map(Path, args.path.split(":")), *filter(None, beside)]
         options = {name: value for name, value in vars(args).items() if name != "device"}
         partly = partial_path(path, repr(sorted(options.items())), read)
-        with open(partly, "a+b") as out:
-            count = write(unwritten(chunks, out, args.nbest, skipped), out, flush=True)
+        try:
+            with open(partly, "a+b") as out:
+                count = write(unwritten(chunks, out, args.nbest, skipped), out, flush=True)
+        except BaseException:
+            if not partly.stat().st_size:  # nothing to go on from
+                partly.unlink()
+            raise
         os.replace(partly, path)
     elif not args.shard:
         raise UserError(f"{path} is there already: remove it, or name another --out")

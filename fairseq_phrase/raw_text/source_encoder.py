@@ -357,6 +357,8 @@ class SourceEncoder:
                 ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
             )
         except UserError as error:
+            if parser:
+                raise
             raise UserError(
                 f"{error} ({directory} names this parser; {option('source-parser')} names another)"
             ) from None

@@ -243,6 +243,10 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--sampling-topk", "3"], "sampling_topk goes with sampling"),
         (["--sampling", "--constraints", "{out}"], "need a search"),
         (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
+        (
+            ["--out", "{out}", "--source-parser", "spacy:nothing"],
+            "spacy download nothing",
+        ),
     ],
 )
 def test_mistakes_are_one_message(options, message, translate, tmp_path, capsys):
@@ -253,6 +257,7 @@ def test_mistakes_are_one_message(options, message, translate, tmp_path, capsys)
     said = capsys.readouterr().err
     assert message.format(out=out) in said.splitlines()[-1]
     assert not out.exists()
+    assert not [*tmp_path.glob("*.partial")]
 
 
 def test_parts_of_a_pipe_are_refused(arguments, monkeypatch, capsys):

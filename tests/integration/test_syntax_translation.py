@@ -168,6 +168,8 @@ def test_a_parser_that_is_gone_is_named_with_the_option_that_names_another(
     manifest.save(data)
     with pytest.raises(UserError, match=r"no_such_pipeline.*source_parser names another"):
         make_task(data).source_text.encode(["Der Hund schläft."])
+    with pytest.raises(UserError, match=r"spacy download neither$"):
+        make_task(data, source_parser="spacy:neither").source_text.encode(["Der Hund schläft."])
 
 
 def test_data_without_heads_are_refused_by_a_model_that_needs_them(
