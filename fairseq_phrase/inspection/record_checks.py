@@ -5,10 +5,9 @@ All sentences are checked at once. A broken record never makes the check itself 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,16 +17,10 @@ from fairseq_phrase.store.fields import FIELDS, ParseField, rerun
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 
-@dataclass(frozen=True)
-class _Fault:
-    """A fault of one sentence of a block.
-
-    Attributes:
-        sentence: index of the sentence in the block, from 0.
-    """
+class _Fault(NamedTuple):
+    """A problem of one sentence of a block, by its index from 0."""
 
     sentence: int
-    name: str
     problem: str
 
 
@@ -53,16 +46,16 @@ class RecordChecker:
                 was expected and what was found.
         """
         # If a line has several faults, the first in this order causes the others.
-        faults = [fault for check in self._checks(block) for fault in check]
+        faults = [(name, fault) for name, check in self._checks(block) for fault in check]
         if faults:
-            first = min(faults, key=lambda fault: fault.sentence)
-            path = Path(f"{self._files.path_of(first.name)}.bin")
+            name, first = min(faults, key=lambda fault: fault[1].sentence)
+            path = Path(f"{self._files.path_of(name)}.bin")
             where = at(path, block.first + first.sentence + 1)
             raise UserError(f"{where}: {first.problem}; {rerun(path.parent)}")
 
-    def _checks(self, block: SentenceBlock) -> Iterator[Iterator[_Fault]]:
+    def _checks(self, block: SentenceBlock) -> Iterator[tuple[str, Iterator[_Fault]]]:
         text, arrays = block.arrays["text"], block.arrays
-        yield self._text(text)
+        yield "text", self._text(text)
         counts = word_counts(arrays["words"])
         items = {
             "subword": (np.maximum(text.sizes - 1, 0), "subwords, as the text has"),
@@ -71,56 +64,48 @@ class RecordChecker:
         for name, row in FIELDS.items():
             if name not in arrays:
                 continue
-            yield _sizes(row, arrays[name], *items.get(row.per, (None, "")))
+            yield name, _sizes(row, arrays[name], *items.get(row.per, (None, "")))
             whole = _whole_items(arrays[name], row.columns)
             if name in _STRUCTURES:
-                yield _STRUCTURES[name](whole, counts)
+                yield name, _STRUCTURES[name](whole, counts)
             if row.per == "edge":
-                yield _edges(name, whole, counts)
+                yield name, _edges(whole, counts)
             if row.label_file is not None:
-                yield self._labels(row, whole)
+                yield name, self._labels(row, whole)
 
     def _text(self, text: Ragged) -> Iterator[_Fault]:
         ends = np.maximum(text.offsets[1:] - 1, 0)
         tokens, sentences, entries = text.values, text.sentences, self._entries["text"]
         found = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
-        yield from _first(
-            found != self._eos,
-            "text",
-            lambda sentence: (
-                f"expected the end of the sentence, {self._eos}, as the last token, found "
-                + (str(found[sentence]) if found[sentence] >= 0 else "no token")
-            ),
-        )
+        for sentence in _first(found != self._eos):
+            last = found[sentence] if found[sentence] >= 0 else "no token"
+            yield _Fault(
+                sentence,
+                f"expected the end of the sentence, {self._eos}, as the last token, found {last}",
+            )
         inside = np.ones(len(tokens), dtype=bool)
         inside[ends[text.sizes > 0]] = False
         wrong = (tokens < 0) | (tokens >= entries)
         wrong |= inside & np.isin(tokens, self._special)
-        yield from _first_value(
-            wrong,
-            "text",
-            sentences,
-            lambda index: (
+        for index in _first(wrong):
+            yield _Fault(
+                sentences[index],
                 f"expected token {text.positions[index] + 1} to be one of the {entries} in the "
-                f"dictionary, and no padding or end within the sentence, found {tokens[index]}"
-            ),
-        )
+                f"dictionary, and no padding or end within the sentence, found {tokens[index]}",
+            )
 
     def _labels(self, row: ParseField, values: Ragged) -> Iterator[_Fault]:
         """Check that labels are in their dictionary; its first three entries mark padding and ends."""
         labels = values.values.reshape(-1, row.columns)[:, -1]
         items = Ragged(labels, values.offsets // row.columns)
         entries, positions = self._entries[row.name], items.positions
-        yield from _first_value(
-            (labels < len(self._special)) | (labels >= entries),
-            row.name,
-            items.sentences,
-            lambda index: (
+        for index in _first((labels < len(self._special)) | (labels >= entries)):
+            yield _Fault(
+                items.sentences[index],
                 f"expected {row.per} {positions[index]} to have a label from {len(self._special)} to "
                 f"{entries - 1}, as {row.label_file} numbers them, found {labels[index]} "
-                f"({row.per}s count from 0)"
-            ),
-        )
+                f"({row.per}s count from 0)",
+            )
 
 
 def in_words(words: Ragged) -> Ragged:
@@ -157,19 +142,14 @@ def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) 
     columns = row.columns
     if columns > 1:
         groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
-        yield from _first(
-            found.sizes % columns != 0,
-            row.name,
-            lambda sentence: f"expected {groups} of numbers, found {found.sizes[sentence]} numbers",
-        )
+        for sentence in _first(found.sizes % columns != 0):
+            yield _Fault(
+                sentence, f"expected {groups} of numbers, found {found.sizes[sentence]} numbers"
+            )
     if items is not None:
-        yield from _first(
-            found.sizes != items * columns,
-            row.name,
-            lambda sentence: (
-                f"expected {items[sentence]} {what}, found {found.sizes[sentence] // columns}"
-            ),
-        )
+        for sentence in _first(found.sizes != items * columns):
+            count = found.sizes[sentence] // columns
+            yield _Fault(sentence, f"expected {items[sentence]} {what}, found {count}")
 
 
 def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
@@ -181,51 +161,42 @@ def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     wrong = (steps < 0) | (steps > 1)
     wrong[starts] = words.values[starts] != 0
     positions, values = words.positions, words.values
-
-    def problem(index: int) -> str:
+    for index in _first(wrong):
         expected = "0"
         if positions[index]:
             expected = f"{values[index - 1]} or {values[index - 1] + 1}"
-        return (
+        yield _Fault(
+            words.sentences[index],
             f"expected subword {positions[index]} to belong to word {expected}, found {values[index]} "
-            "(both count from 0)"
+            "(both count from 0)",
         )
-
-    yield from _first_value(wrong, "words", words.sentences, problem)
 
 
 def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     sizes, positions = heads.sizes, heads.positions
     sentences, values = heads.sentences, heads.values
     outside = (values < 0) | (values >= sizes[sentences])
-    yield from _first_value(
-        outside,
-        "heads",
-        sentences,
-        lambda index: (
+    for index in _first(outside):
+        yield _Fault(
+            sentences[index],
             f"expected the head of word {positions[index]} out of 0 to "
-            f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)"
-        ),
-    )
+            f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)",
+        )
     own = values == positions
     roots = np.bincount(sentences[own], minlength=len(sizes))
-    yield from _first(
-        (roots != 1) & (sizes > 0),
-        "heads",
-        lambda sentence: f"expected one root, a word that is its own head, found {roots[sentence]}",
-    )
+    for sentence in _first((roots != 1) & (sizes > 0)):
+        yield _Fault(
+            sentence, f"expected one root, a word that is its own head, found {roots[sentence]}"
+        )
     itself = np.arange(len(values))
     inside = np.where(outside, itself, values + np.repeat(heads.offsets[:-1], sizes))
     circling = dependency_depths(inside, int(sizes.max(initial=0)))[1]
-    yield from _first_value(
-        circling,
-        "heads",
-        sentences,
-        lambda index: (
+    for index in _first(circling):
+        yield _Fault(
+            sentences[index],
             f"expected a tree, found a cycle in the heads above word {positions[index]} "
-            "(words count from 0)"
-        ),
-    )
+            "(words count from 0)",
+        )
 
 
 def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
@@ -234,69 +205,51 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     triples = Ragged(starts, spans.offsets // 3)
     sentences, positions = triples.sentences, triples.positions
     words = counts[sentences]
-    yield from _first_value(
-        (starts < 0) | (starts >= ends) | (ends > words),
-        "spans",
-        sentences,
-        lambda index: (
+    for index in _first((starts < 0) | (starts >= ends) | (ends > words)):
+        yield _Fault(
+            sentences[index],
             f"expected constituent {positions[index]} to cover words out of 0 to "
-            f"{words[index] - 1}, found {starts[index]} to {ends[index] - 1} (both count from 0)"
-        ),
-    )
+            f"{words[index] - 1}, found {starts[index]} to {ends[index] - 1} (both count from 0)",
+        )
     inner = positions[1:] > 0
     out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
-    yield from _first_value(
-        np.concatenate([[False], inner & out_of_order])[: len(starts)],
-        "spans",
-        sentences,
-        lambda index: (
+    for before in _first(inner & out_of_order):
+        index = before + 1
+        yield _Fault(
+            sentences[index],
             f"expected children before parents and left before right, found constituent "
             f"{positions[index]} over words {starts[index]} to {ends[index] - 1} after "
-            f"{starts[index - 1]} to {ends[index - 1] - 1} (words count from 0)"
-        ),
-    )
-    before = previous_smaller(starts, triples.offsets[sentences])
-    yield from _first_value(
-        (before >= 0) & (ends[before] > starts),
-        "spans",
-        sentences,
-        lambda index: (
-            f"expected constituents within or beside one another, found words "
-            f"{starts[before[index]]} to {ends[before[index]] - 1} and {starts[index]} to "
-            f"{ends[index] - 1}, which cross (words count from 0)"
-        ),
-    )
+            f"{starts[before]} to {ends[before] - 1} (words count from 0)",
+        )
+    others = previous_smaller(starts, triples.offsets[sentences])
+    for index in _first((others >= 0) & (ends[others] > starts)):
+        other = others[index]
+        yield _Fault(
+            sentences[index],
+            f"expected constituents within or beside one another, found words {starts[other]} to "
+            f"{ends[other] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
+            "from 0)",
+        )
 
 
-def _edges(name: str, edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+def _edges(edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
     ends = edges.values.reshape(-1, 3)[:, :2]
     triples = Ragged(ends[:, 0], edges.offsets // 3)
     sentences, positions = triples.sentences, triples.positions
-    yield from _first_value(
-        ((ends < 0) | (ends >= counts[sentences][:, None])).any(1),
-        name,
-        sentences,
-        lambda index: (
+    for index in _first(((ends < 0) | (ends >= counts[sentences][:, None])).any(1)):
+        yield _Fault(
+            sentences[index],
             f"expected edge {positions[index]} to join words out of 0 to "
             f"{counts[sentences[index]] - 1}, found {ends[index, 0]} and {ends[index, 1]} (both count "
-            "from 0)"
-        ),
-    )
+            "from 0)",
+        )
 
 
 #: Checks of a field's numbers, in addition to those of their count and their labels.
 _STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
 
 
-def _first(wrong: np.ndarray, name: str, problem: Callable[[int], str]) -> Iterator[_Fault]:
+def _first(wrong: np.ndarray) -> Iterator[int]:
+    """Yield the index of the first that is wrong, if any is."""
     if wrong.any():
-        sentence = int(wrong.argmax())
-        yield _Fault(sentence, name, problem(sentence))
-
-
-def _first_value(
-    wrong: np.ndarray, name: str, sentences: np.ndarray, problem: Callable[[int], str]
-) -> Iterator[_Fault]:
-    if wrong.any():
-        index = int(wrong.argmax())
-        yield _Fault(int(sentences[index]), name, problem(index))
+        yield int(wrong.argmax())

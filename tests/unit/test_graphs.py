@@ -193,8 +193,8 @@ def test_trees_without_syntax_have_no_graph():
 
 def test_a_record_of_an_edge_to_a_word_that_is_not_there_is_found():
     edges = Ragged(np.array([0, 0, 5, 0, 1, 6, 1, 2, 4]), np.array([0, 6, 9]))
-    assert not [*_edges("enhanced", edges, np.array([2, 3]))]
-    (fault,) = _edges("enhanced", edges, np.array([2, 2]))
+    assert not [*_edges(edges, np.array([2, 3]))]
+    (fault,) = _edges(edges, np.array([2, 2]))
     assert fault.sentence == 1
     assert fault.problem == (
         "expected edge 0 to join words out of 0 to 1, found 1 and 2 (both count from 0)"
