@@ -187,7 +187,10 @@ def read_run(
     """
     training = _read_training(folder, needs_training)
     read = _read_labels if labelled else _read_translation
-    generations = {text.subset: read(folder, text, len(texts)) for text in texts}
+    is_only = len(texts) == 1
+    generations = {
+        text.subset: read(_output(folder, text.subset, labelled, is_only), text) for text in texts
+    }
     subset = texts[0].subset
     interactive = _first_of(folder.path, (f"interactive-{subset}.txt", "interactive.txt"))
     return Run(
@@ -214,12 +217,18 @@ def _read_training(folder: RunFolder, needs_training: bool) -> TrainingLog:
     return training
 
 
-def _read_translation(folder: RunFolder, text: ReferenceText, test_sets: int) -> Generation:
-    names = [f"generate-{text.subset}.txt", "generate.txt"][: 2 if test_sets == 1 else 1]
+def _output(folder: RunFolder, subset: str, labelled: bool, is_only: bool) -> Path:
+    """Find the output of a test set; its name may be left out if it is the only one."""
+    what, stem = ("labels", "labels") if labelled else ("translations", "generate")
+    names = [f"{stem}-{subset}.txt", f"{stem}.txt"][: 2 if is_only else 1]
     output = folder.output or _first_of(folder.path, names)
     if output is None:
-        missing = f"neither {' nor '.join(names)}" if len(names) > 1 else f"no {names[0]}"
-        raise UserError(f"{folder.path} has no translations: {missing}")
+        missing = f"neither {' nor '.join(names)}" if is_only else f"no {names[0]}"
+        raise UserError(f"{folder.path} has no {what}: {missing}")
+    return output
+
+
+def _read_translation(output: Path, text: ReferenceText) -> Generation:
     generation = read_generation(output)
     if generation.subset not in (text.subset, None):
         raise UserError(
@@ -229,11 +238,7 @@ def _read_translation(folder: RunFolder, text: ReferenceText, test_sets: int) ->
     return generation
 
 
-def _read_labels(folder: RunFolder, text: ReferenceText, test_sets: int) -> Generation:
-    names = [f"labels-{text.subset}.txt", "labels.txt"][: 2 if test_sets == 1 else 1]
-    output = folder.output or _first_of(folder.path, names)
-    if output is None:
-        raise UserError(f"{folder.path} has no labels: neither {' nor '.join(names)}")
+def _read_labels(output: Path, text: ReferenceText) -> Generation:
     lines = list(read_lines(output))
     if len(lines) != len(text.lines):
         raise UserError(

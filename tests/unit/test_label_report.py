@@ -191,3 +191,10 @@ def test_labels_of_another_number_of_words_name_the_run(labelled, capsys):
     with pytest.raises(SystemExit):
         report(labelled, "--measure", "labels", reference="test.tag")
     assert "seed1, test set 'test': line 1 has" in capsys.readouterr().err
+
+
+def test_missing_labels_of_one_of_several_test_sets_are_named(labelled, capsys):
+    other = f"test1={labelled / 'test.tag'}"
+    with pytest.raises(SystemExit):
+        report(labelled, "--measure", "labels", "--reference", other, reference="test.tag")
+    assert "seed1 has no labels: no labels-test1.txt\n" in capsys.readouterr().err
