@@ -59,9 +59,12 @@ def command(
 ) -> Callable[[Callable[[argparse.Namespace], None]], Callable[..., None]]:
     """Make a command of what works on parsed arguments.
 
+    It exits with one message and status 2 for bad input, and with status 130 for Ctrl-C. If the reader of
+    its output stops reading, it exits without a message and with status 141, like the shell's commands.
+
     Args:
         make_parser: makes the parser, whose ``prog`` is the command's name.
-        kept: as for :func:`run`.
+        kept: what a stopped run keeps for the next run, for the message after Ctrl-C.
 
     Returns:
         A decorator. The command takes the arguments, by default those of the process.
@@ -70,30 +73,30 @@ def command(
     def decorate(body: Callable[[argparse.Namespace], None]) -> Callable[..., None]:
         def main(argv: Sequence[str] | None = None) -> None:
             parser = make_parser()
-            run(parser.prog, lambda given: body(parser.parse_args(given)), argv, kept=kept)
+            _prepare(parser.prog)
+            try:
+                body(parser.parse_args(argv))
+            except UserError as error:
+                sys.exit(_fail(parser.prog, str(error), 2))
+            except BrokenPipeError:  # the reader of the output (head, less) has stopped
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(141)
+            except OSError as error:
+                file = file_of(error)
+                place = f"{file}: " if file else ""
+                sys.exit(_fail(parser.prog, f"{place}{error.strerror or error}", 2))
+            except KeyboardInterrupt:
+                again = shlex.join([parser.prog, *(sys.argv[1:] if argv is None else argv)])
+                stopped = f"interrupted; {kept}" if kept else "interrupted"
+                sys.exit(_fail(parser.prog, f"{stopped}. To run it again:\n    {again}", 130))
 
         return main
 
     return decorate
 
 
-def run(
-    command: str,
-    body: Callable[[Sequence[str] | None], None],
-    argv: Sequence[str] | None,
-    *,
-    kept: str = "",
-) -> None:
-    """Run a command; exit with one message and status 2 for bad input, and with status 130 for Ctrl-C.
-
-    If the reader of its output stops reading, the command exits without a message and with status 141,
-    like the shell's commands.
-
-    Args:
-        body: a function that parses the arguments and does the work.
-        argv: the arguments; None for those of the process.
-        kept: what a stopped run keeps for the next run, for the message after Ctrl-C.
-    """
+def _prepare(command: str) -> None:
+    """Set up the process of a command."""
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
@@ -113,21 +116,6 @@ def run(
     import_late()
     # Imports make many objects that stay. Looking for garbage among them takes a tenth of a start.
     gc.set_threshold(50_000)
-    try:
-        body(argv)
-    except UserError as error:
-        sys.exit(_fail(command, str(error), 2))
-    except BrokenPipeError:  # the reader of the output (head, less) has stopped
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        file = file_of(error)
-        place = f"{file}: " if file else ""
-        sys.exit(_fail(command, f"{place}{error.strerror or error}", 2))
-    except KeyboardInterrupt:
-        again = shlex.join([command, *(sys.argv[1:] if argv is None else argv)])
-        stopped = f"interrupted; {kept}" if kept else "interrupted"
-        sys.exit(_fail(command, f"{stopped}. To run it again:\n    {again}", 130))
 
 
 def other_copy() -> Path | None:

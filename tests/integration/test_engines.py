@@ -66,12 +66,13 @@ def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
 def connecting(address, setting):
     """Connect in another process: Ray's attempt goes on, and leaves a state in which it cannot start."""
     code = (
-        "from fairseq_phrase.cli import run\n"
+        "from fairseq_phrase.cli import CommandParser, command\n"
         "from fairseq_phrase.corpus import engines\n"
         "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
         f"{setting}"
         f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
-        "run('test', lambda _: list(engines.run_jobs([], ParsingOptions(), engine)), [])\n"
+        "parse = lambda _: list(engines.run_jobs([], ParsingOptions(), engine))\n"
+        "command(lambda: CommandParser(prog='test'))(parse)([])\n"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
