@@ -28,7 +28,7 @@ _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class Spread:
-    """The count, mean and maximum of some numbers.
+    """The count, sum and maximum of some numbers.
 
     Attributes:
         largest: the largest number; -1 without numbers.
@@ -53,11 +53,6 @@ class Spread:
             self.total += int(values.sum())
             if values[index] > self.largest:
                 self.largest, self.line = int(values[index]), int(lines[index])
-
-    @property
-    def mean(self) -> float | None:
-        """Their mean; None without numbers."""
-        return self.total / self.count if self.count else None
 
 
 @dataclass
@@ -126,14 +121,14 @@ class SplitStatistics:
         pieces = np.bincount(numbers, minlength=len(of_words.values))
         self.pieces.add(pieces, lines[of_words.sentences])
         self.unknown += int((arrays["text"].values == unknown).sum())
-        self.lengths = _added(self.lengths, np.bincount(counts))
+        self.lengths = _counted(counts, self.lengths)
         if "heads" in arrays:
             self._add_dependencies(arrays["heads"], lines)
         if "spans" in arrays:
             self._add_constituents(arrays["spans"], lines)
         for name in with_labels(arrays):
             numbers = arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1]
-            self.labels[name] = _added(self.labels.get(name, _EMPTY), np.bincount(numbers))
+            self.labels[name] = _counted(numbers, self.labels.get(name, _EMPTY))
 
     def _add_dependencies(self, heads: Ragged, lines: np.ndarray) -> None:
         places = heads.values + np.repeat(heads.offsets[:-1], heads.sizes)
@@ -155,12 +150,11 @@ class SplitStatistics:
         self.children.add(constituent_arities(parents, ends - starts), lines[triples.sentences])
 
 
-def _added(counts: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Add two histograms of different lengths."""
-    longer, shorter = (counts, more) if len(counts) >= len(more) else (more, counts)
-    total: np.ndarray = longer.copy()
-    total[: len(shorter)] += shorter
-    return total
+def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Add numbers to a histogram, which becomes as long as they need."""
+    counts = np.bincount(numbers, minlength=len(before))
+    counts[: len(before)] += before
+    return counts
 
 
 def _deepest(
@@ -359,7 +353,7 @@ def _number(number: int | None) -> str:
 
 
 def _mean(spread: Spread) -> str:
-    return "-" if spread.mean is None else f"{spread.mean:.2f}"
+    return _ratio(spread.total, spread.count)
 
 
 def _most(name: str) -> list[Row]:

@@ -121,6 +121,5 @@ def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
     assert statistics.lengths.tolist() == [3, 0, 0, 0, 2]
 
 
-def test_nothing_has_no_mean():
-    assert Spread().mean is None
+def test_nothing_has_no_quantile():
     assert SplitStatistics("train.de-en").length_quantile(0.5) is None
