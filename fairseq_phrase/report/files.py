@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import difflib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -49,15 +48,18 @@ def page(
             title: base64.b64encode(picture).decode("ascii") for title, picture in pictures.items()
         },
         differences=found,
-        phrases=_phrases,
+        phrases=marked_phrases,
         runs=runs,
     )
 
 
-def _phrases(text: str, other: str) -> Iterator[tuple[bool, str]]:
+def marked_phrases(text: str, other: str) -> Iterator[tuple[bool, str]]:
     """Yield runs of words, and whether the other text lacks them."""
-    for new, words in itertools.groupby(marked_words(text, other), key=lambda pair: pair[1]):
-        yield new, " ".join(word for word, _ in words)
+    words = text.split()
+    matcher = difflib.SequenceMatcher(a=words, b=other.split(), autojunk=False)
+    for change, start, end, *_ in matcher.get_opcodes():
+        if start < end:
+            yield change != "equal", " ".join(words[start:end])
 
 
 FILES = (
@@ -196,17 +198,3 @@ def _run_differences(
         [described(index) for index in better[:count]],
         [described(index) for index in worse[:count]],
     )
-
-
-def marked_words(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into words, and find the words that the other text lacks.
-
-    Returns:
-        Each word, and whether it is not part of the longest common subsequences of both.
-    """
-    words = text.split()
-    matcher = difflib.SequenceMatcher(a=words, b=other.split(), autojunk=False)
-    common = {
-        block.a + offset for block in matcher.get_matching_blocks() for offset in range(block.size)
-    }
-    return [(word, index not in common) for index, word in enumerate(words)]

@@ -18,7 +18,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_phrase.drawing.figures import save
 from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.report import files, plots
-from fairseq_phrase.report.files import marked_words
+from fairseq_phrase.report.files import marked_phrases
 from fairseq_phrase.report.files import row_differences as largest
 from fairseq_phrase.report.plots import length_buckets
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity
@@ -324,7 +324,8 @@ def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatc
 
 
 def test_words_that_the_other_text_lacks_are_marked():
-    assert marked_words("the old cat", "the cat") == [("the", False), ("old", True), ("cat", False)]
+    found = list(marked_phrases("the old brown cat", "the cat"))
+    assert found == [(False, "the"), (True, "old brown"), (False, "cat")]
 
 
 def test_a_hydra_log_and_one_run_per_row_will_do(tmp_path):
