@@ -16,7 +16,6 @@ from scipy.stats import t as student
 from fairseq_phrase.metrics.base import Statistics
 from fairseq_phrase.metrics.over_sentences import LEVEL, Scores, random_seed, sentence_weights
 
-RESAMPLES = 10_000
 POWER = 0.8
 _CHUNK = 500  # resamples whose sentences are in memory at a time
 _TESTS = 4000  # simulated tests of a power

@@ -18,7 +18,7 @@ TESTS = {
     "bs": "two-sided paired bootstrap, centred on the measured difference",
     "mcnemar": "McNemar's exact test",
 }
-TRIALS = 10_000
+TRIALS = 10_000  # of each test, over sentences or seeds
 LEVEL = 0.05  # p-values below it are called significant
 _CHUNK = 1000  # trials whose sentences are in memory at a time
 TIE = 1e-9  # differences of scores that are closer than this are the same number
@@ -37,7 +37,7 @@ def sentence_p_value(
     baseline: Sequence[Statistics],
     scores: Scores,
     test: str = "ar",
-    trials: int = 0,
+    trials: int = TRIALS,
 ) -> float:
     """Test the difference of two translations of the same sentences, two-sided.
 
@@ -59,12 +59,11 @@ def sentence_p_value(
         scores: the metric, from sums (trials, statistics) to scores (trials,). The mean over the test
             sets is tested.
         test: ``ar`` or ``bs``.
-        trials: exchanges or resamples; 0 for the default of 10,000.
+        trials: exchanges or resamples.
 
     Returns:
         The p-value; 1 if both have the same score.
     """
-    trials = trials or TRIALS
     rng = np.random.default_rng(random_seed())
     distances, measured = np.zeros(trials), 0.0
     for ours, theirs in zip(system, baseline, strict=True):

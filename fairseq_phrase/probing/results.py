@@ -15,12 +15,12 @@ from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.metrics.over_seeds import (
-    RESAMPLES,
     SeedComparison,
     compare_seeds,
     holm,
     resample_sentences,
 )
+from fairseq_phrase.metrics.over_sentences import TRIALS
 from fairseq_phrase.probing.classifier import Probe
 from fairseq_phrase.probing.task_files import GROUPS, ProbingTask, title
 
@@ -183,9 +183,7 @@ class GroupDifference:
     comparison: SeedComparison
 
 
-def differences(
-    results: Results, baseline: str, resamples: int = RESAMPLES
-) -> list[GroupDifference]:
+def differences(results: Results, baseline: str, resamples: int = TRIALS) -> list[GroupDifference]:
     """Compare the averages of groups of tasks over seeds, at each model's last layer.
 
     Interval and p are those of :func:`~fairseq_phrase.metrics.over_seeds.compare_seeds`. p is corrected

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.measures import LABELLING, Measure
-from fairseq_phrase.metrics.over_seeds import RESAMPLES, compare_seeds, holm, resample_sentences
+from fairseq_phrase.metrics.over_seeds import compare_seeds, holm, resample_sentences
 from fairseq_phrase.metrics.over_sentences import (
     TRIALS,
     mcnemar_p_value,
@@ -38,7 +38,6 @@ def compare_over_sentences(
 
     Args:
         rows: the rows, scored; their ``by_sentences`` is filled.
-        trials: 0 for the default.
     """
     theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
     for row in rows:
@@ -117,7 +116,7 @@ class ReportOptions:
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
             ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are right or wrong;
             ``none``.
-        trials: number of trials of each test; 0 for 10,000.
+        trials: number of trials of each test.
         partial: leave out runs that are not finished, and say so.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
@@ -129,7 +128,7 @@ class ReportOptions:
 
     baseline: str | None = None
     test: str = "auto"
-    trials: int = 0
+    trials: int = TRIALS
     measure: Measure = field(default_factory=Measure)
     partial: bool = False
     needs_training: bool = True
@@ -187,9 +186,9 @@ def make_report(
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
         compare_over_sentences(rows, baseline, metrics, options.sentence_test, options.trials)
-        settings = {"seed": random_seed(), options.sentence_test: options.trials or TRIALS}
+        settings = {"seed": random_seed(), options.sentence_test: options.trials}
     if baseline is not None and options.test in ("auto", "seeds"):
-        compare_over_seeds(rows, baseline, metrics[0], options.trials or RESAMPLES)
+        compare_over_seeds(rows, baseline, metrics[0], options.trials)
     return Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,

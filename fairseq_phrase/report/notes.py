@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairseq_phrase.metrics.base import Metrics
-from fairseq_phrase.metrics.over_seeds import RESAMPLES
-from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS, TRIALS
+from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
 
@@ -19,14 +18,14 @@ def table_notes(
     metrics: Metrics,
     texts: Sequence[ReferenceText],
     sentence_test: str | None,
-    trials: int = 0,
+    trials: int,
 ) -> list[str]:
     """Explain the numbers of a table, and the limits of comparing them, in paragraphs.
 
     Args:
         baseline: the row that the others are compared with; None without one.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
-        trials: number of trials of each test; 0 for the default.
+        trials: number of trials of each test.
     """
     full = [row for row in rows if row.runs]
     metric, notes = metrics.main, []
@@ -122,7 +121,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
         notes.append(
             f"95% interval of Δ{metric} and two-sided p: Student's t with Satterthwaite's degrees of "
             "freedom. The squared standard error is the variance of the seeds, each row's own, plus that "
-            f"of the sentences ({trials or RESAMPLES:,} resamples, the same for all rows), less their "
+            f"of the sentences ({trials:,} resamples, the same for all rows), less their "
             "interaction, which both contain. p is for another training of both models, tested on other "
             f"sentences.{holm}"
         )
@@ -158,7 +157,7 @@ def _sentence_notes(
             ": the median over the seeds, and how many are better (+) and worse (-) with "
             f"p < {LEVEL}"
         )
-        count = "" if test == "mcnemar" else f" ({trials or TRIALS:,} trials)"
+        count = "" if test == "mcnemar" else f" ({trials:,} trials)"
         notes.append(
             f"p, sentences: {TESTS[test]}{count} of {metric}, each run against that "
             f"of {baseline.title} with the same seed"
