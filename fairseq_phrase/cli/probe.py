@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,21 +134,20 @@ def _probe(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.inference.model_files import device_named
+    from fairseq_phrase.models.loading import load_model
     from fairseq_phrase.probing.classifier import ProbeOptions
     from fairseq_phrase.probing.results import differences, differences_table, draw, short_names
-    from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
+    from fairseq_phrase.probing.run import probe_checkpoints
 
     names = args.names or short_names(args.path)
     baseline = args.baseline or names[0]
     if baseline not in names:
         raise UserError(f"--baseline {baseline}: the models are {', '.join(dict.fromkeys(names))}")
     loaded = loading(args)
-    device, parser = loaded.pop("device"), loaded.pop("source_parser")
+    device = loaded.pop("device")
     results = probe_checkpoints(
-        [
-            ProbedModel(name, path, args.data, parser, loaded)
-            for name, path in zip(names, args.path, strict=True)
-        ],
+        list(zip(names, args.path, strict=True)),
+        partial(load_model, data=args.data, **loaded),
         tasks,
         layers=args.layer,
         options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),

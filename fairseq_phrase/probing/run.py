@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,15 @@ import torch
 from tqdm import tqdm
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.models.loading import load_model
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, Layers, SentenceVectors
 from fairseq_phrase.probing.task_files import ProbingTask
 
 
-@dataclass(frozen=True)
-class ProbedModel:
-    """A checkpoint to probe.
-
-    Attributes:
-        name: its name in tables. Several checkpoints of one name are seeds of one model.
-        data: its data directory; None for the one that it was trained with.
-        source_parser: the parser of raw text; None for the one that made the data.
-        identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
-    """
-
-    name: str
-    checkpoint: Path
-    data: Path | None = None
-    source_parser: str | None = None
-    identity: dict[str, Any] = field(default_factory=dict)
-
-
 def probe_checkpoints(
-    models: Sequence[ProbedModel],
+    checkpoints: Sequence[tuple[str, Path]],
+    load: Callable[[Path], tuple[Any, Any]],
     tasks: Sequence[ProbingTask],
     *,
     layers: Layers = "last",
@@ -49,12 +30,14 @@ def probe_checkpoints(
     workers: int = 1,
     finished: Path | None = None,
 ) -> Results:
-    """Probe all models with all tasks.
+    """Probe all checkpoints with all tasks.
 
-    A sentence is encoded once for all layers and classifiers of a model, and it is parsed once for all
-    models that share data and parser.
+    A sentence is encoded once for all layers and classifiers of a checkpoint, and it is parsed once for
+    all checkpoints that share data.
 
     Args:
+        checkpoints: names in tables, and files. Several checkpoints of one name are seeds of one model.
+        load: loads a checkpoint's model and task; with the same parser for all, if one is named.
         layers: a layer's number, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most.
         finished: a folder that keeps what classifiers found. One of the same vectors, labels and options
@@ -66,28 +49,27 @@ def probe_checkpoints(
     """
     lines = EncodedLines()
     found: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
-    twice = next((one for index, one in enumerate(models) if one in models[:index]), None)
-    if twice is not None:
-        raise UserError(f"{twice.checkpoint} is probed twice as '{twice.name}'")
-    with tqdm(total=len(models) * len(tasks), unit="task", file=sys.stderr) as progress:
-        for one in models:
-            model, task = load_model(one.checkpoint, one.data, one.source_parser, **one.identity)
+    for index, (name, checkpoint) in enumerate(checkpoints):
+        if (name, checkpoint) in checkpoints[:index]:
+            raise UserError(f"{checkpoint} is probed twice as '{name}'")
+    with tqdm(total=len(checkpoints) * len(tasks), unit="task", file=sys.stderr) as progress:
+        for name, checkpoint in checkpoints:
+            seeds = found.setdefault(name, {})
+            model, task = load(checkpoint)
             vectors = SentenceVectors(
                 model, task, layers=layers, max_tokens=max_tokens, device=device
             )
-            seeds = found.setdefault(one.name, {})
             if any(list(layers) != vectors.layers for layers in seeds.values()):
                 raise UserError(
-                    f"{one.checkpoint} does not have the layers of {next(iter(seeds))}: they "
-                    f"cannot both be '{one.name}'"
+                    f"{checkpoint} does not have the layers of {next(iter(seeds))}: they cannot both "
+                    f"be '{name}'"
                 )
             by_layer: dict[int, dict[str, Probe]] = {layer: {} for layer in vectors.layers}
-            seeds[str(one.checkpoint)] = by_layer
-            data = f"{task.cfg.data} {one.source_parser}"
+            seeds[str(checkpoint)] = by_layer
             for probing in tasks:
-                progress.set_description(f"{one.name}: {probing.name}")
+                progress.set_description(f"{name}: {probing.name}")
                 for layer, result in _probe_task(
-                    probing, vectors, lines, data, options or ProbeOptions(), workers, finished
+                    probing, vectors, lines, options or ProbeOptions(), workers, finished
                 ):
                     by_layer[layer][probing.name] = result
                 progress.update()
@@ -98,7 +80,6 @@ def _probe_task(
     probing: ProbingTask,
     vectors: SentenceVectors,
     lines: EncodedLines,
-    data: str,
     options: ProbeOptions,
     workers: int,
     finished: Path | None,
@@ -109,7 +90,7 @@ def _probe_task(
     # joblib keeps the arguments' text beside what it caches, and shortens that of arrays only.
     labels = [np.array([example.label for example in split]) for split in splits]
     texts = [example.text for split in splits for example in split]
-    by_layer = vectors(lines.encode(vectors.task, texts, data))
+    by_layer = vectors(lines.encode(vectors.task, texts, vectors.task.cfg.data))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
     # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays, and would
     # train again with another number of workers, unless it also maps its own files.

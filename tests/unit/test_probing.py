@@ -16,7 +16,7 @@ from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.probing.results import Results, draw, short_names
-from fairseq_phrase.probing.run import ProbedModel, probe_checkpoints
+from fairseq_phrase.probing.run import probe_checkpoints
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -290,7 +290,7 @@ def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
     assert not two.has_yerr
 
 
-def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
+def test_seeds_are_different_checkpoints_of_the_same_layers():
     dictionary = make_dictionary()
     task = raw_task(dictionary)
     task.cfg = Namespace(data="data")
@@ -300,17 +300,18 @@ def test_seeds_are_different_checkpoints_of_the_same_layers(monkeypatch):
         )
         for layers in (1, 2)
     }
-    monkeypatch.setattr(
-        "fairseq_phrase.probing.run.load_model", lambda checkpoint, *_: (models[checkpoint], task)
-    )
-    first, other = (ProbedModel("a", checkpoint) for checkpoint in models)
+    first, other = (("a", checkpoint) for checkpoint in models)
+
+    def load(checkpoint):
+        return models[checkpoint], task
+
     with pytest.raises(
         UserError, match=r"2.pt does not have the layers of 1.pt: they cannot both be 'a'"
     ):
-        probe_checkpoints([first, other], [], layers="all")
+        probe_checkpoints([first, other], load, [], layers="all")
     with pytest.raises(UserError, match=r"1.pt is probed twice as 'a'"):
-        probe_checkpoints([first, first], [])
-    found = probe_checkpoints([first, replace(other, name="b")], [], layers="all")
+        probe_checkpoints([first, first], load, [])
+    found = probe_checkpoints([first, ("b", other[1])], load, [], layers="all")
     assert [found.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
 
 
@@ -319,8 +320,7 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
     task = raw_task(dictionary)
     task.cfg = Namespace(data="data")
     model = build_model("structural_transformer", dictionary, encoder_layers=2)
-    monkeypatch.setattr("fairseq_phrase.probing.run.load_model", lambda *_: (model, task))
-    checkpoint = [ProbedModel("a", Path("a.pt"))]
+    checkpoint = [("a", Path("a.pt"))], lambda _: (model, task)
     tasks = []
     for divisor in (2, 3):
         examples = [Example(f"{n} {3 + n % 4}", str(n % divisor)) for n in range(30)]
@@ -343,17 +343,17 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
     options = {"layers": "all", "options": FEW, "finished": tmp_path / "finished"}
     stop_after(4)  # of six: two tasks with three layers each
     with pytest.raises(KeyboardInterrupt):
-        probe_checkpoints(checkpoint, tasks, **options)
+        probe_checkpoints(*checkpoint, tasks, **options)
     assert len(trained) == 4
     stop_after(100)
-    found = probe_checkpoints(checkpoint, tasks, **options)
+    found = probe_checkpoints(*checkpoint, tasks, **options)
     assert len(trained) == 2
     stop_after(100)
-    assert found == probe_checkpoints(checkpoint, tasks, **{**options, "finished": None})
+    assert found == probe_checkpoints(*checkpoint, tasks, **{**options, "finished": None})
     assert len(trained) == 6
     stop_after(100)
     other = {**options, "options": replace(FEW, l2=(1e-2,))}
-    probe_checkpoints(checkpoint, tasks, **other)
+    probe_checkpoints(*checkpoint, tasks, **other)
     assert len(trained) == 6
 
 
@@ -361,13 +361,15 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
 def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
     monkeypatch, tmp_path, before
 ):
+    task = Namespace(cfg=Namespace(data="data"))
+
     class Vectors:
         """Vectors that are large enough for joblib to give them to workers as files."""
 
         layers = (0, 1)
 
         def __init__(self, *_, **__):
-            self.task = None
+            self.task = task
 
         def __call__(self, _):
             values = np.random.default_rng(1).normal(size=(2, 340, 1000)).astype(np.float32)
@@ -375,15 +377,13 @@ def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
 
     monkeypatch.setattr("fairseq_phrase.probing.run.SentenceVectors", Vectors)
     monkeypatch.setattr("fairseq_phrase.probing.run.EncodedLines.encode", lambda *_: None)
-    task = Namespace(cfg=Namespace(data="data"))
-    monkeypatch.setattr("fairseq_phrase.probing.run.load_model", lambda *_: (None, task))
     examples = [Example(str(n), str(n % 2)) for n in range(340)]
     tasks = [ProbingTask("parity", examples[:300], examples[300:320], examples[320:])]
     finished = tmp_path / "finished"
 
     def call(workers):
         found = probe_checkpoints(
-            [ProbedModel("a", Path("a.pt"))], tasks, layers="all",
+            [("a", Path("a.pt"))], lambda _: (None, task), tasks, layers="all",
             options=ProbeOptions((4,), (1e-4,), epochs=1), workers=workers, finished=finished,
         )  # fmt: skip
         return found, {path: path.stat().st_mtime_ns for path in finished.rglob("output.pkl")}
