@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     paths = named_paths(args.models)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
-    from fairseq_phrase.demo.server import Limits, make_app
+    from fairseq_phrase.demo.server import make_app
     from fairseq_phrase.inference.translator import load
 
     options = loading(args)
@@ -70,8 +70,9 @@ def main(args: argparse.Namespace) -> None:
     local = args.host in ("127.0.0.1", "localhost")
     app = make_app(
         models,
-        Limits(words=args.max_words, seconds=args.timeout),
-        ("127.0.0.1", "localhost") if local else ("*",),
+        max_words=args.max_words,
+        seconds=args.timeout,
+        hosts=("127.0.0.1", "localhost") if local else ("*",),
     )
     import uvicorn
 

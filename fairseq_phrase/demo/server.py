@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -28,21 +27,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request may cost.
-
-    Attributes:
-        seconds: how long a request waits, for its turn and its answer.
-    """
-
-    bytes: int = 1 << 16
-    characters: int = 1000
-    words: int = 60
-    seconds: float = 60.0
-    waiting: int = 8
+# Limits of a request's size, and of how many requests wait.
+_MOST_BYTES, _MOST_CHARACTERS, _MOST_WAITING = 1 << 16, 1000, 8
 
 
 class Question(BaseModel):
@@ -55,7 +41,7 @@ class Question(BaseModel):
     heads: list[int] | None = None
 
 
-async def _question(request: Request, limit: int) -> Question:
+async def _question(request: Request) -> Question:
     """Read a request; one that is too large is refused before all of it has come.
 
     Raises:
@@ -64,8 +50,8 @@ async def _question(request: Request, limit: int) -> Question:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > limit:
-            raise HTTPException(413, f"a request has at most {limit} bytes")
+        if len(body) > _MOST_BYTES:
+            raise HTTPException(413, f"a request has at most {_MOST_BYTES} bytes")
     try:
         return Question.model_validate_json(body)
     except ValidationError as error:
@@ -77,13 +63,16 @@ async def _question(request: Request, limit: int) -> Question:
 
 def make_app(
     models: Mapping[str, Translator],
-    limits: Limits = Limits(),
+    *,
+    max_words: int = 60,
+    seconds: float = 60.0,
     hosts: Sequence[str] = ("127.0.0.1", "localhost"),
 ) -> FastAPI:
     """Make the application.
 
     Args:
         models: loaded models by the name that the page shows.
+        seconds: how long a request waits, for its turn and its answer.
         hosts: the names by which the server may be addressed. A page of another site cannot reach it by a
             name of its own.
     """
@@ -100,25 +89,25 @@ def make_app(
     @app.post("/api/translate")
     async def translate(request: Request) -> dict[str, Any]:
         nonlocal waiting
-        question = await _question(request, limits.bytes)
+        question = await _question(request)
         if question.model not in models:
             raise HTTPException(404, f"there is no model {question.model[:100]}")
-        if len(question.text) > limits.characters:
+        if len(question.text) > _MOST_CHARACTERS:
             raise HTTPException(
                 422,
-                f"the text has {len(question.text)} characters, at most {limits.characters} fit",
+                f"the text has {len(question.text)} characters, at most {_MOST_CHARACTERS} fit",
             )
-        if waiting >= limits.waiting:
+        if waiting >= _MOST_WAITING:
             raise HTTPException(503, "too many sentences are waiting: try again")
         text = " ".join(question.text.split())
-        work = partial(answer, models[question.model], text, question.heads, limits.words)
+        work = partial(answer, models[question.model], text, question.heads, max_words)
         waiting += 1
         try:
             running = asyncio.get_running_loop().run_in_executor(worker, work)
-            return await asyncio.wait_for(running, limits.seconds)
+            return await asyncio.wait_for(running, seconds)
         except asyncio.TimeoutError:
             raise HTTPException(
-                503, f"no answer within {limits.seconds:g} seconds: try a shorter sentence"
+                503, f"no answer within {seconds:g} seconds: try a shorter sentence"
             ) from None
         except UserError as error:
             raise HTTPException(422, str(error)) from None

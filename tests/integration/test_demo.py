@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.demo import main, named_paths
 from fairseq_phrase.demo import server
-from fairseq_phrase.demo.server import Limits, make_app
+from fairseq_phrase.demo.server import make_app
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.translator import load
@@ -172,10 +172,10 @@ def test_heads_that_are_no_tree_are_refused(client, text):
 
 
 def test_length_and_time_are_limited(models, text, monkeypatch):
-    short = TestClient(make_app(models, Limits(words=3)), base_url="http://127.0.0.1")
+    short = TestClient(make_app(models, max_words=3), base_url="http://127.0.0.1")
     assert "at most 3 fit" in ask(short, model="tree", text=text).json()["detail"]
     monkeypatch.setattr(server, "answer", lambda *arguments: threading.Event().wait(1))
-    slow = TestClient(make_app(models, Limits(seconds=0.1)), base_url="http://127.0.0.1")
+    slow = TestClient(make_app(models, seconds=0.1), base_url="http://127.0.0.1")
     answer = ask(slow, model="tree", text=text)
     assert answer.status_code == 503
     assert "no answer within 0.1 seconds" in answer.json()["detail"]
