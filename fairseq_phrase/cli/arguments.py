@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,20 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
     return number
+
+
+def number_or(*words: str, least: int) -> Callable[[str], Any]:
+    """Make a reader of one of two words, or of a number from ``least``."""
+
+    def read(text: str) -> str | int:
+        if text in words:
+            return text
+        if text.isdecimal() and int(text) >= least:
+            return int(text)
+        expected = f"expected a number from {least}, {' or '.join(words)}"
+        raise argparse.ArgumentTypeError(f"{expected}, not {text}")
+
+    return read
 
 
 def protected(text: str) -> tuple[str, ...]:

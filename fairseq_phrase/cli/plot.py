@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.arguments import add, loading, number_or, positive
 
-
-def _choice(text: str) -> Any:
-    """Read a number from 1, ``mean`` or ``last``."""
-    if text in ("mean", "last"):
-        return text
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected a number from 1, mean or last, not {text}")
+_choice = number_or("mean", "last", least=1)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,20 +5,10 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.arguments import add, loading, number_or, positive
 from fairseq_phrase.errors import UserError
-
-
-def _layer(text: str) -> Any:
-    """Read a number from 0, ``all`` or ``last``."""
-    if text in ("all", "last"):
-        return text
-    if text.isdecimal():
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected a number from 0, all or last, not {text}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         help="only this task, such as tree_depth; may be repeated")
     parser.add_argument("--detokenize", metavar="LANG",
         help="join words and punctuation of the tasks' texts, for encoders that were trained on raw text")
-    parser.add_argument("--layer", type=_layer, default="last", metavar="N",
+    parser.add_argument("--layer", type=number_or("all", "last", least=0), default="last", metavar="N",
         help="from 0 (what enters the first layer), last, or all")
     add(parser, "--data", "--source-parser", "--allow-difference", "--strict-identity")
     add(parser, "--user-dir")
