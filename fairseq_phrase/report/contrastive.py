@@ -16,6 +16,7 @@ from fairseq_phrase.text import read_lines
 
 FOLDER = "contrastive"  # in a run's folder
 SIDES = ("correct", "incorrect")
+_PARTS = ("src", "tgt.correct", "tgt.incorrect")  # the files of minimal pairs
 _SCORES = re.compile(r"P-(\d+)\t(.*)")  # fairseq-generate's: each subword's
 _TOTALS = re.compile(r"TOTAL-(\d+)\t(\S+) (\d+)")  # their sum and number
 _DECIMALS = 4  # that fairseq-generate prints
@@ -64,18 +65,22 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
         raise UserError(f"the folder of minimal pairs {folder} is not there")
     found = []
     for test in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files = [_only_file(test, f"{part}.*") for part in ("src", *map("tgt.{}".format, SIDES))]
-        if not any(files):
+        parts = {part: sorted(test.glob(f"{part}.*")) for part in _PARTS}
+        if not any(parts.values()):
             continue
-        counts = {}
-        for part, file in zip(("src", "tgt.correct", "tgt.incorrect"), files, strict=True):
-            if file is None:
+        for part, files in parts.items():
+            if not files:
                 raise UserError(f"{test} has no {part}.LANG: minimal pairs need all three files")
-            counts[file.name] = sum(1 for _ in read_lines(file))
+            if len(files) > 1:
+                names = f"{files[0].name} and {files[1].name}"
+                raise UserError(f"{test} has {names}: which one is meant?")
+        source, correct, incorrect = (file for (file,) in parts.values())
+        counts = {
+            file.name: sum(1 for _ in read_lines(file)) for file in (source, correct, incorrect)
+        }
         if len(set(counts.values())) > 1:
             lines = ", ".join(f"{name} has {count} lines" for name, count in counts.items())
             raise UserError(f"{test}: {lines}; line by line they must be the same pairs")
-        source, correct, incorrect = (file for file in files if file is not None)
         name = test.name.removesuffix(".mt")
         found.append(MinimalPairs(name, source, correct, incorrect, counts[source.name]))
     if not found:
@@ -84,13 +89,6 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
             "tgt.incorrect.LANG"
         )
     return found
-
-
-def _only_file(folder: Path, pattern: str) -> Path | None:
-    files = sorted(folder.glob(pattern))
-    if len(files) > 1:
-        raise UserError(f"{folder} has {files[0].name} and {files[1].name}: which one is meant?")
-    return files[0] if files else None
 
 
 def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:

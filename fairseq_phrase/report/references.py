@@ -17,24 +17,19 @@ class ReferenceText:
     Attributes:
         subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
         references: the translations, raw; a list for each file.
+        name: what a table calls it.
         sources: the raw sentences; None if no file with them is given.
-        own_name: what a table calls it; empty if that is what fairseq does.
     """
 
     subset: str
     references: list[list[str]]
+    name: str
     sources: list[str] | None = None
-    own_name: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The first file's translations."""
         return self.references[0]
-
-    @property
-    def name(self) -> str:
-        """What a table calls the test set."""
-        return self.own_name or self.subset
 
 
 def read_references(
@@ -70,9 +65,8 @@ def read_references(
                 f"two files of the test set '{name}' are its source, or the same reference: name test "
                 "sets, such as --reference test=FILE --reference test1=FILE"
             )
-        found.append(
-            ReferenceText(name, files, source[0] if source else None, own_names.pop(name, ""))
-        )
+        own_name = own_names.pop(name, name)
+        found.append(ReferenceText(name, files, own_name, source[0] if source else None))
     if read_sources:
         raise UserError(
             f"--source names the test set '{min(read_sources)}', but --reference does not"

@@ -163,7 +163,7 @@ def test_several_references_are_sacrebleus(table):
                      ("TER", sacrebleu.corpus_ter)):  # fmt: skip
         mean = np.mean([of(run, [REFERENCES, second]).score for run in runs])
         assert float(k2[f"{name}_mean"]) == pytest.approx(mean)
-    assert ReferenceText("test", [REFERENCES, second]).lines == REFERENCES
+    assert ReferenceText("test", [REFERENCES, second], "test").lines == REFERENCES
 
 
 COMET = """
