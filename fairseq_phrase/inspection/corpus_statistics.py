@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.inspection.parsed_text import printable
 from fairseq_phrase.inspection.record_checks import RecordChecker, in_words, word_counts
-from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
+from fairseq_phrase.inspection.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.tree_arrays import (
@@ -41,12 +45,7 @@ class Spread:
     line: int = 0
 
     def add(self, values: np.ndarray, lines: np.ndarray) -> None:
-        """Add numbers.
-
-        Args:
-            values: the numbers. Shape: ``(values,)``
-            lines: the line of each, from 1. Shape: ``(values,)``
-        """
+        """Add numbers, each with its line, from 1. Shape of both: ``(values,)``."""
         if len(values):
             index = int(values.argmax())
             self.count += len(values)
@@ -115,11 +114,10 @@ class SplitStatistics:
         self.sentences += len(block)
         self.words.add(counts, lines)
         self.subwords.add(arrays["words"].sizes, lines)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        of_words = Ragged(np.zeros(offsets[-1], dtype=np.int64), offsets)
-        numbers = words.values + np.repeat(offsets[:-1], words.sizes)
-        pieces = np.bincount(numbers, minlength=len(of_words.values))
-        self.pieces.add(pieces, lines[of_words.sentences])
+        # The words of all sentences are numbered together.
+        numbers = words.values + np.repeat(np.cumsum(counts) - counts, words.sizes)
+        pieces = np.bincount(numbers, minlength=int(counts.sum()))
+        self.pieces.add(pieces, np.repeat(lines, counts))
         self.unknown += int((arrays["text"].values == unknown).sum())
         self.lengths = _counted(counts, self.lengths)
         if "heads" in arrays:
@@ -171,14 +169,13 @@ def split_statistics(
     directory: Path,
     manifest: Manifest,
     split: str,
-    dictionaries: dict[str, Any],
+    dictionaries: Dictionaries,
     advance: Callable[[int], object] = lambda sentences: None,
 ) -> SplitStatistics:
     """Count a split's sentences, words and trees.
 
     Args:
         split: the split's name with its language pair.
-        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
         advance: called with the number of sentences that have been counted since the last call.
 
     Raises:
@@ -207,12 +204,8 @@ Cell = Callable[[SplitStatistics], str]
 Row = tuple[str, Cell | None]  # a heading has no cells
 
 
-def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, Any]) -> str:
-    """Return the content of a manifest as text.
-
-    Args:
-        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
-    """
+def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionaries) -> str:
+    """Return the content of a manifest as text."""
     labels = [
         f"{_number(len(dictionaries[name]) - dictionaries[name].nspecial)} "
         f"{FIELDS[name].label_meaning}"
@@ -235,12 +228,11 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: dict[str, A
 
 
 def statistics_text(
-    statistics: Sequence[SplitStatistics], dictionaries: dict[str, Any], width: int
+    statistics: Sequence[SplitStatistics], dictionaries: Dictionaries, width: int
 ) -> str:
     """Return statistics as text, with a column for each split.
 
     Args:
-        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
         width: the largest width in characters; splits that do not fit go into a second table below.
     """
     rows = [*_rows(statistics), *_label_rows(statistics, dictionaries)]
@@ -318,7 +310,7 @@ def _bytes_of(name: str) -> Cell:
     return lambda s: _ratio(s.bytes.get(name, 0), s.subwords.total)
 
 
-def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: dict[str, Any]) -> list[Row]:
+def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: Dictionaries) -> list[Row]:
     """Return rows for the most frequent labels of each field, and one row for the others."""
     rows: list[Row] = []
     for name in with_labels(FIELDS):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
-from fairseq_phrase.inspection.sentence_blocks import SplitFiles
+from fairseq_phrase.inspection.sentence_blocks import Dictionaries, SplitFiles
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import rerun, with_labels
 from fairseq_phrase.store.indexed import IndexedReader
@@ -20,8 +19,8 @@ from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 
 
-def load_dictionaries(directory: Path, manifest: Manifest) -> dict[str, Any]:
-    """Read the dictionaries of a language's text and labels, by ``text`` and field.
+def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:
+    """Read the dictionaries of a language's text and labels.
 
     Raises:
         UserError: a dictionary is missing or damaged.
@@ -44,7 +43,7 @@ def verify_split(
     directory: Path,
     manifest: Manifest,
     split: str,
-    dictionaries: dict[str, Any],
+    dictionaries: Dictionaries,
     advance: Callable[[int], object] = lambda sentences: None,
 ) -> None:
     """Verify every record of a split, then its counts, then its files' fingerprints.
@@ -53,7 +52,6 @@ def verify_split(
 
     Args:
         split: the split's name with its language pair.
-        dictionaries: what :func:`load_dictionaries` returned.
         advance: called with the number of sentences that have been checked since the last call.
 
     Raises:

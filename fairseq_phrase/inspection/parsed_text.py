@@ -6,11 +6,11 @@ import unicodedata
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inspection.sentence_blocks import Dictionaries
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
@@ -90,15 +90,12 @@ class ParsedTextReader:
 
     Args:
         split: the split's name with its language pair, ``train.de-en``.
-        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries` returned.
 
     Raises:
         UserError: the parses are missing or damaged, or belong to another text.
     """
 
-    def __init__(
-        self, directory: Path, manifest: Manifest, split: str, dictionaries: dict[str, Any]
-    ):
+    def __init__(self, directory: Path, manifest: Manifest, split: str, dictionaries: Dictionaries):
         self._name = f"{split}.{manifest.language}"
         self._bpe, self._dictionaries = manifest.bpe, dictionaries
         self._store = ParseStore(directory, split, manifest.language, set(manifest.fields))

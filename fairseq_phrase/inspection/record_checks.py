@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.inspection.sentence_blocks import Ragged, SentenceBlock, SplitFiles
+from fairseq_phrase.inspection.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 from fairseq_phrase.store.fields import FIELDS, ParseField, rerun
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
@@ -25,14 +30,9 @@ class _Fault(NamedTuple):
 
 
 class RecordChecker:
-    """Check the records of one split.
+    """Check the records of one split."""
 
-    Args:
-        dictionaries: what :func:`fairseq_phrase.inspection.integrity.load_dictionaries`
-            returned.
-    """
-
-    def __init__(self, files: SplitFiles, dictionaries: dict[str, Any]):
+    def __init__(self, files: SplitFiles, dictionaries: Dictionaries):
         self._files = files
         self._entries = {name: len(entries) for name, entries in dictionaries.items()}
         text = dictionaries["text"]

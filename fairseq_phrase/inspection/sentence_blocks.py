@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS, rerun, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
+
+#: The dictionaries of a language's text and labels, by ``text`` and field:
+#: :func:`fairseq_phrase.inspection.integrity.load_dictionaries` reads them.
+Dictionaries = dict[str, Any]
 
 #: The largest number of values of text and parses in a block, unless its first sentence has more.
 BLOCK_VALUES = 1 << 18
