@@ -31,8 +31,6 @@ LETTERS = string.ascii_lowercase
 KEPT = frozenset(LETTERS[::2])
 #: By the task, the letters that stay.
 STAY = {"copy": frozenset(LETTERS), "subsample": KEPT}
-#: The hours of ``order``.
-HOURS = range(24)
 #: Test sequences of copying have one to so many letters more than the longest training sequence.
 LONGER = 2
 
@@ -56,7 +54,7 @@ def toy_pairs(
         letters = rng.sample(LETTERS, rng.randint(shortest, longest))
         if kind == "order":
             drawn += 1
-            yield in_order(dict(zip(letters, rng.sample(HOURS, len(letters)), strict=True)))
+            yield in_order(dict(zip(letters, rng.sample(range(24), len(letters)), strict=True)))
             continue
         kept = [letter for letter in letters if letter in STAY[kind]]
         if kept:

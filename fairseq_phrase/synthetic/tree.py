@@ -84,17 +84,17 @@ class Phrase:
 Node = Leaf | Phrase
 
 
-def phrase(label: str, *children: Child | tuple[str, Node] | None) -> Phrase:
-    """Build a constituent, leaving out the children that are None.
+def phrase(label: str, *children: Child | tuple[str, Node]) -> Phrase:
+    """Build a constituent.
 
     Raises:
         ValueError: the children do not hold exactly one head.
     """
-    present = [Child(*child) for child in children if child is not None]
-    if sum(child.relation == HEAD for child in present) != 1:
-        relations = [child.relation for child in present]
+    parts = [Child(*child) for child in children]
+    relations = [part.relation for part in parts]
+    if relations.count(HEAD) != 1:
         raise ValueError(f"a {label} needs exactly one child related as 'head', got {relations}")
-    return Phrase(label, present)
+    return Phrase(label, parts)
 
 
 # The relation of a word in determiner position, by its tag; "det" for other tags.
