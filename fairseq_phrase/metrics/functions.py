@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +34,7 @@ MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
 #: The group of entry points in which installed packages offer metrics: a function, or a class, which is
 #: called with ``ARGUMENT``, if there is one, and makes a function.
 GROUP = "fairseq_phrase.metrics"
-BUILT_IN: dict[str, Any] = {"comet": Comet, "errant": Errant, "gleu": Gleu}
+BUILT_IN: dict[str, type] = {"comet": Comet, "errant": Errant, "gleu": Gleu}
 
 
 def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
@@ -61,22 +60,20 @@ def _load(spec: str) -> MetricFunction:
     if name not in BUILT_IN and name not in installed.names:
         names = ", ".join(sorted({*BUILT_IN, *installed.names}))
         raise UserError(f"--metric {spec}: expected one of {names}")
-    made: Any = BUILT_IN.get(name)
+    made: MetricFunction | type | None = BUILT_IN.get(name)
     if made is None:
         entry = installed[name]
         made = load_entry(entry, f"--metric {spec}: {entry.value} cannot be used")
     arguments = [argument] if argument else []
-    function: MetricFunction
     if not isinstance(made, type):
         if arguments:
             raise UserError(f"--metric {spec}: {name} is a function and takes no argument")
-        function = made
-        return function
+        return made
     try:
         inspect.signature(made).bind(*arguments)
     except TypeError as error:
         raise UserError(f"--metric {spec}: {name} {error}") from None
-    function = made(*arguments)
+    function: MetricFunction = made(*arguments)
     return function
 
 
