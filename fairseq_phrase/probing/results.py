@@ -157,14 +157,12 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     if len(paths) == 1:
         return ["/".join(paths[0].parts[-2:])]
     parts = [path.parts for path in paths]
-    shortest = min(map(len, parts))
     if len(set(parts)) < len(parts):
         raise UserError("a checkpoint is named twice")
-    differs = [len({each[index] for each in parts}) > 1 for index in range(shortest)]
-    differs_at_end = [len({each[-1 - index] for each in parts}) > 1 for index in range(shortest)]
-    if not any(differs) or not any(differs_at_end):
-        return list(map(str, paths))
-    first, last = differs.index(True), differs_at_end.index(True)
+    same = [len(set(column)) == 1 for column in zip(*parts, strict=False)]
+    same_at_end = [len(set(one)) == 1 for one in zip(*map(reversed, parts), strict=False)]
+    # All parts of the shortest path may be shared: it then has no name of its own.
+    first, last = ([*each, False].index(False) for each in (same, same_at_end))
     names = ["/".join(each[first : len(each) - last]) for each in parts]
     return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
 
