@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ def chosen_rows(report: Report) -> list[Row]:
 
 def frequent_labels(report: Report) -> list[str]:
     """Return the labels of the references, the most frequent first."""
-    counts = Counter(chain.from_iterable(line.split() for line in report.references))
+    counts = Counter(_flat(report.references))
     return sorted(counts, key=lambda label: (-counts[label], label))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,11 @@ class Generation:
     speed: float | None
 
 
-def logs_of(path: Path) -> list[Path]:
-    """Return the files with a command's log: its output, and the file beside it that ends in ``.log``."""
-    return [log for log in (path, path.with_suffix(".log")) if log.is_file()]
+def _log_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a command's log: its output, and the file beside it that ends in ``.log``."""
+    for log in (path, path.with_suffix(".log")):
+        if log.is_file():
+            yield from read_lines(log)
 
 
 def read_generation(path: Path) -> Generation:
@@ -107,13 +109,12 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
 def _read_log(path: Path) -> tuple[str | None, float | None]:
     """Read the batch size, and sentences per second, from fairseq-generate's log."""
     batch, speed = None, None
-    for log in logs_of(path):
-        for line in read_lines(log):
-            if match := _SPEED.search(line):
-                speed = float(match[1])
-            elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
-                tokens, sentences = match.groups()
-                batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
+    for line in _log_lines(path):
+        if match := _SPEED.search(line):
+            speed = float(match[1])
+        elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
+            tokens, sentences = match.groups()
+            batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
     return batch, speed
 
 
@@ -132,10 +133,9 @@ def read_interactive_speed(path: Path) -> float | None:
     """
     sentences = sum(1 for line in read_lines(path) if re.match(r"S-\d+\t", line))
     seconds = None
-    for log in logs_of(path):
-        for line in read_lines(log):
-            if match := _TOTAL.search(line):
-                seconds = float(match[1])
+    for line in _log_lines(path):
+        if match := _TOTAL.search(line):
+            seconds = float(match[1])
     return sentences / seconds if sentences and seconds else None
 
 

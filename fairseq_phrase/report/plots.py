@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.report.rows import Report, Row
+from fairseq_phrase.report.runs import Run
 
 _BUCKETS = 6
 _SMALLEST_BUCKET = 30  # sentences: a score of fewer sentences is not reliable
@@ -136,10 +137,8 @@ def plot_curves(report: Report, path: Path) -> bool:
     return True
 
 
-def _curve(run: Any, name: str) -> list[tuple[int, float]]:
+def _curve(run: Run, name: str) -> list[tuple[int, float]]:
     """Return (update, value) of each validation that has the value."""
-    if run.training is None:
-        return []
     points = [(one.update, getattr(one, name)) for one in run.training.validations]
     return [(update, value) for update, value in points if value is not None]
 
