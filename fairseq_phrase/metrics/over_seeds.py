@@ -87,8 +87,7 @@ class SeedComparison:
 
     Attributes:
         difference: mean of the row minus mean of the baseline.
-        low: lower end of the 95% interval.
-        high: upper end.
+        low, high: ends of the 95% interval.
         p: two-sided p-value of this comparison, not corrected.
         p_holm: p-value after Holm's correction over the table's rows.
         error: standard error of the difference.

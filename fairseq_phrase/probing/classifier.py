@@ -40,8 +40,7 @@ class Probe:
     """The classifier that was best on the validation sentences.
 
     Attributes:
-        hidden: size of its hidden layer.
-        l2: weight of its L2 penalty.
+        hidden, l2: its settings (:class:`ProbeOptions`).
         epochs: the pass that it is from.
         correct: whether each test sentence is labelled correctly. Shape: ``(sentences,)``, bool.
     """

@@ -50,9 +50,7 @@ class ProbingTask:
 
     Attributes:
         name: its file's name, ``tree_depth``.
-        train: sentences to train the classifier with.
-        valid: sentences to choose its settings by.
-        test: sentences to measure its accuracy on.
+        valid: sentences to choose the classifier's settings by.
     """
 
     name: str

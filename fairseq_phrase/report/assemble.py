@@ -116,7 +116,6 @@ class ReportOptions:
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
             ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are right or wrong;
             ``none``.
-        trials: number of trials of each test.
         partial: leave out runs that are not finished, and say so.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.

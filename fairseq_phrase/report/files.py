@@ -25,8 +25,6 @@ from fairseq_phrase.report.tables import (
 )
 from fairseq_phrase.text import written_together
 
-_TEMPLATE = "page.html"
-
 
 def page(
     report: Report, pictures: Mapping[str, bytes], found: Sequence[RowDifferences], runs: str
@@ -38,7 +36,7 @@ def page(
     """
     heading, *lines = table_cells(report)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    source = files("fairseq_phrase.report").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    source = files("fairseq_phrase.report").joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(source).render(
         report=report,
         heading=heading,
@@ -128,11 +126,8 @@ class RowDifferences:
 
     Attributes:
         seed: the seed of both runs.
-        equal: number of sentences with the same score.
-        better: number of sentences with a higher score than the baseline's.
-        worse: number of sentences with a lower score.
-        best: the sentences with the largest gains, in descending order.
-        worst: the sentences with the largest losses, in descending order.
+        equal, better, worse: numbers of sentences whose score is the baseline's, higher and lower.
+        best, worst: the sentences with the largest gains and losses, the largest first.
     """
 
     row: Row

@@ -25,7 +25,6 @@ def table_notes(
     Args:
         baseline: the row that the others are compared with; None without one.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
-        trials: number of trials of each test.
     """
     full = [row for row in rows if row.runs]
     metric, notes = metrics.main, []
