@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 from fairseq_phrase.synthetic.lexicon import (
@@ -82,6 +83,7 @@ class Grammar:
 
     def __init__(self, lexicon: Lexicon, seed: int, depth: int = MAX_DEPTH) -> None:
         self.lexicon = lexicon
+        self.nouns_of = cache(lexicon.nouns_of)
         self.depth = depth
         self.rng = Choices(seed)
 
@@ -214,7 +216,7 @@ class Grammar:
         return self.entity(TOOL if kind == "tool" else PERSON, 0)
 
     def _place(self) -> Thing:
-        noun = self.rng.pick(self.lexicon.nouns_of(PLACE))
+        noun = self.rng.pick(self.nouns_of(PLACE))
         determiner = self.rng.weighted({DEFINITE: 5.0, INDEFINITE: 1.0})
         return Thing(noun, determiner, adjective=self._adjective(noun, 0.15))
 
@@ -257,7 +259,7 @@ class Grammar:
         return thing
 
     def _thing(self, classes: str) -> Thing:
-        noun = self.rng.pick(self.lexicon.nouns_of(classes))
+        noun = self.rng.pick(self.nouns_of(classes))
         plural = self.rng.chance(0.2)
         drawn = self.rng.weighted({DEFINITE: 12.0, INDEFINITE: 3.0} | self._rare(plural))
         determiner = None if plural and drawn == INDEFINITE else drawn
@@ -275,7 +277,7 @@ class Grammar:
         return self.rng.pick(options) if options and self.rng.chance(probability) else None
 
     def _owner(self) -> Thing:
-        noun = self.rng.pick(self.lexicon.nouns_of(PERSON))
+        noun = self.rng.pick(self.nouns_of(PERSON))
         return Thing(noun, DEFINITE, adjective=self._adjective(noun, 0.2))
 
     def _attribute(self, thing: Thing) -> Oblique:

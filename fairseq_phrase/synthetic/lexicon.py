@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -122,15 +122,10 @@ class Lexicon:
     question_words: tuple[tuple[str, str], ...]
     conjunctions: tuple[tuple[str, str], ...]
     determiners: tuple[Determiner, ...] = DETERMINERS
-    _by_class: dict[str, tuple[Noun, ...]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
 
     def nouns_of(self, classes: str) -> tuple[Noun, ...]:
         """Every noun of one of these classes, in the order of the lexicon."""
-        if classes not in self._by_class:
-            self._by_class[classes] = tuple(n for n in self.nouns if n.noun_class in classes)
-        return self._by_class[classes]
+        return tuple(noun for noun in self.nouns if noun.noun_class in classes)
 
 
 @cache
