@@ -9,8 +9,6 @@ from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading
 from fairseq_phrase.errors import UserError
 
-FORMATS = ("bundle", "transformers", "ctranslate2")
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
@@ -29,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--allow-difference", "--strict-identity", "--user-dir")
     parser.add_argument("--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them")
-    parser.add_argument("--to", choices=FORMATS, default="bundle",
+    parser.add_argument("--to", choices=("bundle", "transformers", "ctranslate2"), default="bundle",
         help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "
         "package, except for fairseq's own Transformer); or ctranslate2, for fairseq's own Transformer")
     parser.add_argument("--quantization", metavar="TYPE",
