@@ -167,21 +167,11 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
 
 
-@dataclass(frozen=True)
-class GroupDifference:
-    """How far a model's last layer is from the baseline's, in the average of a group of tasks.
-
-    Attributes:
-        group: ``surface``, ``syntactic`` or ``semantic``.
-        comparison: the difference in percent, with interval and p.
-    """
-
-    model: str
-    group: str
-    comparison: SeedComparison
+#: By model and group of tasks, how far the model's last layer is from the baseline's, in percent.
+Differences = Mapping[tuple[str, str], SeedComparison]
 
 
-def differences(results: Results, baseline: str, resamples: int = TRIALS) -> list[GroupDifference]:
+def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
     """Compare the averages of groups of tasks over seeds, at each model's last layer.
 
     Interval and p are those of :func:`~fairseq_phrase.metrics.over_seeds.compare_seeds`. p is corrected
@@ -193,8 +183,8 @@ def differences(results: Results, baseline: str, resamples: int = TRIALS) -> lis
     """
     counts = {model: len(seeds) for model, seeds in results.probes.items() if len(seeds) > 1}
     if baseline not in counts:
-        return []
-    found = []
+        return {}
+    found = {}
     for group, tasks in GROUPS.items():
         names = [task.name for task in results.tasks if task.name in tasks]
         if not names:
@@ -210,12 +200,11 @@ def differences(results: Results, baseline: str, resamples: int = TRIALS) -> lis
         for model in counts:
             comparison = compare_seeds(scores[model], scores[baseline], rows[model], rows[baseline])
             if model != baseline and comparison is not None:
-                found.append(GroupDifference(model, group, comparison))
-    corrected = holm([one.comparison.p for one in found])
-    return [
-        replace(one, comparison=replace(one.comparison, p_holm=p))
-        for one, p in zip(found, corrected, strict=True)
-    ]
+                found[model, group] = comparison
+    corrected = holm([one.p for one in found.values()])
+    return {
+        key: replace(one, p_holm=p) for (key, one), p in zip(found.items(), corrected, strict=True)
+    }
 
 
 def _statistics(
@@ -238,13 +227,10 @@ def _accuracy(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return 100 * sums[:, 0] / sums[:, 1]
 
 
-def differences_table(found: Sequence[GroupDifference], baseline: str) -> str:
+def differences_table(found: Differences, baseline: str) -> str:
     """Format differences: a line for each model, a column for each group."""
-    groups = list(dict.fromkeys(one.group for one in found))
-    lines = []
-    for model in dict.fromkeys(one.model for one in found):
-        of_model = {one.group: one.comparison for one in found if one.model == model}
-        lines.append([model, *(_cell(of_model.get(group)) for group in groups)])
+    models, groups = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    lines = [[model, *(_cell(found.get((model, group))) for group in groups)] for model in models]
     table = markdown_table(["model", *(f"Δ{group} avg" for group in groups)], lines, texts=1)
     return (
         f"{table}\n\nΔ: the last layer's mean less that of {baseline}, its 95% interval, and two-sided "

@@ -90,7 +90,7 @@ def _probe_task(
     # joblib keeps the arguments' text beside what it caches, and shortens that of arrays only.
     labels = [np.array([example.label for example in split]) for split in splits]
     texts = [example.text for split in splits for example in split]
-    by_layer = vectors(lines.encode(vectors.task, texts, vectors.task.cfg.data))
+    by_layer = vectors(lines.encode(vectors.task, texts))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
     # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays, and would
     # train again with another number of workers, unless it also maps its own files.

@@ -23,11 +23,8 @@ class EncodedLines:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], EncodedSentence] = {}
 
-    def encode(self, task: Any, lines: Sequence[str], data: str) -> list[EncodedSentence]:
+    def encode(self, task: Any, lines: Sequence[str]) -> list[EncodedSentence]:
         """Cut lines into subwords, and parse them if the task's model needs trees.
-
-        Args:
-            data: what the parser and the subword model are from: other data, other subwords.
 
         Raises:
             UserError: the task or the data's parser cannot encode raw text.
@@ -37,7 +34,8 @@ class EncodedLines:
                 "this model's task does not read raw text: train with --task syntax_translation"
             )
         read = frozenset(task.source_text.fields_to_parse)
-        keys = [(data, read, line) for line in lines]
+        # The parser and the subword model are from the data.
+        keys = [(task.cfg.data, read, line) for line in lines]
         new = list(dict.fromkeys(key for key in keys if key not in self._known))
         encoded = task.source_text.encode([line for *_, line in new])
         self._known.update(zip(new, encoded, strict=True))

@@ -206,7 +206,7 @@ def test_probing_reads_what_translation_reads(corpus, data):
             states = torch.zeros(*src_tokens.T.shape, 2)
             return {"encoder_out": [states], "encoder_states": [states, states]}
 
-    sentences = EncodedLines().encode(task, [line], "data")
+    sentences = EncodedLines().encode(task, [line])
     SentenceVectors(Namespace(encoder=Encoder()), task)(sentences)
     assert torch.equal(probed[0], read)
 

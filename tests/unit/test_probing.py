@@ -62,7 +62,10 @@ def raw_task(dictionary, fields=()):
     encoder = Encoder(dictionary)
     source = SourceText(dictionary, lambda field: Labels(), lambda: encoder)
     source.fields.update(fields)
-    return Namespace(source_dictionary=dictionary, source_text=source, encoded=encoder.encoded)
+    return Namespace(
+        cfg=Namespace(data="data"), source_dictionary=dictionary, source_text=source,
+        encoded=encoder.encoded,
+    )  # fmt: skip
 
 
 LINES = ["1 6", "2 1", "3 9", "4 4", "5 2"]
@@ -80,7 +83,7 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
     else:
         fields = MODELS[name]
     model, task = build_model(name, dictionary, **options), raw_task(dictionary, fields)
-    sentences = EncodedLines().encode(task, LINES, "data")
+    sentences = EncodedLines().encode(task, LINES)
     found = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
     assert list(found) == [0, 1, 2]
     for row, sentence in enumerate(sentences):
@@ -104,11 +107,12 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
 
 def test_lines_are_encoded_once_for_models_of_the_same_data():
     task, lines = raw_task(make_dictionary()), EncodedLines()
-    lines.encode(task, LINES, "data")
-    again = lines.encode(task, [LINES[2], LINES[0], "6 3"], "data")
+    lines.encode(task, LINES)
+    again = lines.encode(task, [LINES[2], LINES[0], "6 3"])
     assert task.encoded == [*LINES, "6 3"]
     assert [len(sentence.pieces) for sentence in again] == [9, 6, 3]
-    lines.encode(task, LINES[:1], "other data")
+    task.cfg.data = "other data"
+    lines.encode(task, LINES[:1])
     assert task.encoded[-1] == LINES[0]
 
 
@@ -120,14 +124,14 @@ def test_a_layer_that_is_not_there_is_named():
     with pytest.raises(UserError, match="has no encoder"):
         SentenceVectors(Namespace(), task)
     with pytest.raises(UserError, match="does not read raw text"):
-        EncodedLines().encode(Namespace(), LINES, "data")
+        EncodedLines().encode(Namespace(), LINES)
 
 
 def test_long_sentences_are_cut(caplog):
     dictionary = make_dictionary()
     model = build_model("structural_transformer", dictionary, max_source_positions=6)
     task = raw_task(dictionary, ["words", "heads"])
-    sentences = EncodedLines().encode(task, ["1 9", "2 3"], "data")
+    sentences = EncodedLines().encode(task, ["1 9", "2 3"])
     found = SentenceVectors(model, task)(sentences)
     assert found[2].shape == (2, 16)
     assert "1 sentences are cut to the model's 5 subwords" in caplog.text
@@ -293,7 +297,6 @@ def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
 def test_seeds_are_different_checkpoints_of_the_same_layers():
     dictionary = make_dictionary()
     task = raw_task(dictionary)
-    task.cfg = Namespace(data="data")
     models = {
         Path(f"{layers}.pt"): build_model(
             "structural_transformer", dictionary, encoder_layers=layers
@@ -318,7 +321,6 @@ def test_seeds_are_different_checkpoints_of_the_same_layers():
 def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monkeypatch, tmp_path):
     dictionary = make_dictionary()
     task = raw_task(dictionary)
-    task.cfg = Namespace(data="data")
     model = build_model("structural_transformer", dictionary, encoder_layers=2)
     checkpoint = [("a", Path("a.pt"))], lambda _: (model, task)
     tasks = []

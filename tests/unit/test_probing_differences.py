@@ -40,36 +40,35 @@ def results(rates, seeds, layers=(0, 1)):
 def test_averages_of_the_last_layer_are_compared_with_the_baselines():
     found = results({"one": 0.6, "two": 0.8, "three": 0.6}, (3, 3, 4))
     compared = differences(found, "one", resamples=2000)
-    assert [(one.model, one.group) for one in compared] == [
+    assert list(compared) == [
         ("two", "surface"), ("three", "surface"), ("two", "syntactic"), ("three", "syntactic"),
     ]  # fmt: skip
-    surface = compared[0].comparison
+    surface = compared["two", "surface"]
     means = [
         np.mean(found.accuracies(model, 1, ["sentence_length", "word_content"]))
         for model in ("two", "one")
     ]
     assert surface.difference == pytest.approx(means[0] - means[1])
     assert surface.low < surface.difference < surface.high
-    assert compared[0].comparison.p_holm < 0.01
-    assert compared[1].comparison.p_holm > 0.1
-    p_values = [one.comparison.p for one in compared]
-    assert [one.comparison.p_holm for one in compared] == pytest.approx(holm(p_values))
+    assert surface.p_holm < 0.01
+    assert compared["three", "surface"].p_holm > 0.1
+    p_values = [one.p for one in compared.values()]
+    assert [one.p_holm for one in compared.values()] == pytest.approx(holm(p_values))
 
 
 def test_the_baseline_may_be_any_model():
     found = results({"one": 0.6, "two": 0.8}, (2, 2))
-    (one, *_), (two, *_) = (
-        differences(found, baseline, resamples=500) for baseline in ("one", "two")
-    )
-    assert (one.model, two.model) == ("two", "one")
-    assert one.comparison.difference == pytest.approx(-two.comparison.difference)
+    one, two = (differences(found, baseline, resamples=500) for baseline in ("one", "two"))
+    assert {model for model, _ in one} == {"two"}
+    for (_, group), difference in one.items():
+        assert difference.difference == pytest.approx(-two["one", group].difference)
 
 
 @pytest.mark.parametrize(("seeds", "models"), [((1, 3, 3), []), ((3, 1, 2), ["three"])])
 def test_a_model_with_one_seed_is_not_compared(seeds, models):
     found = results({"one": 0.6, "two": 0.8, "three": 0.7}, seeds)
     compared = differences(found, "one", resamples=500)
-    assert list(dict.fromkeys(one.model for one in compared)) == models
+    assert list(dict.fromkeys(model for model, _ in compared)) == models
 
 
 def test_the_table_has_a_line_for_each_model_and_says_how_it_was_tested():
@@ -80,7 +79,7 @@ def test_the_table_has_a_line_for_each_model_and_says_how_it_was_tested():
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
         "model", "Δsurface avg", "Δsyntactic avg",
     ]  # fmt: skip
-    surface = compared[0].comparison
+    surface = compared["two", "surface"]
     assert 0.001 <= surface.p_holm < 0.05
     assert cells[:2] == [
         "two",
