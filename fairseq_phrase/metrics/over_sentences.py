@@ -53,9 +53,8 @@ def sentence_p_value(
     (``benchmarks/null_trials.py``).
 
     Args:
-        system: a translation's sufficient statistics in each test set. Shape of each:
+        system, baseline: each translation's sufficient statistics in each test set. Shape of each:
             (sentences, statistics).
-        baseline: the statistics of the other translation, with the same shapes.
         scores: the metric, from sums (trials, statistics) to scores (trials,). The mean over the test
             sets is tested.
         test: ``ar`` or ``bs``.
@@ -129,8 +128,7 @@ class SentenceComparison:
 
     Attributes:
         p: the median of the p-values.
-        better: seeds where the row is better with p < 0.05.
-        worse: seeds where it is worse with p < 0.05.
+        better, worse: seeds where the row is better, or worse, with p < 0.05.
         pairs: seeds that were tested.
     """
 
@@ -146,8 +144,7 @@ def mcnemar_p_value(system: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> f
     Of the items that only one system has correct, each system should have half.
 
     Args:
-        system: whether each item is correct. Shape: (items,).
-        baseline: the same for the other labelling. Shape: (items,).
+        system, baseline: whether each item is correct. Shape: (items,).
 
     Returns:
         The p-value; 1 if no item differs.

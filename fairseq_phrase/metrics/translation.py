@@ -44,14 +44,10 @@ def bleu_metric(
 
 
 def sentence_statistics(metric: Any, hypotheses: Sequence[str]) -> Statistics:
-    """Compute each sentence's statistics for a metric of sacrebleu.
+    """Compute each sentence's statistics. Shape: (sentences, statistics).
 
     Args:
-        metric: made with its references.
-        hypotheses: translations, as many as references.
-
-    Returns:
-        Shape: (sentences, statistics).
+        metric: sacrebleu's, made with its references.
     """
     counts = metric._extract_corpus_statistics(list(hypotheses), None)
     return np.asarray(counts, dtype=np.float64)

@@ -34,18 +34,13 @@ def compare_over_sentences(
 ) -> None:
     """Test each run against the baseline's run of the same seed, in each metric.
 
-    McNemar's test compares the items of the main metric only.
-
-    Args:
-        rows: the rows, scored; their ``by_sentences`` is filled.
+    McNemar's test compares the items of the main metric only. Fills ``by_sentences`` of the rows, which
+    are scored.
     """
-    theirs = {run.seed: number for number, run in enumerate(baseline.runs)}
     for row in rows:
         if row is baseline:
             continue
-        pairs = [
-            (number, theirs[run.seed]) for number, run in enumerate(row.runs) if run.seed in theirs
-        ]
+        pairs = row.same_seeds(baseline)
         for metric in metrics[0].tested[: 1 if test == "mcnemar" else None]:
             found = []
             for ours, other in pairs:
@@ -72,8 +67,7 @@ def compare_over_seeds(
 ) -> None:
     """Test each row with two seeds or more against the baseline, in each metric, corrected by Holm.
 
-    Args:
-        rows: the rows, scored; their ``by_seeds`` is filled.
+    Fills ``by_seeds`` of the rows, which are scored.
     """
     tested = [
         row

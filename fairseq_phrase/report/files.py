@@ -153,12 +153,7 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
         return []
     found = []
     for row in report.rows:
-        seeds = [run.seed for run in row.runs]
-        shared = [
-            (number, seeds.index(run.seed))
-            for number, run in enumerate(report.baseline.runs)
-            if run.seed in seeds
-        ]
+        shared = report.baseline.same_seeds(row)
         if row is not report.baseline and shared:
             found.append(_run_differences(report, report.baseline, row, shared[0], count))
     return found

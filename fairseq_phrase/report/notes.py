@@ -164,9 +164,8 @@ def _sentence_notes(
             + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
             + ". It is for these very trainings on other sentences, and says nothing of other trainings."
         )
-    seeds = {run.seed for run in baseline.runs}
     others = [row for row in rows if row is not baseline]
-    unpaired = [row for row in others if seeds.isdisjoint(run.seed for run in row.runs)]
+    unpaired = [row for row in others if not row.same_seeds(baseline)]
     if unpaired:
         notes.append(
             f"No test over sentences, because no seed is one of {baseline.title}: "

@@ -120,6 +120,12 @@ class Row:
         """Whether two runs have the same outputs, and may be one training."""
         return len({tuple(run.hypotheses) for run in self.runs}) < len(self.runs)
 
+    def same_seeds(self, other: Row) -> list[tuple[int, int]]:
+        """Pair runs of the same seed: indices of runs of this row, in order, and of the other row."""
+        theirs = {run.seed: number for number, run in enumerate(other.runs)}
+        ours = enumerate(self.runs)
+        return [(number, theirs[run.seed]) for number, run in ours if run.seed in theirs]
+
     def sentences(self, run: int, metric: str) -> Statistics:
         """Return a metric's statistics of each sentence, in the order of :attr:`Run.hypotheses`."""
         return np.concatenate([one_set[metric] for one_set in self.statistics[run]])

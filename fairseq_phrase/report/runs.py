@@ -45,7 +45,6 @@ class Run:
     """A finished run.
 
     Attributes:
-        row: the row of the table that it belongs to.
         seed: fairseq's ``--seed``; None if it is unknown.
         generations: its translations by test set, in order.
         parsed_speed: sentences per second from raw text, including parsing; None if not measured.
