@@ -115,24 +115,21 @@ class SplitFiles:
         while first < self.sentences:
             last = min(self.sentences, first + _BLOCK_SENTENCES)
             gaps = {name: reader.first_gap(first, last) for name, reader in self.readers.items()}
-            damaged = min((gap for gap in gaps.values() if gap is not None), default=None)
-            if damaged is not None:
-                last = damaged
+            last = min([last, *(gap for gap in gaps.values() if gap is not None)])
+            if last == first:
+                name = next(name for name, gap in gaps.items() if gap == first)
+                raise UserError(
+                    f"{self.path_of(name)}.idx, line {first + 1}: expected its values right between "
+                    "those of the lines before and after, found another start or size; "
+                    f"{rerun(self.path_of(name).parent)}"
+                )
             sizes = sum(
                 reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
             )
             ends = np.cumsum(sizes)
             chosen = int(np.searchsorted(ends, BLOCK_VALUES, side="right"))
             stop = min(last, first + max(1, chosen))
-            if stop > first:
-                yield self._block(first, stop)
-            elif damaged is not None:
-                name = next(name for name, gap in gaps.items() if gap == damaged)
-                raise UserError(
-                    f"{self.path_of(name)}.idx, line {damaged + 1}: expected its values right "
-                    "between those of the lines before and after, found another start or size; "
-                    f"{rerun(self.path_of(name).parent)}"
-                )
+            yield self._block(first, stop)
             first = stop
 
     def _block(self, first: int, stop: int) -> SentenceBlock:
