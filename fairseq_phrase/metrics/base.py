@@ -65,9 +65,10 @@ class Metrics(ABC):
         """Return the score of each metric from what :meth:`statistics` returned."""
         return {name: self.score(name, each.sum(0)) for name, each in statistics.items()}
 
-    @abstractmethod
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many resampled test sets.
+
+        By default the two statistics are a part and its whole, and the score is their percentage.
 
         Args:
             sums: its statistics, summed over each resample's sentences. Shape: (resamples, statistics).
@@ -75,6 +76,7 @@ class Metrics(ABC):
         Returns:
             Shape: (resamples,).
         """
+        return percentages(sums)
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_] | None:
         """Return which labelled items are correct, for McNemar's test.

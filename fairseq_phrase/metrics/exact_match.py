@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
+from fairseq_phrase.metrics.base import Metrics, Statistics
 from fairseq_phrase.metrics.forms import Form
 
 EXACT = "exact match"
@@ -56,10 +56,6 @@ class ExactMatch(Metrics):
                 found[UNDECIDED] = _shares(verdict is None for verdict in verdicts)
         found[WELL_FORMED] = _shares(map(self._form.well_formed, hypotheses))
         return found
-
-    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of many test sets, in percent; (resamples, 2) -> (resamples,)."""
-        return percentages(sums)
 
     @property
     def notes(self) -> list[str]:

@@ -100,10 +100,6 @@ class LabelMetrics(Metrics):
         columns = [np.bincount(sentence, weights=one, minlength=len(self._sizes)) for one in items]
         return np.stack(columns, axis=1)
 
-    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a metric's score of many test sets, in percent; (resamples, 2) -> (resamples,)."""
-        return percentages(sums)
-
 
 class SpanMetrics(LabelMetrics):
     """F1 of labelled spans in BIO or IOB labels, by seqeval, and accuracy.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.metrics.base import percentages
 from fairseq_phrase.metrics.over_seeds import (
     SeedComparison,
     compare_seeds,
@@ -190,7 +191,7 @@ def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Dif
         if not names:
             continue
         runs = [run for model in counts for run in _statistics(results, model, names)]
-        resampled = resample_sentences(runs, _accuracy, resamples)
+        resampled = resample_sentences(runs, percentages, resamples)
         ends = np.cumsum([0, *counts.values()])
         rows = {model: resampled[ends[i] : ends[i + 1]] for i, model in enumerate(counts)}
         scores = {
@@ -221,10 +222,6 @@ def _statistics(
             counts.append(np.stack([correct, np.ones_like(correct)], 1).astype(np.float64))
         runs.append(counts)
     return runs
-
-
-def _accuracy(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 100 * sums[:, 0] / sums[:, 1]
 
 
 def differences_table(found: Differences, baseline: str) -> str:
