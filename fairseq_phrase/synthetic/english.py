@@ -48,9 +48,8 @@ def clause(event: Event) -> Phrase:
     """The tree of an English clause."""
     rule = RULES[event.rule]
     slots = _verb_slots(event, inverted=rule.needs == "question")
-    slots.update(_participants(event))
-    slots.update(_modifiers(event))
-    slots.update(inner_clauses(event, clause, _with_conjunction, ENGLISH))
+    slots |= _participants(event) | _modifiers(event)
+    slots |= inner_clauses(event, clause, ENGLISH, "IN")
     return arrange(rule.label, rule.english, slots, ",")
 
 
@@ -125,11 +124,6 @@ def _adverbial(oblique: Oblique, has_object: bool) -> tuple[str, str, Phrase]:
     using = Leaf("using", "VBG", "use")
     group = phrase("VP", (HEAD, using), ("obj", noun_phrase(oblique.entity)))
     return "phrase", "advcl", phrase("S", (HEAD, group))
-
-
-def _with_conjunction(inner: Phrase, conjunction: str) -> Phrase:
-    word = Leaf(conjunction, "IN", upos="SCONJ")
-    return Phrase(inner.label, [Child("mark", word), *inner.children])
 
 
 def _verb_slots(event: Event, inverted: bool) -> dict[str, Child]:

@@ -83,10 +83,8 @@ def sentence(utterance: Utterance) -> Phrase:
 def clause(event: Event) -> Phrase:
     """The tree of a German clause."""
     rule = RULES[event.rule]
-    slots = _verb_slots(event, rule.german)
-    slots.update(_participants(event))
-    slots.update(_modifiers(event))
-    slots.update(inner_clauses(event, clause, _with_conjunction, GERMAN))
+    slots = _verb_slots(event, rule.german) | _participants(event) | _modifiers(event)
+    slots |= inner_clauses(event, clause, GERMAN, "KOUS")
     return arrange(rule.label, rule.german, slots, "$,")
 
 
@@ -139,12 +137,6 @@ def _oblique_slot(event: Event) -> str:
     # Without an object, a place is new information and follows "nicht".
     is_last = event.object is None and event.goal is None and not event.passive
     return "goal" if is_last and event.rule != "fronted place" else "early"
-
-
-def _with_conjunction(inner: Phrase, conjunction: str) -> Phrase:
-    """Put a conjunction behind the comma that opens a subordinate clause."""
-    comma, *rest = inner.children
-    return Phrase(inner.label, [comma, Child("mark", Leaf(conjunction, "KOUS")), *rest])
 
 
 def _verb_slots(event: Event, template: str) -> dict[str, Child]:

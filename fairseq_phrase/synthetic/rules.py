@@ -122,23 +122,28 @@ def whole_sentence(
 
 
 def inner_clauses(
-    event: Event,
-    clause: Callable[[Event], Phrase],
-    joined: Callable[[Phrase, str], Phrase],
-    language: int,
+    event: Event, clause: Callable[[Event], Phrase], language: int, tag: str
 ) -> dict[str, Child]:
-    """Make the clauses that a clause contains; ``joined`` puts a conjunction into one."""
+    """Make the clauses that a clause contains, with conjunctions of this tag."""
     slots: dict[str, Child] = {}
     if event.complement is not None:
         inner = clause(event.complement)
         if event.complement.rule == "infinitive":
             slots["complement"] = Child("xcomp", inner)
         else:
-            slots["complement"] = Child("ccomp", joined(inner, ("dass", "that")[language]))
+            that = Leaf(("dass", "that")[language], tag, upos="SCONJ")
+            slots["complement"] = Child("ccomp", _joined(inner, that))
     if event.adjunct is not None:
-        inner = joined(clause(event.adjunct.event), event.adjunct.conjunction[language])
-        slots["clause"] = Child("advcl", inner)
+        conjunction = Leaf(event.adjunct.conjunction[language], tag, upos="SCONJ")
+        slots["clause"] = Child("advcl", _joined(clause(event.adjunct.event), conjunction))
     return slots
+
+
+def _joined(inner: Phrase, conjunction: Leaf) -> Phrase:
+    """Put a conjunction before a clause, behind the comma that opens it in German."""
+    children = list(inner.children)
+    children.insert(children[0].relation == "punct", Child("mark", conjunction))
+    return Phrase(inner.label, children)
 
 
 def agreeing(forms: tuple[str, str, str], event: Event) -> str:
