@@ -220,7 +220,7 @@ def _csv(records: Sequence[dict[str, object]]) -> str:
 def latex(report: Report) -> str:
     """Write a report as LaTeX tables, for the package booktabs."""
     signatures = "; ".join(
-        f"{_latex(metric)}: \\texttt{{{_latex(signature, breaks='|')}}}"
+        f"{_latex(metric)}: \\texttt{{{_latex(signature).replace(_BAR, _BAR + _BREAK)}}}"
         for metric, signature in report.signatures.items()
     )
     notes = " ".join(
@@ -258,16 +258,13 @@ def _latex_table(cells: Sequence[Sequence[str]], caption: str, notes: str) -> li
     ]
 
 
-_LATEX = {
+_BAR, _BREAK = r"\textbar{}", r"\allowbreak{}"  # lines of signatures may break after a bar
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-    "Δ": r"$\Delta$", "σ": r"$\sigma$", "<": r"$<$", ">": r"$>$", "|": r"\textbar{}",
-}  # fmt: skip
+    "Δ": r"$\Delta$", "σ": r"$\sigma$", "<": r"$<$", ">": r"$>$", "|": _BAR,
+})  # fmt: skip
 
 
-def _latex(text: str, breaks: str = "") -> str:
-    """Escape a text; a line may break after the characters of ``breaks``."""
-    return "".join(
-        _LATEX.get(character, character) + (r"\allowbreak{}" if character in breaks else "")
-        for character in text
-    )
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
