@@ -128,14 +128,12 @@ def _runs_in(folder: Path) -> Iterator[RunFolder]:
 
 def _folders(folder: Path) -> list[Path]:
     """List folders, ``seed10`` after ``seed9``."""
-    children = [child for child in folder.iterdir() if child.is_dir()]
-    return sorted(
-        children,
-        key=lambda path: [
-            (int(part), "") if part.isdigit() else (0, part)
-            for part in re.split(r"(\d+)", path.name)
-        ],
-    )
+
+    def parts(path: Path) -> list[str | int]:
+        # Texts and numbers take turns, so that parts of two names are of one type.
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+    return sorted((child for child in folder.iterdir() if child.is_dir()), key=parts)
 
 
 def _is_run(folder: Path) -> bool:

@@ -250,3 +250,8 @@ def test_names_of_test_sets_that_do_not_fit_are_refused(table, capsys, names, me
 def test_two_test_sets_with_one_name_are_refused(table, capsys):
     second = ["--reference", f"test1={table / 'test.en'}", "--set-name", "test1=test"]
     assert "--set-name gives two test sets one name" in refusal(table, capsys, *second)
+
+
+def test_a_folder_may_be_named_with_a_raised_digit(table):
+    (table / "runs" / "k2").rename(table / "runs" / "k2²")
+    assert {line[0] for line in table_lines(report(table))} >= {"baseline", "k2²"}
