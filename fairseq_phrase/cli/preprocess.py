@@ -195,15 +195,7 @@ def report(options: Options, counts: SplitCounts) -> str:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
         said.append(f"{labels} labels{unknown}")
-    left_out = [
-        f"{number} {what}"
-        for number, what in (
-            (empty, "empty"),
-            (counts.too_long, "too long"),
-            (counts.skipped, "without a parse"),
-        )
-        if number
-    ]
-    if left_out:
+    kinds = {"empty": empty, "too long": counts.too_long, "without a parse": counts.skipped}
+    if left_out := [f"{number} {what}" for what, number in kinds.items() if number]:
         said.append(f"left out: {', '.join(left_out)}")
     return "; ".join(said)
