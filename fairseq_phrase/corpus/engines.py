@@ -339,7 +339,9 @@ def _on_ray(
             actor, job = running[ready[0]]
             try:
                 result = ray.get(ready[0])
-            except ray.exceptions.RayActorError:
+            except ray.exceptions.RayActorError as error:
+                if error.actor_init_failed:  # such as a machine that lacks this package
+                    raise
                 awaited = [answer for answer, (other, _) in running.items() if other == actor]
                 # The first one is what it was doing; the others were queued.
                 undone = [running.pop(answer)[1] for answer in awaited]
