@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.base import LineParser, Unparsed
+from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
@@ -21,75 +21,59 @@ ANALYSES = ("depparse", "constituency")
 _IDENTITY = "identity"
 
 
-@dataclass(frozen=True)
-class StanzaModels:
-    """The models of one language that a parse needs; all their files exist.
+def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """Find a language's default package in Stanza's download folder.
 
-    Attributes:
-        language: the language's code in the folders' names.
-        folder: Stanza's folder of models, with its ``resources.json``.
-        packages: the package of each processor, in the order in which they run.
+    Of the two parsers, those whose model file exists are used. The list in ``resources.json`` also has
+    models that were not downloaded.
+
+    Args:
+        language: Stanza's code of the language or an alias.
+        folder: the folder that holds ``resources.json`` and ``LANGUAGE/PROCESSOR/PACKAGE.pt``.
+
+    Returns:
+        The language's code in the folders' names, and the package of each processor, in the order in
+        which they run. All their files exist.
+
+    Raises:
+        UserError: models are missing or ``resources.json`` cannot be read; the message says what to run.
     """
+    resources = _resources(language, folder)
+    seen = {language}
+    while isinstance(resources.get(language), dict) and "alias" in resources[language]:
+        language = resources[language]["alias"]
+        if language in seen:
+            break
+        seen.add(language)
+    entry = resources.get(language)
+    if not isinstance(entry, dict) or "default" not in entry.get("packages", {}):
+        raise UserError(
+            f"{folder / 'resources.json'} has no default package for the language '{language}': "
+            f"{_command(language, folder)}"
+        )
+    # Some languages' constituency parsers come with the default package only if asked for.
+    default = entry["packages"]["default"]
+    default = {**default.get("optional", {}), **default}
 
-    language: str
-    folder: Path
-    packages: dict[str, str]
+    def file(processor: str) -> Path:
+        return folder / language / processor / f"{default[processor]}.pt"
 
-    def chosen(self, *processors: str) -> dict[str, str]:
-        """Return the packages of these processors, as far as they have one."""
-        return {name: package for name, package in self.packages.items() if name in processors}
-
-    @classmethod
-    def find(cls, language: str, folder: Path) -> StanzaModels:
-        """Find a language's default package in Stanza's download folder.
-
-        Of the two parsers, those whose model file exists are used. The list in ``resources.json`` also
-        has models that were not downloaded.
-
-        Args:
-            language: Stanza's code of the language or an alias.
-            folder: the folder that holds ``resources.json`` and ``LANGUAGE/PROCESSOR/PACKAGE.pt``.
-
-        Raises:
-            UserError: models are missing or ``resources.json`` cannot be read; the message says what to
-                run.
-        """
-        resources = _resources(language, folder)
-        seen = {language}
-        while isinstance(resources.get(language), dict) and "alias" in resources[language]:
-            language = resources[language]["alias"]
-            if language in seen:
-                break
-            seen.add(language)
-        entry = resources.get(language)
-        if not isinstance(entry, dict) or "default" not in entry.get("packages", {}):
-            raise UserError(
-                f"{folder / 'resources.json'} has no default package for the language '{language}': "
-                f"{_command(language, folder)}"
-            )
-        # Some languages' constituency parsers come with the default package only if asked for.
-        default = entry["packages"]["default"]
-        default = {**default.get("optional", {}), **default}
-
-        def file(processor: str) -> Path:
-            return folder / language / processor / f"{default[processor]}.pt"
-
-        analyses = [name for name in ANALYSES if name in default and file(name).is_file()]
-        if not analyses:
-            raise UserError(
-                f"{folder} has no Stanza parser for the language '{language}', neither depparse nor "
-                f"constituency: {_command(language, folder)}"
-            )
-        names = [name for name in (*TOKENIZERS, "pos") if name in default]
-        if "depparse" in analyses:
-            # Stanza requires lemmas before it parses, even if the language has no lemmatizer.
-            default = {"lemma": _IDENTITY, **default}
-            names.append("lemma")
-        packages = {name: default[name] for name in (*names, *analyses)}
-        for processor, package in packages.items():
-            if (processor, package) != ("lemma", _IDENTITY):
-                _require(entry, language, folder, processor, package)
-        return cls(language, folder, packages)
+    analyses = [name for name in ANALYSES if name in default and file(name).is_file()]
+    if not analyses:
+        raise UserError(
+            f"{folder} has no Stanza parser for the language '{language}', neither depparse nor "
+            f"constituency: {_command(language, folder)}"
+        )
+    names = [name for name in (*TOKENIZERS, "pos") if name in default]
+    if "depparse" in analyses:
+        # Stanza requires lemmas before it parses, even if the language has no lemmatizer.
+        default = {"lemma": _IDENTITY, **default}
+        names.append("lemma")
+    packages = {name: default[name] for name in (*names, *analyses)}
+    for processor, package in packages.items():
+        if (processor, package) != ("lemma", _IDENTITY):
+            _require(entry, language, folder, processor, package)
+    return language, packages
 
 
 def _resources(language: str, folder: Path) -> dict[str, Any]:
@@ -162,19 +146,20 @@ class StanzaParser(LineParser):
             import stanza
             from stanza.resources.common import DEFAULT_MODEL_DIR
         language, _, folder = model.partition("@")
-        self._models = StanzaModels.find(language, Path(folder or DEFAULT_MODEL_DIR))
-        packages = self._models.packages
+        self._folder = Path(folder or DEFAULT_MODEL_DIR)
+        self._language, self._packages = _default_packages(language, self._folder)
+        packages = self._packages
         self.fields: tuple[str, ...] = (
             "words",
             *(("heads", "deprels") if "depparse" in packages else ()),
             "tags",
             *(("spans",) if "constituency" in packages else ()),
         )
-        root = self._models.folder / self._models.language
+        root = self._folder / self._language
         files = (root / name / f"{package}.pt" for name, package in packages.items())
         self.files = [path for path in files if path.is_file()]
         listed = ", ".join(f"{name} {package}" for name, package in packages.items())
-        self.version = f"{self._models.language} ({listed}), Stanza {stanza.__version__}"
+        self.version = f"{self._language} ({listed}), Stanza {stanza.__version__}"
         self._tokenizer: Any = None
         self._analyzer: Any = None
 
@@ -222,7 +207,7 @@ class StanzaParser(LineParser):
         from stanza.models.common.doc import Document
 
         if self._tokenizer is None:
-            self._tokenizer = self._loaded(self._models.chosen(*TOKENIZERS))
+            self._tokenizer = self._loaded(self._chosen(*TOKENIZERS))
         documents = [
             Document([], text=line.translate(_KEEP_CONTROLS)) if line.strip() else None
             for line in lines
@@ -238,11 +223,11 @@ class StanzaParser(LineParser):
     ) -> list[ParsedSentence | Unparsed]:
         """Parse the sentences' documents, and give the sentences their trees."""
         sentences = list(map(_checked_for_length, sentences, documents))
-        processors = self._models.chosen("pos", "lemma", *ANALYSES)
+        processors = self._chosen("pos", "lemma", *ANALYSES)
         if self._analyzer is None:
             # The option "pretokenized" tells Stanza not to load a tokenizer.
             self._analyzer = self._loaded(
-                {**self._models.chosen("tokenize"), **processors}, tokenize_pretokenized=True
+                {**self._chosen("tokenize"), **processors}, tokenize_pretokenized=True
             )
         good = [
             document
@@ -275,17 +260,21 @@ class StanzaParser(LineParser):
             return Unparsed(f"Stanza's parse is not a tree: {error}", sentence)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
+    def _chosen(self, *processors: str) -> dict[str, str]:
+        """Return the packages of these processors, as far as they have one."""
+        return {name: package for name, package in self._packages.items() if name in processors}
+
     def _loaded(self, processors: dict[str, str], **options: Any) -> Any:
         import stanza
 
         try:
             return stanza.Pipeline(
-                self._models.language, dir=str(self._models.folder), package=None,
+                self._language, dir=str(self._folder), package=None,
                 processors=processors, download_method=None, verbose=False, **options,
             )  # fmt: skip
         except Exception as error:  # unpickling and torch raise many types for a damaged file
             raise UserError(
-                f"Stanza cannot load {', '.join(processors)} from {self._models.folder}: {error}"
+                f"Stanza cannot load {', '.join(processors)} from {self._folder}: {error}"
             ) from error
 
 
@@ -311,11 +300,8 @@ def _cut(line: str, document: Any) -> ParsedSentence | Unparsed:
 
 
 def _incomplete(line: str, missing: str) -> Unparsed:
-    words = line.split()
-    return Unparsed(
-        f"Stanza's tokenizer left out '{missing.strip()[:60]}'",
-        ParsedSentence(words, [True] * len(words)),
-    )
+    reason = f"Stanza's tokenizer left out '{missing.strip()[:60]}'"
+    return Unparsed(reason, cut_at_white_space(line))
 
 
 def _checked_for_length(

@@ -81,7 +81,7 @@ class _Node:
     label_offset: int = 0
 
 
-def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSentence:
+def parse_brackets(line: str) -> BracketedSentence:
     """Read the tree or trees on a line.
 
     Empty elements (``-NONE-``), and constituents that contain only empty elements, are left out. An
@@ -91,14 +91,13 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
 
     Args:
         line: brackets and words; an empty line has no tree. It may contain line breaks.
-        keep_functions: keep function tags and indices in the labels.
 
     Raises:
         BracketsError: the brackets are not balanced, a tree is empty, a word is outside all brackets, an
             inner node has no label, or a label contains white space. The message has the column.
     """
     own = len(_ONE_TOKEN.findall(line))
-    reader = _Reader(keep_functions, bool(own) and own > len(_TOKENS.findall(line)))
+    reader = _Reader(bool(own) and own > len(_TOKENS.findall(line)))
     is_label = False
     for match in _TOKEN.finditer(line):
         token, offset = match.group(), match.start()
@@ -119,8 +118,8 @@ def parse_brackets(line: str, *, keep_functions: bool = False) -> BracketedSente
 class _Reader:
     """Build a sentence from brackets and words, which come one after the other."""
 
-    def __init__(self, keep_functions: bool, own_brackets: bool) -> None:
-        self._keep_functions, self._own_brackets = keep_functions, own_brackets
+    def __init__(self, own_brackets: bool) -> None:
+        self._own_brackets = own_brackets
         self._words: list[str] = []
         self._tags: list[str] = []
         self._offsets: list[int] = []
@@ -177,7 +176,7 @@ class _Reader:
         if len(self._words) == node.start:
             return
         parent.parts += 1
-        label = node.label if self._keep_functions else _without_functions(node.label)
+        label = _without_functions(node.label)
         if node.parts == len(node.leaves) == 1:
             self._tags[node.leaves[0]] = label
         else:
