@@ -190,8 +190,9 @@ class _Sentence:
             words += [form] if len(several) == 1 else several
             # The words of one surface token have no space between them, but they are separate words.
             space_before += [space, *[True] * (len(several) - 1)]
-        edges = {} if self._read_heads is None else {"enhanced": self._edges()}
-        return ParsedSentence(words, space_before, tree, self._deprels, self._tags, edges=edges)
+        return ParsedSentence(
+            words, space_before, tree, self._deprels, self._tags, edges=self._edges()
+        )
 
     def _over_tokens(
         self, tree: DependencyTree, forms: list[str], spaces: list[bool]
@@ -204,30 +205,27 @@ class _Sentence:
         token_of = np.repeat(
             np.arange(len(self._tokens)), [t.last - t.first + 1 for t in self._tokens]
         )
+        owner, graphs, lost = token_of.tolist(), {}, 0
+        for name, graph in self._edges().items():
+            kept = [
+                e for e in graph if e.head == e.dependent or owner[e.head] != owner[e.dependent]
+            ]
+            graphs[name] = sorted({Edge(owner[e.head], owner[e.dependent], e.label) for e in kept})
+            lost += len(graph) - len(kept)
         return ParsedSentence(
             forms,
             spaces,
             DependencyTree(token_of[tree.heads[highest]] if highest else []),
             [self._deprels[word] for word in highest],
             [self._tags[word] for word in highest],
-            **self._edges_over_tokens(token_of.tolist()),
+            edges=graphs,
+            lost_edges=lost,
         )
 
-    def _edges_over_tokens(self, token_of: Sequence[int]) -> dict[str, Any]:
-        """Return the fields of a sentence that have edges, between the tokens of their words."""
+    def _edges(self) -> dict[str, list[Edge]]:
+        """Read the ninth column, without empty nodes, if it is to be read."""
         if self._read_heads is None:
             return {}
-        edges = self._edges()
-        kept = {
-            Edge(token_of[head], token_of[dependent], label)
-            for head, dependent, label in edges
-            if head == dependent or token_of[head] != token_of[dependent]
-        }
-        inside = sum(h != d and token_of[h] == token_of[d] for h, d, _ in edges)
-        return {"edges": {"enhanced": sorted(kept)}, "lost_edges": inside}
-
-    def _edges(self) -> list[Edge]:
-        """Read the ninth column, without empty nodes."""
         above = {node: self._heads_of(node) for node in self._graph if "-" not in node}
 
         def word_heads(node: str, passed: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
@@ -244,7 +242,7 @@ class _Sentence:
                 edges.add(Edge(int(head) - 1 if head != "0" else word, word, label))
         if not edges:
             raise MisfitError(self.line, "the ninth column has no enhanced dependencies")
-        return sorted(edges)
+        return {"enhanced": sorted(edges)}
 
     def _heads_of(self, node: str) -> list[tuple[str, str]]:
         """Read the heads and labels of a word or an empty node."""

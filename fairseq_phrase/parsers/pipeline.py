@@ -107,14 +107,14 @@ class ParsingPipeline:
             UserError: the parser cannot be used at all.
         """
         assert isinstance(self.parser, LineParser)
-        if self.parser.sorts_by_length:
-            parsed_lines = zip(self._parse_robustly(lines), lines, strict=True)
-            return [self._finished(one, line, constituents) for one, line in parsed_lines]
-        order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
-        parsed: dict[int, Parse] = {}
-        by_length = self._parse_robustly([lines[index] for index in order])
-        for index, sentence in zip(order, by_length, strict=True):
-            parsed[index] = self._finished(sentence, lines[index], constituents)
+        order: Sequence[int] = range(len(lines))
+        if not self.parser.sorts_by_length:
+            order = sorted(order, key=lambda index: len(lines[index]))
+        found = self._parse_robustly([lines[index] for index in order])
+        parsed = {
+            index: self._finished(sentence, lines[index], constituents)
+            for index, sentence in zip(order, found, strict=True)
+        }
         return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:

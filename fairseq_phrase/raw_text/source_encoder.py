@@ -39,10 +39,6 @@ from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
-class MisspeltError(ValueError):
-    """Words that do not spell their text."""
-
-
 @dataclass(frozen=True)
 class CutLine:
     """A line's subwords.
@@ -128,12 +124,9 @@ class CutLine:
             The subwords of each word; a word may have none.
 
         Raises:
-            MisspeltError: the words do not spell the text.
+            ValueError: the words do not spell the text.
         """
-        try:
-            ends = ends_in_text(words, self.text)
-        except ValueError as error:
-            raise MisspeltError(str(error)) from None
+        ends = ends_in_text(words, self.text)
         # The first word that ends after the subword's start, or the last word.
         owners = np.searchsorted(ends[:-1], self.starts, side="right")
         bounds = np.searchsorted(owners, np.arange(len(ends) + 1))
@@ -275,10 +268,11 @@ def encode_line(
         problem = parse.reason
     else:
         try:
-            encoded = encode_words(parse, line.pieces_of(parse.words))
-            return encoded.with_tokens(line.tokens), None
-        except MisspeltError as error:
+            cut = line.pieces_of(parse.words)
+        except ValueError as error:
             problem = f"its parse is not one of this text: {error}"
+        else:
+            return encode_words(parse, cut).with_tokens(line.tokens), None
     words = flat(cut_at_white_space(line.text), fields)
     encoded = encode_words(words, line.pieces_of(words.words))
     return encoded.with_tokens(line.tokens), problem
