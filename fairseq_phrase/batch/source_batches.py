@@ -145,8 +145,7 @@ class SourceText:
 
     def _parse_of(self, sentence: EncodedSentence, limit: int | None) -> Parse:
         parse = numbered_parse(sentence, self.fields_to_parse, self._labels)
-        if limit is not None:
-            parse = truncated(parse, limit)
+        parse = truncated(parse, limit)
         if "heads" not in self.fields:
             return parse
         return self._trees(parse, self.numbered(sentence, limit)[0])
@@ -295,8 +294,8 @@ def make_structures(
     return found
 
 
-def truncated(parse: Parse, subwords: int) -> Parse:
-    """Cut a parse to its first subwords.
+def truncated(parse: Parse, subwords: int | None) -> Parse:
+    """Cut a parse to its first subwords; None keeps all.
 
     A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents
     keep their remaining words.
@@ -304,7 +303,7 @@ def truncated(parse: Parse, subwords: int) -> Parse:
     Returns:
         The parse of the words that keep a subword.
     """
-    if len(parse["words"]) <= subwords:
+    if subwords is None or len(parse["words"]) <= subwords:
         return parse
     words = parse["words"][:subwords]
     count = int(words.max(initial=-1)) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
@@ -24,18 +24,8 @@ from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.fields import PREFIX, rerun
 from fairseq_phrase.store.reader import ParseStore
 
-
-class Parses(Protocol):
-    """Parses of a dataset's sentences, by their indices.
-
-    A :class:`~fairseq_phrase.store.reader.ParseStore` can also read those of a batch at once.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Parse:
-        """Return a sentence's parse as :class:`fairseq_phrase.store.reader.ParseStore` does."""
-        ...
+#: Parses of a dataset's sentences; a store can also read those of a batch at once.
+Parses = ParseStore | Sequence[Parse]
 
 
 class _WrappedPairs(BaseWrapperDataset):
@@ -127,10 +117,6 @@ class SyntaxDataset(_WrappedPairs):
         if self.sampling is not None:
             self.sampling.epoch = epoch
 
-    def _parse(self, index: int) -> Parse:
-        parse = self.parses[index]
-        return parse if self.max_subwords is None else truncated(parse, self.max_subwords)
-
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples; torch's data loader calls this method if it exists.
 
@@ -175,7 +161,8 @@ class SyntaxDataset(_WrappedPairs):
         counted = np.zeros(len(indices), dtype=np.int64)
         lengths = np.asarray(self.dataset.src_sizes)[indices]
         for index in np.flatnonzero(lengths > PAIRS_PER_TOKEN // 4):
-            spans = self._parse(int(indices[index])).get("spans", ())
+            parse = truncated(self.parses[int(indices[index])], self.max_subwords)
+            spans = parse.get("spans", ())
             counted[index] = (int(lengths[index]) + len(spans)) ** 2 // PAIRS_PER_TOKEN
         return counted
 

@@ -55,18 +55,15 @@ def joined(
     made = {}
     for name in parses[0]:
         values = [parse[name] for parse in parses]
+        if name == "spans":
+            values = [
+                _without_root(each, count - 1, root_label)
+                for each, count in zip(values, counts, strict=True)
+            ]
         if name == "spans" or FIELDS[name].per == "edge":
-            if name == "spans":
-                values = [
-                    _without_root(each, count - 1, root_label)
-                    for each, count in zip(values, counts, strict=True)
-                ]
             # The last column is the label.
             shifts = [np.array([start, start, 0]) for start in starts]
-            values = [each + shift for each, shift in zip(values, shifts, strict=True)]
-            if name == "spans":
-                values.append(np.array([[0, ends[-1] - 1, root_label]]))
-            made[name] = np.concatenate(values)
+            made[name] = np.concatenate(list(map(np.add, values, shifts)))
             continue
         if name in ("words", "heads"):
             values = [each + start for each, start in zip(values, starts, strict=True)]
@@ -75,10 +72,10 @@ def joined(
             between = np.full(len(separators), _UNKNOWN)
         else:
             raise ValueError(f"parses of several sentences have no joined {name}")
-        pieces = [values[0]]
-        for separator, each in zip(between, values[1:], strict=True):
-            pieces += [np.array([separator]), each]
-        made[name] = np.concatenate(pieces)
+        before = np.cumsum([len(each) for each in values[:-1]])
+        made[name] = np.insert(np.concatenate(values), before, between)
+    if "spans" in made:
+        made["spans"] = np.append(made["spans"], [[0, ends[-1] - 1, root_label]], axis=0)
     if "heads" in made:
         own = made["heads"] == np.arange(len(made["heads"]))
         own[separators] = False

@@ -205,5 +205,5 @@ def _make(
         for side in split.sides:
             side.finish()
     for name, file in with_labels(labels).items():
-        if labels[name].has_grown or options.labeldict is not None:
+        if labels[name].may_grow or options.labeldict is not None:
             labels[name].save(area.files / file)

@@ -10,11 +10,13 @@ from typing import Any
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
-    CopiedWordsWriter,
+    copied_path,
     number_of_slots,
     number_unknown,
     slot,
+    stored,
 )
+from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.text import read_lines
 
 
@@ -70,7 +72,7 @@ def number_split(
     Returns:
         The files with the words.
     """
-    writer = CopiedWordsWriter(prefix)
+    writer = IndexedWriter(copied_path(prefix))
     rewritten = [path.with_name(path.name + ".numbered") for path in (source, target)]
     with (
         open(rewritten[0], "w", encoding="utf-8") as new_source,
@@ -80,7 +82,7 @@ def number_split(
             pieces, words = number_unknown(own.split(), known, options.copy_words)
             # A pair without unknown source words has no slots.
             others, _ = number_unknown(other.split(), known, 0, words)
-            writer.append(words)
+            writer.append(stored(words))
             new_source.write(" ".join(pieces) + "\n")
             new_target.write(" ".join(others) + "\n")
     for path, new in zip((source, target), rewritten, strict=True):

@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
@@ -230,10 +231,13 @@ def _in_pool(
     try:
         while True:
             while len(running) < _JOBS_PER_WORKER * workers:
-                job = lost.pop(0) if lost else next(jobs, None)
-                if job is None:
+                # The pool may be broken, so a job is one of the lost ones until it is running.
+                if not lost:
+                    lost += islice(jobs, 1)
+                if not lost:
                     break
-                running[_submitted(pool, job)] = job
+                future = pool.submit(_do, lost[0])
+                running[future] = lost.pop(0)
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -253,15 +257,6 @@ def _in_pool(
 def _loaded() -> Event:
     """What processes set when they have loaded: one for all, as some start when their pool has ended."""
     return multiprocessing.get_context("spawn").Event()
-
-
-def _submitted(pool: ProcessPoolExecutor, job: Job) -> Future[Any]:
-    try:
-        return pool.submit(_do, job)
-    except BrokenProcessPool as error:
-        failed: Future[Any] = Future()
-        failed.set_exception(error)
-        return failed
 
 
 _do_job: Callable[[Job], Any]

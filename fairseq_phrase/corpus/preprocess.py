@@ -239,7 +239,7 @@ def _make(
         manifest.save(area.files)
     for name, file in with_labels(labels).items():
         labels[name].save(area.files / file)
-    warn_of_unknown({name: table for name, table in labels.items() if table.is_given})
+    warn_of_unknown(labels)
     if options.target_lang is None:
         _link_as_fairseq_names_them(splits, options.source_lang, area.files)
     return splits

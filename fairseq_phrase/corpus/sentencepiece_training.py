@@ -21,15 +21,8 @@ from fairseq_phrase.text import read_lines
 VOCABULARY_SIZE = 8000
 #: Lines to train on, of both sides together; SentencePiece holds all of them in memory.
 SAMPLE_LINES = 2_000_000
+# In the reason that SentencePiece gives.
 _LARGEST = re.compile(r"set it to a value <= (\d+)")
-
-
-class VocabularyTooLargeError(UserError):
-    """A text that allows fewer pieces than were asked for."""
-
-    def __init__(self, message: str, largest: int):
-        super().__init__(message)
-        self.largest = largest
 
 
 def train_segmenter(
@@ -58,15 +51,16 @@ def train_segmenter(
 
     try:
         train(vocabulary_size or VOCABULARY_SIZE)
-    except VocabularyTooLargeError as error:
-        if vocabulary_size is not None:
+    except UserError as error:
+        largest = _LARGEST.search(str(error))
+        if vocabulary_size is not None or largest is None:
             raise
         print(
-            f"the training text gives {error.largest} subwords at most, not {VOCABULARY_SIZE}: "
-            f"training {error.largest} (--vocab-size sets another number)",
+            f"the training text gives {largest[1]} subwords at most, not {VOCABULARY_SIZE}: "
+            f"training {largest[1]} (--vocab-size sets another number)",
             file=sys.stderr,
         )
-        train(error.largest)
+        train(int(largest[1]))
 
 
 def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator[str]:
@@ -98,8 +92,7 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
         seed: for the sentences that are drawn from more than ten million.
 
     Raises:
-        VocabularyTooLargeError: the text has too few pieces.
-        UserError: SentencePiece cannot train for another reason.
+        UserError: SentencePiece cannot train; with its reason, such as the largest number of pieces.
     """
     sentencepiece.set_random_generator_seed(seed)
     trained = io.BytesIO()
@@ -116,11 +109,8 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
         )
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
-        message = (
+        raise UserError(
             f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"
-        )
-        if largest := _LARGEST.search(reason):
-            raise VocabularyTooLargeError(message, int(largest[1])) from None
-        raise UserError(message) from None
+        ) from None
     model.write_bytes(trained.getvalue())

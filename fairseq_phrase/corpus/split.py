@@ -6,10 +6,8 @@ Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has alr
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -17,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.corpus.blocks import Block, BlockMaker, CutLines, Lines, SideBlock
+from fairseq_phrase.corpus.blocks import Block, BlockMaker, Lines, SideBlock
 from fairseq_phrase.corpus.engines import Chunk, EngineOptions, Job, in_order, run_elsewhere
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, chunks, parse_corpus
@@ -58,27 +56,23 @@ class Side:
         self.parses: Iterator[Chunk] = iter(())
         self._written: ParseWriter | None = None
 
-    def parse(self, folder: Path, engine: EngineOptions, on_error: str) -> None:
+    def parse(self, options: Options, labels: dict[str, LabelTable], folder: Path) -> None:
         """Parse the text, if it is to be parsed (:func:`parse_corpus`)."""
         if self.pipeline is not None:
             text = map(self.lines.text, read_lines(self.corpus.path))
-            self.parses = parse_corpus(self.corpus, text, self.pipeline, folder, engine, on_error)
-
-    @contextmanager
-    def writing(self, labels: dict[str, LabelTable]) -> Iterator[Callable[[SideBlock], None]]:
-        """Open the files for what is kept; yield a function that writes a block."""
-        if self.pipeline is not None:
+            self.parses = parse_corpus(
+                self.corpus, text, self.pipeline, folder, options.engine, options.on_error
+            )
             self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
-        is_cut = isinstance(self.lines, CutLines)
-        with open(os.devnull if is_cut else self.pieces_path, "w", encoding="utf-8") as pieces:
 
-            def write(block: SideBlock) -> None:
+    def write(self, block: SideBlock) -> None:
+        """Write subwords as text, and parses whose labels are not numbered yet."""
+        if block.text:
+            with open(self.pieces_path, "a", encoding="utf-8") as pieces:
                 pieces.write(block.text)
-                self.subwords.update(block.subwords)
-                if self._written is not None:
-                    self._written.append(block.fields)
-
-            yield write
+        self.subwords.update(block.subwords)
+        if self._written is not None:
+            self._written.append(block.fields)
 
     def finish(self) -> None:
         """Write the files of the parses, after all labels are known."""
@@ -112,23 +106,22 @@ class Split:
         """Return the side of a language."""
         return next(side for side in self.sides if side.language == language)
 
-    def write(self, options: Options, labels: dict[str, LabelTable]) -> None:
-        """Write subwords as text, and parses whose labels are not numbered yet.
+    def write(self, options: Options) -> None:
+        """Write the lines that are kept.
 
         Raises:
             UserError: a line has no parse, too many lines have none (``--max-flat``), ``--strict``
                 refuses a line, or no line is kept.
         """
-        with ExitStack() as stack:
-            writers = [stack.enter_context(side.writing(labels)) for side in self.sides]
-            total = self.sides[0].corpus.lines
-            progress = tqdm(desc=f"writing {self.name}", total=total, unit="line", smoothing=0.05)
-            stack.enter_context(progress)
+        total = self.sides[0].corpus.lines
+        with tqdm(
+            desc=f"writing {self.name}", total=total, unit="line", smoothing=0.05
+        ) as progress:
             for block in self._blocks(options):
                 progress.update(block.lines)
                 self.counts.add(block.counts)
-                for write, side_block in zip(writers, block.sides, strict=True):
-                    write(side_block)
+                for side, side_block in zip(self.sides, block.sides, strict=True):
+                    side.write(side_block)
                 for number, language, problem in block.problems:
                     self.counts.flat[language] += 1
                     self._check_flat(options, self.side(language), f"line {number}: {problem}")
@@ -181,24 +174,6 @@ class Split:
                 f"mend the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
             )
 
-    def record(self, language: str, parser_version: str) -> SplitRecord:
-        """Return a language's record for the manifest.
-
-        Args:
-            parser_version: its parser's version if it differs from the manifest's, else empty.
-        """
-        counts = self.counts
-        return SplitRecord(
-            counts.kept,
-            counts.words[language],
-            counts.subwords[language],
-            self.side(language).checksums,
-            unparsed_skipped=counts.skipped,
-            unparsed_flat=counts.flat[language],
-            unknown_labels=counts.unknown_labels,
-            parser_version=parser_version,
-        )
-
 
 def parse_and_write(
     options: Options, splits: Sequence[Split], labels: dict[str, LabelTable], folder: Path
@@ -206,9 +181,9 @@ def parse_and_write(
     """Parse all splits and write the lines that are kept."""
     for split in splits:
         for side in split.sides:
-            side.parse(folder, options.engine, options.on_error)
+            side.parse(options, labels, folder)
     for split in splits:
-        split.write(options, labels)
+        split.write(options)
 
 
 def begin_manifest(
@@ -255,7 +230,16 @@ def finish_manifest(
 ) -> None:
     """Add the splits that were written and the fingerprints of their labels."""
     manifest.labels = {name: labels[name].fingerprint() for name in with_labels(manifest.fields)}
-    version = pipeline.parser.version
-    other = "" if version == manifest.parser_version else version
+    version, language = pipeline.parser.version, manifest.language
     for split in splits:
-        manifest.splits[options.split_name(split.name)] = split.record(manifest.language, other)
+        counts = split.counts
+        manifest.splits[options.split_name(split.name)] = SplitRecord(
+            counts.kept,
+            counts.words[language],
+            counts.subwords[language],
+            split.side(language).checksums,
+            unparsed_skipped=counts.skipped,
+            unparsed_flat=counts.flat[language],
+            unknown_labels=counts.unknown_labels,
+            parser_version="" if version == manifest.parser_version else version,
+        )

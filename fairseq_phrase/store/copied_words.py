@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
+from fairseq_phrase.store.indexed import IndexedReader
 
 
 def slot(number: int) -> str:
@@ -85,30 +85,16 @@ def copied_path(text: str | os.PathLike[str]) -> Path:
     return Path(f"{text}.copied")
 
 
-class CopiedWordsWriter:
-    """Writes the words of sentences, one sentence after the other.
-
-    Args:
-        text: the path of the binarized source text, without ``.bin`` and ``.idx``.
-    """
-
-    def __init__(self, text: str | os.PathLike[str]):
-        self._writer = IndexedWriter(copied_path(text))
-
-    def append(self, words: Sequence[str]) -> None:
-        """Add the words of a sentence."""
-        self._writer.append(np.frombuffer(" ".join(words).encode(), dtype=np.uint8))
-
-    def finish(self) -> list[Path]:
-        """Write the files, and return them."""
-        return self._writer.finish()
+def stored(words: Sequence[str]) -> np.ndarray:
+    """Return a sentence's words as their file has them. Shape: ``(bytes,)``, uint8."""
+    return np.frombuffer(" ".join(words).encode(), dtype=np.uint8)
 
 
 class CopiedWords:
     """The words of a split's sentences, read when they are asked for.
 
     Args:
-        text: as for :class:`CopiedWordsWriter`.
+        text: as for :func:`copied_path`.
 
     Raises:
         UserError: the files are missing or damaged.

@@ -28,8 +28,7 @@ class LabelTable:
     def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
         self._numbers: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
-        self._known, self._may_grow = known, may_grow
-        self._known_labels = None if known is None else len(known)
+        self._known, self.may_grow = known, may_grow
         self._dictionary: Dictionary | None = None
 
     def numbers(self, labels: Sequence[str], uses: np.ndarray) -> np.ndarray:
@@ -54,23 +53,13 @@ class LabelTable:
         """The dictionary of all labels seen before the first access."""
         if self._dictionary is None:
             self._dictionary = Dictionary() if self._known is None else self._known
-            if self._may_grow:
+            if self.may_grow:
                 for label, count in sorted(self._counts.items()):
                     if label not in self._dictionary:
                         self._dictionary.add_symbol(label, count)
             if self._known is None:
                 self._dictionary.finalize(padding_factor=1)
         return self._dictionary
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the table continues a given dictionary."""
-        return self._known is not None
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether the dictionary has labels that ``known`` did not have."""
-        return self._known_labels is None or len(self.dictionary()) > self._known_labels
 
     def unknown(self) -> list[str]:
         """Return the labels that have no number of their own."""

@@ -10,7 +10,6 @@ import numpy as np
 from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
 from fairseq_phrase.syntax.sentence_boundaries import sentence_trees
 from fairseq_phrase.syntax.tree_arrays import (
-    constituent_arities,
     constituent_depths,
     constituent_parents,
 )
@@ -137,11 +136,6 @@ class ConstituencyTree:
     def depths(self) -> np.ndarray:
         """The number of constituents above each one. Shape: ``(constituents,)``, int64."""
         return constituent_depths(self.parents)
-
-    @property
-    def arities(self) -> np.ndarray:
-        """The number of children of each constituent, words included. Shape: ``(constituents,)``."""
-        return constituent_arities(self.parents, self.spans[:, 1] - self.spans[:, 0])
 
     def collapsed(self) -> ConstituencyTree:
         """Collapse unary chains: of constituents over the same words, keep the lowest."""

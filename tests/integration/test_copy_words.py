@@ -16,7 +16,8 @@ from fairseq_phrase.batch.source_sentence import dataset_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
-from fairseq_phrase.store.copied_words import CopiedWordsWriter
+from fairseq_phrase.store.copied_words import copied_path, stored
+from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import run
 from tests.support.data_tasks import make_task
@@ -224,8 +225,8 @@ def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_slots(
 def test_words_to_copy_are_not_used_without_slots(corpus, tmp_path):
     """Files of earlier data may be left in the folder."""
     preprocess(corpus, tmp_path / "data", "--joined-dictionary")
-    writer = CopiedWordsWriter(tmp_path / "data" / "valid.de-en.de")
-    writer.append(["Qi"])
+    writer = IndexedWriter(copied_path(tmp_path / "data" / "valid.de-en.de"))
+    writer.append(stored(["Qi"]))
     writer.finish()
     dataset = load(tmp_path / "data")
     assert "copied" not in dataset.collater([dataset[0]])

@@ -19,11 +19,13 @@ from fairseq_phrase.batch.syntax_dataset import CopiedDataset
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.copied_words import (
     CopiedWords,
-    CopiedWordsWriter,
+    copied_path,
     number_of_slots,
     number_unknown,
     slot,
+    stored,
 )
+from fairseq_phrase.store.indexed import IndexedWriter
 
 HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
 
@@ -61,9 +63,9 @@ def test_an_entry_of_a_slot_in_a_text_is_an_unknown_word(slots):
 
 def test_files_hold_the_words_of_every_sentence(tmp_path):
     sentences = [["one"], [], HOSTILE, ["the", "last"]]
-    writer = CopiedWordsWriter(tmp_path / "train.de-en.de")
+    writer = IndexedWriter(copied_path(tmp_path / "train.de-en.de"))
     for words in sentences:
-        writer.append(words)
+        writer.append(stored(words))
     assert [path.name for path in writer.finish()] == [
         "train.de-en.de.copied.bin", "train.de-en.de.copied.idx"
     ]  # fmt: skip

@@ -88,5 +88,5 @@ def test_parents_depths_and_arities_of_constituents_are_those_of_each_sentence(r
     assert parents.tolist() == expected
     depths = [depth for tree in rows for depth in tree.depths.tolist()]
     assert constituent_depths(parents).tolist() == depths
-    arities = [arity for tree in rows for arity in tree.arities.tolist()]
+    arities = [len(children) for tree in rows for children in tree.children[:-1]]
     assert constituent_arities(parents, spans[:, 1] - spans[:, 0]).tolist() == arities
