@@ -37,28 +37,16 @@ def pair_names(
             return names
 
 
-class LabelDictionaries:
-    """The numbered labels of one language's parses."""
+def label_dictionary(directory: str | Path, language: str, field_name: str) -> Dictionary:
+    """Read the numbered labels of a field of one language's parses.
 
-    def __init__(self, directory: str | Path, language: str) -> None:
-        self._directory, self._language = Path(directory), language
-        self._dictionaries: dict[str, Dictionary] = {}
-
-    def dictionary(self, field_name: str) -> Dictionary:
-        """Return the dictionary of a field's labels.
-
-        Args:
-            field_name: a name in :data:`fairseq_phrase.store.fields.FIELDS` that has labels.
-
-        Raises:
-            UserError: the data directory lacks the labels.
-        """
-        if field_name not in self._dictionaries:
-            manifest = Manifest.load(self._directory, self._language)
-            dictionary = self._dictionaries[field_name] = Dictionary()
-            for label in manifest.labels_of(field_name, self._directory):
-                dictionary.add_symbol(label)
-        return self._dictionaries[field_name]
+    Raises:
+        UserError: the data directory lacks the labels.
+    """
+    dictionary = Dictionary()
+    for label in Manifest.load(directory, language).labels_of(field_name, directory):
+        dictionary.add_symbol(label)
+    return dictionary
 
 
 _SENTENCES = 1 << 16  # read at a time

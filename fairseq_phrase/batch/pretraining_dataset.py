@@ -121,16 +121,14 @@ class PretrainingDataset(FairseqDataset):
         return batch
 
     def num_tokens(self, index: int) -> int:
-        """Return the number of tokens of a sample."""
+        """Return the number of tokens of a sample, which ``--max-positions`` also limits."""
         return int(self.sizes[index])
+
+    size = num_tokens
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Return the numbers of tokens of samples."""
         return np.asarray(self.sizes[indices])
-
-    def size(self, index: int) -> int:
-        """Return the size that ``--max-positions`` limits."""
-        return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
         """Order the samples by length; in training, those of one length at random."""

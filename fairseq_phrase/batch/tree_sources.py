@@ -44,7 +44,6 @@ class Trees:
         if source is not None:
             TreeSource(source)
         self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
-        self._settings = [self._setting("parse", "1")]
         self._of_models: list[tuple[str, int]] = []
         self._made: dict[tuple[str, int], TreeSource] = {}
 
@@ -55,7 +54,7 @@ class Trees:
     @property
     def settings(self) -> list[tuple[str, int]]:
         """The different sources, with their seeds; that of the first model is the first."""
-        return list(dict.fromkeys(self._of_models)) or self._settings
+        return list(dict.fromkeys(self._of_models)) or [self._setting("parse", "1")]
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Use the trees that a model was trained with, for each option that is not given.
@@ -78,7 +77,7 @@ class Trees:
     @property
     def last(self) -> tuple[str, int]:
         """The source and the seed of the model that was restored last."""
-        return (self._of_models or self._settings)[-1]
+        return (self._of_models or self.settings)[-1]
 
     def entries(self) -> dict[str, Entry]:
         """Return the entries of the last model's record."""

@@ -48,19 +48,17 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
     ):
         if lines == len(binarized):
-            _check_returns(text, prefix)
-            raise UserError(
-                f"{at(text, lines + 1)}: {prefix}.bin ends before this line, after {lines}; "
-                f"{_EXPECTED}"
+            where = at(text, lines + 1)
+            raise _misfit(
+                text, prefix, f"{where}: {prefix}.bin ends before this line, after {lines}"
             )
         expected = binarized[lines].tolist()
         lines += 1
         found = [number_of(piece, unknown) for piece in pieces]
         found.append(end)
         if found != expected:
-            _check_returns(text, prefix)
             difference = _first_difference(pieces, found, expected, dictionary)
-            raise UserError(f"{at(text, lines)}: {difference} in {prefix}.bin; {_EXPECTED}")
+            raise _misfit(text, prefix, f"{at(text, lines)}: {difference} in {prefix}.bin")
         if not special.isdisjoint(found[:-1]):
             index = next(index for index, number in enumerate(found) if number in special)
             raise UserError(
@@ -70,15 +68,13 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
                 "attach"
             )
     if lines < len(binarized):
-        _check_returns(text, prefix)
-        raise UserError(
-            f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}; {_EXPECTED}"
-        )
+        counts = f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}"
+        raise _misfit(text, prefix, counts)
     return lines
 
 
-def _check_returns(text: Path, prefix: Path) -> None:
-    """Check that no line has a carriage return within, which ends a sentence for fairseq."""
+def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
+    """Make the error of a difference, or of a carriage return, which ends a sentence for fairseq."""
     for number, line in enumerate(read_lines(text), start=1):
         if "\r" in line:
             paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))
@@ -86,14 +82,12 @@ def _check_returns(text: Path, prefix: Path) -> None:
             counts = (
                 f"{name}.bin has {len(IndexedReader(prefix.parent / name))}" for name in names
             )
-            raise UserError(
+            return UserError(
                 f"{at(text, number)}: a carriage return within the line, which ends a sentence in "
                 f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, then "
                 "attach"
             )
-
-
-_EXPECTED = "expected the very text that was binarized, and its dictionary"
+    return UserError(f"{difference}; expected the very text that was binarized, and its dictionary")
 
 
 def _first_difference(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from fairseq.data import Dictionary
@@ -111,8 +111,7 @@ class EarlierParses:
             UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
                 from those in use.
         """
-        manifests = manifests_of(labeldict, [self._language]).values()
-        given = given_labels(labeldict, fields, manifests, all_of_them=True)
+        given = given_labels(labeldict, fields, [self._language], all_of_them=True)
         tables = {}
         for name, file in with_labels(fields).items():
             in_use = self._in_use(name)
@@ -162,10 +161,8 @@ def load_labels(path: Path, count: int | None = None) -> Dictionary:
     return first
 
 
-def manifests_of(folder: Path | None, languages: Collection[str]) -> dict[str, Manifest]:
+def manifests_of(folder: Path, languages: Iterable[str]) -> dict[str, Manifest]:
     """Load the manifests that a data directory has of some languages, by language."""
-    if folder is None:
-        return {}
     there = (name for name in languages if Manifest.path(folder, name).is_file())
     return {name: Manifest.load(folder, name) for name in there}
 
@@ -173,7 +170,7 @@ def manifests_of(folder: Path | None, languages: Collection[str]) -> dict[str, M
 def given_labels(
     folder: Path | None,
     fields: Collection[str],
-    manifests: Collection[Manifest],
+    languages: Iterable[str],
     *,
     all_of_them: bool,
 ) -> dict[str, Dictionary]:
@@ -181,8 +178,7 @@ def given_labels(
 
     Args:
         folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
-        manifests: its manifests of the languages that are parsed. Labels that only another language's
-            parses know are left out.
+        languages: those that are parsed. Labels that only another language's parses know are left out.
         all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
             ones are made.
 
@@ -192,6 +188,7 @@ def given_labels(
     given: dict[str, Dictionary] = {}
     if folder is None:
         return given
+    manifests = manifests_of(folder, languages).values()
     for name, file in with_labels(fields).items():
         path = folder / file
         if path.is_file():

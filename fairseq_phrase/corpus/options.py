@@ -17,7 +17,7 @@ from fairseq_phrase.store.identity import Identity, compare
 class Options:
     """The options of ``fairseq-phrase-preprocess`` and ``fairseq-phrase-attach``.
 
-    Their ``--help`` explains each option.
+    Their ``--help`` explains each option; here is what it does not say.
 
     Attributes:
         target_lang: the target language; None for text of one language (``--only-source``).
@@ -34,19 +34,13 @@ class Options:
         target_model: the target's SentencePiece model, where :meth:`bpe_of` differs; None trains one.
         protected: tokens that are not cut and not parsed.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
-        max_flat: the largest share of a split's lines that may get flat trees for want of a parse.
         copy_words: the number of slots for unknown source words of a sentence
             (:mod:`fairseq_phrase.store.copied_words`).
-        min_count: words or subwords that occur less often in training are ``<unk>``.
         vocab_size: number of pieces to train; None for the default number, or the largest number that
             the text allows.
-        sentencepiece_lines: lines to train on, of both sides together.
         labeldict: the data directory whose label dictionaries are reused; None takes those beside
             ``srcdict``, if there are any, or those in use in ``directory``.
-        strict: refuse pairs that would be left out, and another parser than the one that made the
-            existing parses.
-        allow_difference: the entries of the identity record that may differ, commas between them.
-        allowed: their differences, for the manifest.
+        allowed: the differences that ``allow_difference`` let through, for the manifest.
     """
 
     source_lang: str

@@ -152,12 +152,9 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     """Open the tables of labels, by field: those of given dictionaries, and new ones."""
     fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
     folder = options.label_folder
-    manifests = manifests_of(folder, pipelines)
-    given = given_labels(
-        folder, fields, manifests.values(), all_of_them=options.labeldict is not None
-    )
-    for language, manifest in manifests.items():
-        if folder is not None and given:
+    given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
+    if folder is not None and given:
+        for language, manifest in manifests_of(folder, pipelines).items():
             parser = pipelines[language].parser
             here = Identity({"parser": parser_entry(parser.version, parser.digest)})
             options.check(manifest.identity().only("parser"), here, "reuse", folder)

@@ -18,6 +18,7 @@ import sentencepiece
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import JOIN, SubwordNmtSegmenter
+from fairseq_phrase.raw_text.source_encoder import joined_subwords
 
 
 class SubwordSampler(Protocol):
@@ -159,10 +160,7 @@ class SubwordNmtSampler:
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:
         """Count the subwords up to each one that is joined to no other."""
-        ends = [n for n, piece in enumerate(pieces, start=1) if not piece.endswith(JOIN)]
-        if pieces and pieces[-1].endswith(JOIN):
-            ends.append(len(pieces))
-        return [end - start for start, end in pairwise([0, *ends])]
+        return list(map(len, joined_subwords(pieces)))
 
 
 #: What cuts words at random, by ``--bpe``.

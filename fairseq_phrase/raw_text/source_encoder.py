@@ -101,7 +101,7 @@ class CutLine:
         words: list[str] = []
         starts: list[int] = []
         offset_of_word = 0
-        for cut in _words(pieces):
+        for cut in joined_subwords(pieces):
             parts = [piece.removesuffix(JOIN) for piece in cut]
             if not any(parts):
                 parts = cut  # only @@, which must belong to a word
@@ -170,7 +170,7 @@ def _starts(parts: Sequence[str] | Sequence[bytes]) -> list[int]:
     return list(accumulate(map(len, parts), initial=0))[:-1]
 
 
-def _words(pieces: list[str]) -> list[list[str]]:
+def joined_subwords(pieces: Sequence[str]) -> list[list[str]]:
     """Group the subwords of subword-nmt by words."""
     words: list[list[str]] = []
     joined = False
@@ -242,13 +242,8 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
 
     Args:
         subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
-
-    Raises:
-        ValueError: a word has no subword.
     """
     counts = np.asarray(subwords_per_word, dtype=np.int64)
-    if (counts < 1).any():
-        raise ValueError(f"word {int((counts < 1).argmax())} has no subword (words count from 0)")
     return np.repeat(np.arange(len(counts)), counts)
 
 

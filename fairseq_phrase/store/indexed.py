@@ -33,16 +33,13 @@ _DTYPES = {
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
 # The types that smallest_dtype chooses, by width: used for arrays without their own index.
-_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
+_WIDTHS: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
 _CHUNK = 1 << 22  # values converted at a time when a file is finished
 
 
 def smallest_dtype(maximum: int) -> np.dtype:
     """Return the smallest integer type of the format that holds 0 to ``maximum``."""
-    for dtype in (np.uint8, np.uint16, np.int32):
-        if maximum <= np.iinfo(dtype).max:
-            return np.dtype(dtype)
-    return np.dtype(np.int64)
+    return next(np.dtype(each) for each in _WIDTHS.values() if maximum <= np.iinfo(each).max)
 
 
 class IndexedWriter:

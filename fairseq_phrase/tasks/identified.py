@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -13,7 +14,6 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 from torch import Tensor
 
-from fairseq_phrase.batch.data_directory import LabelDictionaries
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
@@ -41,13 +41,13 @@ class IdentityOptions(FairseqDataclass):
 class IdentifiedTask(FairseqTask):
     """A task whose checkpoints hold the identity record of their model.
 
-    A subclass sets ``_labels`` before it builds a model.
+    A subclass sets ``_labels``, the labels of each parse field, before it builds a model.
 
     Attributes:
         identity: the record of the model that was built last.
     """
 
-    _labels: LabelDictionaries
+    _labels: Callable[[str], Dictionary]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,7 +68,7 @@ class IdentifiedTask(FairseqTask):
             UserError: the data lack the labels.
         """
         self._labels_asked_for.add(field)
-        return self._labels.dictionary(field)
+        return self._labels(field)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``).

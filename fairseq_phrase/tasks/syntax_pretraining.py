@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,7 +14,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_phrase.batch.data_directory import LabelDictionaries
+from fairseq_phrase.batch.data_directory import label_dictionary
 from fairseq_phrase.batch.objectives import (
     MASK_UNITS,
     PHRASES,
@@ -85,7 +86,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self.dictionary, self._language = dictionary, cfg.source_lang
         self._mask = dictionary.add_symbol(MASK)
         self._directories = utils.split_paths(cfg.data)
-        self._labels = LabelDictionaries(self._directories[0], self._language)
+        self._labels = cache(partial(label_dictionary, self._directories[0], self._language))
         self._fields: set[str] = set()
         self._structures: dict[str, MakeStructure] = {}
         self._fields_of_loss: set[str] = set()
@@ -206,7 +207,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
                 f"{'parses' if fields else '--next-sentence'} need them: use eos or complete_doc"
             )
         parses = ParseStore(directory, split, self._language, fields) if fields else None
-        root = self._labels.dictionary("spans").index(ROOT_LABEL) if "spans" in fields else 0
+        root = self._labels("spans").index(ROOT_LABEL) if "spans" in fields else 0
         tokens = self.cfg.tokens_per_sample
         if objective.next_sentence:
             tokens = (tokens - 1) // 2  # one for <s>

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,7 +14,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_phrase.batch.data_directory import LabelDictionaries, pair_names, refuse_unknown_words
+from fairseq_phrase.batch.data_directory import label_dictionary, pair_names, refuse_unknown_words
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
@@ -101,11 +102,11 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._labels = LabelDictionaries(self._directory, cfg.source_lang)
+        self._labels = cache(partial(label_dictionary, self._directory, cfg.source_lang))
         self._trees = Trees(cfg.tree_source, cfg.tree_seed, src_dict, self._training_heads)
         self.source_text = SourceText(
             src_dict,
-            self._labels.dictionary,
+            self._labels,
             self._source_encoder,
             self._trees,
             left_pad=cfg.left_pad_source,
@@ -309,8 +310,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
         )
         read = sampling.fields_to_read(fields)
         if "spans" in read:
-            tags = self._labels.dictionary("tags") if "tags" in read else None
-            sampling.number_split_words(self._labels.dictionary("spans"), tags)
+            tags = self._labels("tags") if "tags" in read else None
+            sampling.number_split_words(self._labels("spans"), tags)
         return sampling
 
     def _load_parses(self, directory: str, split: str, combine: bool, fields: set[str]) -> Any:

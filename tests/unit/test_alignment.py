@@ -55,12 +55,6 @@ def test_the_first_subword_out_of_order_is_named(words, message):
         check_words(np.array(words))
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_a_word_without_subwords_is_named(count):
-    with pytest.raises(ValueError, match="word 2 has no subword"):
-        words_of_subwords([1, 3, count, 1])
-
-
 texts = st.text(st.sampled_from("abß▁🇩\u0301 \t\u2028\u00a0"), max_size=30)
 
 
