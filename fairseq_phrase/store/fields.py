@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from fairseq_phrase.syntax.control_trees import fitted
+from fairseq_phrase.syntax.dependency import DependencyTree
 
 if TYPE_CHECKING:
     from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -34,6 +34,11 @@ PREFIX = "src_"
 
 def _first_words(values: np.ndarray, words: int) -> np.ndarray:
     return values[:words]
+
+
+def _heads_of_first_words(heads: np.ndarray, words: int) -> np.ndarray:
+    """Cut heads; a word whose head is removed becomes a dependent of the head's nearest kept ancestor."""
+    return DependencyTree(heads).restricted_to(np.arange(len(heads)) < words).heads
 
 
 def _spans_of_first_words(spans: np.ndarray, words: int) -> np.ndarray:
@@ -155,7 +160,7 @@ _ROWS = (
         numbers=attrgetter("words")),
     ParseField(
         name="heads", per="word", meaning="dependency trees", made_by=_A_DEPENDENCY_PARSER,
-        numbers=attrgetter("heads"), cut=fitted),
+        numbers=attrgetter("heads"), cut=_heads_of_first_words),
     ParseField(
         name="deprels", per="word", meaning="relations", made_by=_A_DEPENDENCY_PARSER,
         labels=attrgetter("deprels"), label_file="dict.deprel.txt", label_meaning="relations"),
