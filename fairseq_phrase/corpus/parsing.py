@@ -111,7 +111,7 @@ def _unfinished(
     for number, chunk in enumerate(chunks(lines)):
         if not shards.holds(number, chunk):
             yield Job(number, 1 + number * SHARD_LINES, chunk)
-        elif progress is not None:
+        elif progress is not None and not progress.disable:  # by TQDM_DISABLE
             progress.initial += len(chunk)  # so that the bar shows the speed of this run
             progress.update(len(chunk))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 
 import pytest
+from tqdm import tqdm
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import parsing
@@ -140,10 +142,10 @@ def parsed(monkeypatch, tmp_path):
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Slow())
     monkeypatch.setattr(parsing, "SHARD_LINES", 150)
 
-    def start():
+    def start(engine=EngineOptions()):  # noqa: B008 - it does not change
         corpus = parsing.Corpus("train.de", tmp_path / "train.de", len(LINES), "key")
         pipeline = ParsingPipeline(ParsingOptions("slow"))
-        return parsing.parse_corpus(corpus, LINES, pipeline, tmp_path, EngineOptions(), "stop")
+        return parsing.parse_corpus(corpus, LINES, pipeline, tmp_path, engine, "stop")
 
     return start
 
@@ -191,3 +193,11 @@ def test_shards_of_a_parser_whose_weights_have_changed_are_made_again(
         made.append(key.read_text())
         assert lines_of(parses) == LINES
     assert made[0] == made[1] != made[2]
+
+
+def test_finished_shards_need_no_progress_bar(parsed, monkeypatch):
+    """As with ``TQDM_DISABLE=1``."""
+    assert lines_of(parsed()) == LINES
+    monkeypatch.setattr(parsing, "LINES_PER_WORKER", 1)
+    monkeypatch.setattr(parsing, "tqdm", partial(tqdm, disable=True))
+    assert lines_of(parsed(EngineOptions(workers=2))) == LINES
