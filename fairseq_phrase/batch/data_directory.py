@@ -19,9 +19,6 @@ def pair_names(
 ) -> list[str]:
     """Find ``split`` and, if they are combined, ``split1``, ``split2``…, under either order of languages.
 
-    Args:
-        split: ``train``, ``valid``….
-
     Returns:
         The names that are there, such as ``train.de-en``, in their order.
     """

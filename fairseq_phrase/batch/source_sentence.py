@@ -197,7 +197,6 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
     """Yield fairseq's batches of a data set.
 
     Args:
-        subset: ``test``, ``valid``, …
         max_tokens: the largest number of tokens in a batch, as fairseq counts them.
 
     Raises:

@@ -325,12 +325,9 @@ def _binarize(
         if options.copy_words:
             known = dictionaries[options.source_lang].indices
             source, target = (side.pieces_path for side in sides)
-            copied = number_split(source, target, sides[0].prefix, known, options)
-            if sides[0].pipeline is not None:
-                sides[0].vouch_for(copied)
+            sides[0].vouch_for(number_split(source, target, sides[0].prefix, known, options))
         workers = options.engine.processes_for(split.counts.kept)
         for side in sides:
             binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
             side.finish()
-            if side.pipeline is not None:
-                side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])
+            side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])

@@ -161,7 +161,6 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         """Load an exported folder, or its copy on a hub.
 
         Args:
-            path: the folder, or a repository's name.
             **options: ``dtype`` is used.
         """
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(str(path)))

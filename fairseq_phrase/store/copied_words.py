@@ -29,11 +29,7 @@ def _is_place(entry: str) -> bool:
 
 
 def number_of_slots(known: Mapping[str, int]) -> int:
-    """Return the number of slots in a dictionary.
-
-    Args:
-        known: the index of each entry.
-    """
+    """Return the number of slots among the entries of a dictionary."""
     number = 0
     while slot(number + 1) in known:
         number += 1

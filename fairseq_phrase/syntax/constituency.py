@@ -186,11 +186,7 @@ class ConstituencyTree:
 
     @classmethod
     def joined(cls, trees: Sequence[ConstituencyTree]) -> ConstituencyTree:
-        """Join the trees of several sentences on one line, in order, under one extra root.
-
-        Args:
-            trees: the sentences' trees; a single tree is returned unchanged.
-        """
+        """Join the trees of a line's sentences, in order, under one extra root if there are several."""
         if len(trees) == 1:
             return trees[0]
         spans, labels, start = [], [], 0
