@@ -102,10 +102,7 @@ class EngineOptions:
 
 
 def run_jobs(
-    jobs: Iterable[Job],
-    parsing: ParsingOptions,
-    engine: EngineOptions,
-    pipeline: ParsingPipeline | None = None,
+    jobs: Iterable[Job], pipeline: ParsingPipeline, engine: EngineOptions
 ) -> Iterator[Done]:
     """Parse all jobs, in any order. This process parses them in order and also returns the objects.
 
@@ -113,13 +110,13 @@ def run_jobs(
         UserError: the parser or the engine cannot be used, or workers died over one job.
     """
     if engine.is_this_process:
-        pipeline = pipeline or ParsingPipeline(parsing)
         for job in jobs:
             parses = pipeline.parse(job.lines)
             yield _done(job, parses)._replace(parses=parses)
     else:
-        what = f"--parser {parsing.parser}"
-        yield from run_elsewhere(jobs, partial(_parser, parsing), engine, what)
+        options = pipeline.options
+        make = partial(_parser, options)
+        yield from run_elsewhere(jobs, make, engine, f"--parser {options.parser}")
 
 
 def run_elsewhere(

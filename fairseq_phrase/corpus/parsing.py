@@ -84,13 +84,13 @@ def parse_corpus(
     if engine.is_this_process:
         # The caller's progress bar shows this progress, too.
         jobs = _unfinished(lines, shards)
-        finished = run_jobs(jobs, pipeline.options, engine, pipeline)
+        finished = run_jobs(jobs, pipeline, engine)
         return _in_order(_kept(finished, corpus, shards, on_error), shards, count)
     with tqdm(
         desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05
     ) as progress:
         jobs = _unfinished(lines, shards, progress)
-        for done in _kept(run_jobs(jobs, pipeline.options, engine), corpus, shards, on_error):
+        for done in _kept(run_jobs(jobs, pipeline, engine), corpus, shards, on_error):
             progress.update(len(done.job.lines))
     return _in_order((), shards, count)
 

@@ -33,7 +33,9 @@ def jobs(size=4):
 
 
 def shards(options, engine):
-    return {done.job.number: done.shard for done in run_jobs(jobs(), options, engine)}
+    return {
+        done.job.number: done.shard for done in run_jobs(jobs(), ParsingPipeline(options), engine)
+    }
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -68,10 +70,11 @@ def connecting(address, setting):
     code = (
         "from fairseq_phrase.cli import CommandParser, command\n"
         "from fairseq_phrase.corpus import engines\n"
-        "from fairseq_phrase.parsers.pipeline import ParsingOptions\n"
+        "from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline\n"
+        "pipeline = ParsingPipeline(ParsingOptions())\n"
         f"{setting}"
         f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
-        "parse = lambda _: list(engines.run_jobs([], ParsingOptions(), engine))\n"
+        "parse = lambda _: list(engines.run_jobs([], pipeline, engine))\n"
         "command(lambda: CommandParser(prog='test'))(parse)([])\n"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -129,7 +132,7 @@ def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, t
 def test_jobs_are_read_as_they_are_needed():
     read = []
     stream = (read.append(job.number) or job for job in jobs(1))
-    next(run_jobs(stream, ParsingOptions(), EngineOptions(workers=2)))
+    next(run_jobs(stream, ParsingPipeline(ParsingOptions()), EngineOptions(workers=2)))
     assert len(read) <= 2 * 2 + 1
 
 
