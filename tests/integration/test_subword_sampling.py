@@ -115,7 +115,7 @@ def check_words(parse, before, tokens, own, dictionary, joined):
 
 def check_constituents(parse, before, task):
     """A word has a constituent of its own, labelled with its tag, if it has several subwords."""
-    labels, tags = (task._labels.dictionary(name) for name in ("spans", "tags"))
+    labels, tags = (task.label_dictionary(name) for name in ("spans", "tags"))
 
     def larger(parse):
         rows = parse["spans"]
