@@ -246,14 +246,12 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         """Decode without the output layer; for the arguments see :meth:`forward`."""
         rows, length = prev_output_tokens.shape
         source = _source_of(encoder_out, rows)
-        state, keys = self._state(encoder_out, rows, incremental_state, length)
+        state = self._state(encoder_out, rows, incremental_state, length)
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, state.step :]
-        if keys is None and self.layers.attention is not None:
-            keys = self.layers.attention.score.keys(source.states)
         inputs = self.dropout_module(self.embed_tokens(prev_output_tokens))
-        features, weights, state = self.layers(inputs, source, state, keys)
-        self._keep(incremental_state, state, keys)
+        features, weights, state = self.layers(inputs, source, state)
+        self._keep(incremental_state, state)
         # fairseq's scorer of references adds up what an ensemble's lists hold, and leaves None out.
         attention = None if weights is None else [over_tokens(weights, encoder_out)]
         return features, {"attn": attention, "inner_states": []}
@@ -270,21 +268,19 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         rows: int,
         incremental_state: IncrementalState | None,
         length: int,
-    ) -> tuple[DecoderState, Tensor | None]:
-        """Return the state before the first new token, and the attention's keys if they are kept."""
+    ) -> DecoderState:
+        """Return the state before the first new token."""
         kept = self.get_incremental_state(incremental_state, _KEPT) if incremental_state else None
         if kept is None:
-            return DecoderState(self.initial_state(_last_state(encoder_out, rows))), None
+            return DecoderState(self.initial_state(_last_state(encoder_out, rows)))
         hidden, memory = kept["hidden"], kept.get("cell")
         assert hidden is not None
         cells = CellState(
             hidden.transpose(0, 1), None if memory is None else memory.transpose(0, 1)
         )
-        return DecoderState(cells, kept.get("fed"), length - 1), kept.get("keys")
+        return DecoderState(cells, kept.get("fed"), length - 1, kept.get("keys"))
 
-    def _keep(
-        self, incremental_state: IncrementalState | None, state: DecoderState, keys: Tensor | None
-    ) -> None:
+    def _keep(self, incremental_state: IncrementalState | None, state: DecoderState) -> None:
         """Keep what the next step needs; all tensors have one entry for each row."""
         if incremental_state is None:
             return
@@ -293,7 +289,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
             "hidden": state.cells.hidden.transpose(0, 1),
             "cell": None if memory is None else memory.transpose(0, 1),
             "fed": state.fed,
-            "keys": keys,
+            "keys": state.keys,
         }
         self.set_incremental_state(incremental_state, _KEPT, kept)
 

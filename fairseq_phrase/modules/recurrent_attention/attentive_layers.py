@@ -178,11 +178,13 @@ class DecoderState:
 
     Attributes:
         fed: o_{i-1} with input feeding, else None. Shape: (batch, output width)
+        keys: of the attention's score, once they are computed.
     """
 
     cells: CellState
     fed: Tensor | None = None
     step: int = 0
+    keys: Tensor | None = None
 
 
 class Readout(nn.Module):
@@ -239,19 +241,19 @@ class AttentiveLayers(nn.Module):
         self.layers = RecurrentLayers(cell, input_width + fed_width, width, num_layers, dropout)
 
     def forward(
-        self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor | None = None
+        self, inputs: Tensor, source: Source, state: DecoderState
     ) -> tuple[Tensor, Tensor | None, DecoderState]:
         """Run over a sequence of any length.
 
         Args:
             inputs: x. Shape: (batch, steps, input width)
             state: before the first of these steps.
-            keys: of the attention's score, if they are known already.
 
         Returns:
             o, of shape (batch, steps, output width); α, of shape (batch, steps, source), or None without
             attention; and the state after the last step.
         """
+        keys = state.keys
         if self.attention is not None and keys is None:
             keys = self.attention.score.keys(source.states)
         if keys is not None and (self.before or self.input_feeding):
@@ -262,7 +264,7 @@ class AttentiveLayers(nn.Module):
             # Nothing of the attention enters a cell, so all steps attend at once.
             context, weights = self.attention(states, source, keys, state.step)
             states = self.readout(context, states)
-        after = DecoderState(cells, None, state.step + inputs.size(1))
+        after = DecoderState(cells, None, state.step + inputs.size(1), keys)
         return dropout(states, self.dropout, self.training), weights, after
 
     def _stepwise(
@@ -286,7 +288,6 @@ class AttentiveLayers(nn.Module):
             fed = dropout(output, self.dropout, self.training)
             outputs.append(fed)
             weights.append(own_weights)
-        after = DecoderState(
-            self.layers.stack(cells), fed if self.input_feeding else None, state.step + len(outputs)
-        )
+        fed, step = fed if self.input_feeding else None, state.step + len(outputs)
+        after = DecoderState(self.layers.stack(cells), fed, step, keys)
         return torch.stack(outputs, 1), torch.cat(weights, 1), after
