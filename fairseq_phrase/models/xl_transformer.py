@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -152,10 +152,7 @@ class XLEncoder(SyntaxEncoder):
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Shape: (tokens, batch, width)."""
-        states, _ = self.forward_embedding(tokens)
-        return cast(
-            Tensor, states.masked_fill(self.padding(tokens).unsqueeze(-1), 0.0).transpose(0, 1)
-        )
+        return self.first_states(tokens, None)[0].transpose(0, 1)
 
     def _pairs(
         self,

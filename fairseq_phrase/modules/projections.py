@@ -44,23 +44,6 @@ def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
     return linear(states, weight, bias)
 
 
-def split_heads(
-    states: Tensor, projections: Sequence[nn.Linear], num_heads: int
-) -> tuple[Tensor, ...]:
-    """Project as one product. Shape of each: (batch, heads, tokens, head width), contiguous.
-
-    One copy makes all results contiguous, so that products over heads copy nothing.
-
-    Args:
-        states: time-first. Shape: (tokens, batch, width)
-        projections: such as those of queries, keys and values, of equal width.
-    """
-    projected = _joined_product(states, projections)
-    # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)
-    heads = projected.unflatten(-1, (len(projections), num_heads, -1)).permute(2, 1, 3, 0, 4)
-    return cast(tuple[Tensor, ...], heads.contiguous().unbind())
-
-
 class HeadsAttention(nn.Module):
     """The projections of multi-head self-attention: a base class for attentions.
 
@@ -110,11 +93,15 @@ class HeadsAttention(nn.Module):
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values. Shape of each: (batch, heads, tokens, head width).
 
+        One copy makes all of them contiguous, so that products over heads copy nothing.
+
         Args:
             states: Shape: (tokens, batch, width)
         """
-        projections = self.q_proj, self.k_proj, self.v_proj
-        query, key, value = split_heads(states, projections, self.num_heads)
+        projected = _joined_product(states, (self.q_proj, self.k_proj, self.v_proj))
+        # (tokens, batch, all widths) -> (projections, batch, heads, tokens, head width)
+        heads = projected.unflatten(-1, (3, self.num_heads, -1)).permute(2, 1, 3, 0, 4)
+        query, key, value = heads.contiguous().unbind()
         return query, key, value
 
     def join(self, heads: Tensor) -> Tensor:

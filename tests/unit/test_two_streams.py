@@ -89,7 +89,7 @@ def test_a_query_depends_on_no_token_of_its_rank_or_above(encoder, first_query):
     embeddings = encoder.embed_tokens(SENTENCE).detach()
 
     def streams(given):
-        encoder.forward_embedding = lambda tokens: (encoder.embed_scale * given, None)
+        encoder.forward_embedding = lambda tokens, _: (encoder.embed_scale * given, None)
         queries, contents = encoder.two_streams(SENTENCE, RANKS, EVERYWHERE, first_query)
         del encoder.forward_embedding
         return queries[0], contents[0]
