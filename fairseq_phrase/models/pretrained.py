@@ -15,7 +15,7 @@ from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, option
 from fairseq_phrase.models.identity import FAIRSEQS, check_sizes, identity_of, plain
-from fairseq_phrase.store.dictionaries import labels_fingerprint
+from fairseq_phrase.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.store.identity import MASK, Identity, dictionary_entry, free_options
 
 logger = logging.getLogger(__name__)
@@ -229,15 +229,12 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
         checked.add(side)
         added = {MASK, *getattr(dictionary, "added", ())}
         symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each not in added]
-        theirs = entries[name].value
-        here = labels_fingerprint(symbols)
-        longer = labels_fingerprint(symbols[: int(theirs.partition(":")[0])])
-        shorter = {
-            labels_fingerprint(_symbols(file)[: len(symbols)])
+        theirs, here = entries[name].value, labels_fingerprint(symbols)
+        if begins_with(symbols, theirs) or any(
+            begins_with(_symbols(file), here)
             for file in there
             if dictionary_entry(file, side).value == theirs
-        }
-        if theirs in (here, longer) or here in shorter:
+        ):
             entries[name] = replace(entries[name], value=here)
     return replace(trained, entries=entries), checked
 
