@@ -50,7 +50,6 @@ class Step:
 
     size: int
     chosen: Tensor
-    num_children: int
     parents: Tensor
     sides: Tensor
 
@@ -109,8 +108,8 @@ class TreeLevels:
         joined = torch.from_numpy(np.concatenate([nodes, *arrays]).astype(np.int64)).to(device)
         first, *rest = joined.split([len(nodes), *map(len, arrays)])
         steps = [
-            Step(size, rest[3 * number], len(positions), rest[3 * number + 1], rest[3 * number + 2])
-            for number, (size, _, positions, _) in enumerate(plans)
+            Step(size, *rest[3 * number : 3 * number + 3])
+            for number, (size, *_) in enumerate(plans)
         ]
         return cls(first, tuple(steps))
 
@@ -162,7 +161,7 @@ class TreeLSTM(nn.Module):
             levels.steps, gates.split([step.size for step in levels.steps]), strict=True
         ):
             chosen = pool.index_select(0, step.chosen)
-            children, waiting = chosen.tensor_split([step.num_children])
+            children, waiting = chosen.tensor_split([len(step.parents)])
             states = self.step(own, children, step)
             computed.append(states)
             pool = torch.cat([waiting, states])
