@@ -58,6 +58,11 @@ class IdentifiedTask(FairseqTask):
         self._came: list[Tensor] = []
         self._loaded: list[tuple[str, Identity]] = []
 
+    def directory_of(self, split: str, epoch: int) -> str:
+        """Return the data directory of a split; each epoch of training reads the next one."""
+        directories: list[str] = utils.split_paths(self.cfg.data)
+        return directories[(epoch - 1) % len(directories) if split == self.cfg.train_subset else 0]
+
     def label_dictionary(self, field: str) -> Dictionary:
         """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
 

@@ -189,8 +189,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         Raises:
             UserError: the text or its parses are missing, or do not fit the objective.
         """
-        is_training = split == self.cfg.train_subset
-        directory = self._directories[(epoch - 1) % len(self._directories) if is_training else 0]
+        directory = self.directory_of(split, epoch)
         path = str(Path(directory) / f"{split}.{self._language}")
         text = data_utils.load_indexed_dataset(path, self.dictionary)
         if text is None:
@@ -218,7 +217,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
             blocks = SegmentPairs(blocks, text, self.dictionary.bos(), path)
         self.datasets[split] = PretrainingDataset(
             blocks, self._source(objective), self.dictionary, seed=self.cfg.seed,
-            inputs=self._fields, of_loss=self._fields_of_loss, shuffle=is_training,
+            inputs=self._fields, of_loss=self._fields_of_loss, shuffle=split == self.cfg.train_subset,
             structures=self._structures,
         )  # fmt: skip
 

@@ -230,14 +230,12 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
                 the data lack the words.
         """
         self._load_with_parses(split, epoch, combine, **kwargs)
-        paths = utils.split_paths(self.cfg.data)
-        is_training = split == self.cfg.train_subset
-        directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
+        directory = self.directory_of(split, epoch)
         source, target = self.cfg.source_lang, self.cfg.target_lang
         names = self._pair_names(directory, split, combine)
         if not self.target_dictionary.slots:
             # There may be words of data that were here before.
-            if is_training and self._copies:
+            if split == self.cfg.train_subset and self._copies:
                 for name in names:
                     refuse_unknown_words(
                         os.path.join(directory, f"{name}.{target}"), self.target_dictionary
@@ -272,8 +270,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
         pairs = self.datasets[split] = self._pairs(self.datasets[split])
         fields = self.source_text.fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
-        paths = utils.split_paths(self.cfg.data)
-        directory = paths[(epoch - 1) % len(paths)] if is_training else paths[0]
+        directory = self.directory_of(split, epoch)
         if self.cfg.guided_alignments and is_training:
             if self.cfg.subword_sampling:
                 raise UserError("--guided-alignments does not go with --subword-sampling")
