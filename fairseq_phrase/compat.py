@@ -160,7 +160,8 @@ def use_idle_cores() -> None:
     By default torch uses all cores. On busy cores the threads of each small operation wait for one
     another, and a translation can take forty times as long as on one thread.
     """
-    if _CHOSE_THREADS.intersection(os.environ) or not hasattr(os, "getloadavg"):
+    is_chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    if is_chosen or not hasattr(os, "getloadavg"):
         return
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -313,9 +314,6 @@ def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
         return original(*args, **{name: inputs[name] for name in inputs if name in names})
 
     module.forward = forward
-
-
-_CHOSE_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 
 
 def _numpy_reconstruction() -> list[Any]:

@@ -278,15 +278,7 @@ class HierarchicalEncoder(RecurrentEncoder):
     def sentence_numbers(
         self, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
     ) -> Tensor:
-        """Number each token's sentence, from 0; -1 at padding. Shape: (batch, tokens), int64.
-
-        Args:
-            src_tokens: source. Shape: (batch, tokens).
-            padding_mask: True at padding. Shape: (batch, tokens).
-
-        Raises:
-            ValueError: the batch does not carry the parse.
-        """
+        """Number each token's sentence, from 0; -1 at padding. Shape: (batch, tokens), int64."""
         if self.sentences == "dependencies":
             words, heads, relations = (parse[name] for name in SENTENCES["dependencies"])
             return by_dependencies(words, heads, relations, padding_mask)
