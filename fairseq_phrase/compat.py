@@ -299,21 +299,20 @@ def restore_integers_of_numpy() -> None:
         np.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
 
 
-def leave_out_unknown_inputs(module: torch.nn.Module) -> None:
-    """Make a module's ``forward`` ignore unknown keyword arguments.
+def leaving_out_unknown(function: _Function) -> _Function:
+    """Let a function ignore keyword arguments that it does not accept.
 
     fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
     do not accept parses or other keywords.
     """
-    original = module.forward
-    names = inspect.signature(original).parameters
+    names = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
-        return
+        return function
 
-    def forward(*args: Any, **inputs: Any) -> Any:
-        return original(*args, **{name: inputs[name] for name in inputs if name in names})
+    def called(*args: Any, **inputs: Any) -> Any:
+        return function(*args, **{name: inputs[name] for name in inputs if name in names})
 
-    module.forward = forward
+    return called
 
 
 def _numpy_reconstruction() -> list[Any]:

@@ -6,7 +6,6 @@ that fairseq's own models have factors, too.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
+from fairseq_phrase.compat import leaving_out_unknown
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_encoder import add_neutral
 from fairseq_phrase.store.fields import FIELDS, PREFIX
@@ -267,12 +267,10 @@ def _make_read(module: nn.Module) -> None:
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = inspect.signature(method).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    accepting = leaving_out_unknown(method)
 
     def read(self: Any, *args: Any, **inputs: Any) -> Any:
-        accepted = {name: inputs[name] for name in inputs if takes_all or name in parameters}
         with getattr(self, "encoder", self).embed_tokens.reading(inputs):
-            return method(self, *args, **accepted)
+            return accepting(self, *args, **inputs)
 
     return read

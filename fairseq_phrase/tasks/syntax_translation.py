@@ -20,7 +20,7 @@ from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
 from fairseq_phrase.batch.word_alignments import WordAlignments
-from fairseq_phrase.compat import leave_out_unknown_inputs
+from fairseq_phrase.compat import leaving_out_unknown
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.pretrained import PretrainedOptions
@@ -373,9 +373,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
                 "end: use fairseq-phrase-translate --constraints"
             )
         if self.source_text.fields and len(models) > 1:
-            for model in models:
-                leave_out_unknown_inputs(model)
-                leave_out_unknown_inputs(model.encoder)
+            for module in (part for model in models for part in (model, model.encoder)):
+                module.forward = leaving_out_unknown(module.forward)
         end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
         extra = {**(extra_gen_cls_kwargs or {}), **end}
         return super().build_generator(models, args, seq_gen_cls, extra, **kwargs)
