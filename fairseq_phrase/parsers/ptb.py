@@ -46,12 +46,13 @@ class BracketFiles(TreeFiles):
         block: list[str] = []
         first = depth = 0
         for number, line in enumerate(read_lines(path), start=1):
-            continues = block and depth > 0 and line[:1].isspace() and line.strip()
+            # Trees of the Penn Treebank may have blank lines.
+            continues = block and depth > 0 and (not line.strip() or line[0].isspace())
             if not continues:
                 if block:
                     yield _Brackets(first, "\n".join(block))
                 block, first, depth = [], number, 0
-            if line.strip():
+            if line.strip() or continues:
                 block.append(line)
                 depth += line.count("(") - line.count(")")
         if block:

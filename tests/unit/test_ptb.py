@@ -147,6 +147,14 @@ def test_a_position_in_a_tree_of_several_lines_is_one_of_the_file(tmp_path):
     assert "train.en.ptb, line 5, column 3: an empty tree, expected words" in broken.reason
 
 
+def test_a_tree_may_have_blank_lines_and_one_that_is_not_closed_ends_before_the_next(tmp_path):
+    trees = ["(S (X a)", "", "  (X b))", "(S (X c)", "", "(Y d)"]
+    sentence, broken, last = read(tmp_path, trees, ["a b", "c", "d"])
+    assert sentence.words == ["a", "b"]
+    assert "train.en.ptb, line 4, column 1: this bracket is never closed" in broken.reason
+    assert last.words == ["d"]
+
+
 def test_trees_on_several_lines_that_spell_a_line_are_joined(tmp_path):
     (sentence,) = read(tmp_path, ["(S (X a) (X b))", "(S (X c) (X d))"], ["a b C d"])
     assert sentence.words == ["a", "b", "C", "d"]
