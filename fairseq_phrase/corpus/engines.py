@@ -289,67 +289,88 @@ class _Actor:
         return self._do(job)
 
 
-def _on_ray(
-    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
-) -> Iterator[Result]:
-    """Do jobs in Ray actors, each of which holds a parser or a model.
+class _Actors:
+    """Ray actors, each of which holds a parser or a model.
 
     Only an actor that has loaded gets jobs: one that waits for a CPU or a GPU keeps none back. An actor
     that dies, as when its machine is lost, is replaced, and its jobs go to the first that is free.
     """
+
+    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, what: str) -> None:
+        self._ray, self._make, self._what = ray, make, what
+        self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
+        self._actors: list[Any] = []
+        # The actor of each answer that is awaited, and its job, or None while it loads.
+        self._running: dict[Any, tuple[Any, Job | None]] = {}
+        self._free: list[Any] = []  # an actor for each further job that it can take
+        self._lost: list[Job] = []
+        self._deaths: Counter[int | None] = Counter()
+        for _ in range(engine.workers):
+            self._start()
+
+    def results(self, jobs: Iterator[Job]) -> Iterator[Any]:
+        """Do all jobs."""
+        while True:
+            while self._free and (job := self._lost.pop(0) if self._lost else next(jobs, None)):
+                actor = self._free.pop(0)
+                self._running[actor.do.remote(job)] = actor, job
+            at_work = any(job for _, job in self._running.values())
+            if self._free and not at_work:
+                return
+            timeout = None if at_work else RAY_TIMEOUT
+            ready, _ = self._ray.wait(list(self._running), timeout=timeout)
+            if not ready:
+                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
+                continue
+            actor, job = self._running[ready[0]]
+            try:
+                result = self._ray.get(ready[0])
+            except self._ray.exceptions.RayActorError as error:
+                if error.actor_init_failed:  # such as a machine that lacks this package
+                    raise
+                self._replace(actor)
+                continue
+            del self._running[ready[0]]
+            if job is None:
+                self._deaths.pop(None, None)
+                self._free += [actor] * _JOBS_PER_WORKER
+            else:
+                self._free.append(actor)
+                yield result
+
+    def kill(self) -> None:
+        """End all actors."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def _start(self) -> None:
+        actor = self._remote.remote()
+        self._actors.append(actor)
+        self._running[actor.load.remote(self._make)] = actor, None
+
+    def _replace(self, dead: Any) -> None:
+        awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
+        # The first one is what it was doing; the others were queued.
+        undone = [self._running.pop(answer)[1] for answer in awaited]
+        _count_death(self._deaths, undone[0], self._what)
+        self._lost += filter(None, undone)
+        self._free = [actor for actor in self._free if actor != dead]
+        self._actors.remove(dead)
+        self._start()
+
+
+def _on_ray(
+    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
+) -> Iterator[Result]:
+    """Do jobs in Ray actors."""
     with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
-    actors: list[Any] = []
-    # The actor of each answer that is awaited, and its job, or None while it loads.
-    running: dict[Any, tuple[Any, Job | None]] = {}
-    free: list[Any] = []  # an actor for each further job that it can take
-    lost: list[Job] = []
-    deaths: Counter[int | None] = Counter()
-
-    def start() -> None:
-        actors.append(remote.remote())
-        running[actors[-1].load.remote(make)] = actors[-1], None
-
+    actors = _Actors(ray, make, engine, what)
     try:
-        for _ in range(engine.workers):
-            start()
-        while True:
-            while free and (job := lost.pop(0) if lost else next(jobs, None)):
-                running[free[0].do.remote(job)] = free[0], job
-                free.pop(0)
-            at_work = any(job for _, job in running.values())
-            if free and not at_work:
-                return
-            ready, _ = ray.wait(list(running), timeout=None if at_work else RAY_TIMEOUT)
-            if not ready:
-                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
-                continue
-            actor, job = running[ready[0]]
-            try:
-                result = ray.get(ready[0])
-            except ray.exceptions.RayActorError as error:
-                if error.actor_init_failed:  # such as a machine that lacks this package
-                    raise
-                awaited = [answer for answer, (other, _) in running.items() if other == actor]
-                # The first one is what it was doing; the others were queued.
-                undone = [running.pop(answer)[1] for answer in awaited]
-                _count_death(deaths, undone[0], what)
-                lost += filter(None, undone)
-                free = [other for other in free if other != actor]
-                actors.remove(actor)
-                start()
-                continue
-            del running[ready[0]]
-            if job is None:
-                deaths.pop(None, None)
-                free += [actor] * _JOBS_PER_WORKER
-            else:
-                free.append(actor)
-                yield result
+        yield from actors.results(jobs)
     except ray.exceptions.RayTaskError as error:
         raise (
             error.cause if isinstance(error.cause, UserError) else UserError(str(error))
@@ -357,8 +378,7 @@ def _on_ray(
     except ray.exceptions.RayError as error:
         raise UserError(f"Ray: {error}; run again to go on from here") from None
     finally:
-        for actor in actors:
-            ray.kill(actor)
+        actors.kill()
         if not was_running:
             ray.shutdown()
 
