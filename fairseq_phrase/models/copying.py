@@ -25,8 +25,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
 from fairseq_phrase.store.copied_words import number_of_slots, slot
+from fairseq_phrase.store.identity import declare
 
 
+@declare(part="decoder")
 @dataclass
 class CopyOptions:
     """The option that chooses how source words are copied."""

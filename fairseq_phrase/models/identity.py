@@ -7,16 +7,29 @@ fairseq, what its configuration names is derived.
 from __future__ import annotations
 
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, replace
+from contextlib import suppress
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+    BaseFairseqModel,
+)
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY as TASK_DATACLASSES
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
@@ -29,7 +42,14 @@ from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.parsers import names_path
-from fairseq_phrase.store.identity import Entry, Identity, compare
+from fairseq_phrase.store.identity import (
+    OF_DECODER,
+    Entry,
+    Identity,
+    compare,
+    matches,
+    why_free,
+)
 from fairseq_phrase.store.manifest import data_identity
 
 #: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
@@ -45,68 +65,144 @@ UNTRUSTED = {
     "bpe": ("syntax_parser",),
     "tokenizer": ("syntax_parser",),
 }
-# fairseq's own options that change the function but not the shape of any parameter.
-FAIRSEQS = (
-    "activation_fn", "cross_self_attention", "decoder_attention_heads", "decoder_normalize_before",
-    "encoder_attention_heads", "encoder_normalize_before", "no_decoder_final_norm",
-    "no_scale_embedding", "no_token_positional_embeddings",
-)  # fmt: skip
 
 
 def option_entries(
     options: Iterable[Field[Any]], given: Mapping[str, Any], part: str
 ) -> dict[str, Entry]:
-    """Make the entries of options.
+    """Make the entries of options: of each that is not free.
 
-    A difference in an option is refused, unless its metadata have ``identity: may`` (a warning) or
-    ``identity: free`` (it is not recorded).
+    A difference is refused, unless the option's metadata have ``identity: may`` (a warning) or
+    ``identity: free``, or :data:`fairseq_phrase.store.identity.FREE` has its name.
 
     Args:
-        part: one of :data:`fairseq_phrase.store.identity.PARTS`.
+        given: the values of a configuration; an option that it lacks has its default.
+        part: one of :data:`fairseq_phrase.store.identity.PARTS`. Metadata ``part`` overrule it.
     """
     entries = {}
     for option in options:
-        kind = option.metadata.get("identity", "must")
-        if kind != "free":
-            default = None if option.default is MISSING else option.default
-            value = str(given.get(option.name, default))
+        kind = option.metadata.get("identity", "free" if why_free(option.name) else "must")
+        if kind != "free" and not option.name.startswith("_"):
+            default = None if option.default is MISSING else _text(option.default, option, given)
+            value = _text(given.get(option.name, option.default), option, given)
             name = option.name.replace("_", "-")
-            entries[name] = Entry(value, value, part, kind, str(default))
+            entries[name] = Entry(value, value, option.metadata.get("part", part), kind, default)
     return entries
+
+
+def _text(value: Any, option: Field[Any], given: Mapping[str, Any]) -> str:
+    """Write a value: of an interpolation what it names, and a whole number of a float as a float."""
+    if isinstance(value, str) and (found := _OF_MODEL.fullmatch(value)):
+        value = given.get(found[1])
+    is_float = option.type is float and isinstance(value, int)
+    return str(float(value) if is_float else None if value is MISSING else value)
+
+
+_OF_MODEL = re.compile(r"\$\{model\.(\w+)\}")
 
 
 def model_entries(cfg: Any) -> dict[str, Entry]:
     """Make the entries of a model: its encoder's name and its options.
 
+    Options of encoders that are not the model's are left out.
+
     Args:
         cfg: a checkpoint's configuration of its model, or that of a training.
     """
     given = plain(cfg)
+    # fairseq shares the output, too, and says so in some architectures only.
+    if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
+        given["share_decoder_input_output_embed"] = True
     name = given.get("_name") or given.get("arch") or ""
-    dataclass = MODEL_DATACLASS_REGISTRY.get(name)
-    options = {option.name: option for option in fields(dataclass or FlatTransformerConfig)}
+    options = {option.name: option for option in _model_options(name, given)}
     method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(given.get("encoder", "")))
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    of_encoders = {each.name for one in ENCODERS.values() for each in one.options} | {"encoder"}
-    of_fairseq = {each.name for each in fields(FlatTransformerConfig)}
-    of_encoder = {each.name for each in method.options} if method else set()
     # BART's encoder is fairseq's Transformer.
     if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
         encoder = "transformer"
+    of_encoder = {each.name for each in method.options} if method else set()
+    others = {each.name for one in ENCODERS.values() for each in one.options} - of_encoder
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():
-        if option.name in FAIRSEQS:
-            # Old architectures of fairseq have no dataclass, but all values that they use.
-            if dataclass or option.name in given:
-                parts["decoder" if "decoder" in option.name else "encoder"].append(option)
-        elif option.name in of_encoder:
-            parts["encoder"].append(option)
-        elif option.name not in of_fairseq | of_encoders:
-            parts["decoder"].append(option)
-    entries = {"encoder": Entry(encoder, encoder, "encoder")}
-    for part, chosen in parts.items():
-        entries |= option_entries(chosen, given, part)
-    return entries
+        if not method or option.name not in others:
+            parts["decoder" if matches(option.name, OF_DECODER) else "encoder"].append(option)
+    entries = {
+        name: e for part in parts for name, e in option_entries(parts[part], given, part).items()
+    }
+    return {**entries, "encoder": Entry(encoder, encoder, "encoder")}
+
+
+def _model_options(name: str, given: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of an architecture: of its dataclass, or all that is not another part's.
+
+    The configuration of an old architecture, without a dataclass, has the options of all parts.
+    """
+    if name in MODEL_DATACLASS_REGISTRY:
+        return list(fields(MODEL_DATACLASS_REGISTRY[name]))
+    known = {option.name: option for option in fields(FlatTransformerConfig)}
+    defaults = _architecture_defaults(name)
+    options = []
+    for each in given.keys() - (_of_other_parts(given) - known.keys()):
+        made: Any = field(default=defaults.get(each, getattr(known.get(each), "default", MISSING)))
+        made.name, made.type = each, getattr(known.get(each), "type", None)
+        options.append(made)
+    return sorted(options, key=lambda option: option.name)
+
+
+@lru_cache
+def _architecture_defaults(name: str) -> dict[str, Any]:
+    """Return what fairseq's function of an architecture fills in."""
+    made = Namespace()
+    with suppress(AttributeError, TypeError):  # it may expect flags that are always there
+        ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(made)
+    return vars(made)
+
+
+def _of_other_parts(given: Mapping[str, Any]) -> set[str]:
+    """Return the options of fairseq's commands, and of the task, the criterion, … that are named."""
+    names = {"arch"}
+    for part in fields(FairseqConfig):
+        names.add(part.name)
+        names |= {each.name for each in fields(part.type)} if is_dataclass(part.type) else set()
+    kinds = {
+        **REGISTRIES,
+        "task": {"registry": TASK_REGISTRY, "dataclass_registry": TASK_DATACLASSES},
+    }
+    for kind, registries in kinds.items():
+        found, options = (registries[each].get(given.get(kind)) for each in _REGISTRIES)
+        names |= {each.name for each in declared_options(found, options)}
+    return names
+
+
+_REGISTRIES = ("registry", "dataclass_registry")
+
+
+def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
+    """Return the options of a registered class: of its dataclass, else those that it adds to a parser."""
+    if dataclass is not None:
+        return list(fields(dataclass))
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    getattr(kind, "add_args", lambda _: None)(parser)
+    options = []
+    for action in parser._actions:
+        made: Any = field(default=action.default)
+        made.name, made.type = action.dest, None
+        options.append(made)
+    return options
+
+
+def task_entries(cfg: Any) -> dict[str, Entry]:
+    """Make the entries of a task: of its options.
+
+    Args:
+        cfg: a checkpoint's configuration of its task, or that of a training.
+    """
+    given = plain(cfg)
+    name = given.get("_name") or given.get("task")
+    if given.get("truncate_source"):
+        given["truncate_source"] = f"to {given.get('max_source_positions')}"
+    options = declared_options(TASK_REGISTRY.get(name), TASK_DATACLASSES.get(name))
+    return option_entries(options, given, "task")
 
 
 def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> bool:
@@ -126,15 +222,21 @@ def plain(cfg: Any) -> dict[str, Any]:
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, what can be derived.
 
+    What a record of an earlier version lacks is derived, too.
+
     Raises:
         UserError: the record is damaged.
     """
+    sections = plain(state.get("cfg"))
+    model, task = (plain(sections.get(each) or state.get("args")) for each in ("model", "task"))
+    entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
     recorded = (state.get("task_state") or {}).get("identity")
     if recorded is not None:
-        return Identity.from_dict(recorded, path)
-    sections = plain(state.get("cfg"))
-    entries = model_entries(sections.get("model") or state.get("args"))
-    task = plain(sections.get("task") or state.get("args"))
+        found = Identity.from_dict(recorded, path)
+        for name, entry in found.entries.items():
+            now = entries.get(name, entry)
+            entries[name] = replace(entry, part=now.part, kind=now.kind)
+        return replace(found, entries=entries)
     directory = split_paths(str(task.get("data") or "."))[0]
     if task.get("data") and Path(directory).is_dir():
         source, target = task.get("source_lang"), task.get("target_lang")
@@ -146,6 +248,17 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     return Identity(entries, is_whole=False)
 
 
+def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
+    """Return what distinguishes trainings without a number: their seeds and folders of checkpoints."""
+    given = plain(state.get("args"))
+    for section in ("common", "checkpoint"):
+        given |= plain(plain(state.get("cfg")).get(section))
+    if given.get("seed") is None or given.get("save_dir") is None:
+        return {}
+    value = f"seed {given['seed']} in {given['save_dir']}"
+    return {"training": Entry(value, value, "training")}
+
+
 def begin_neutrally(
     trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
 ) -> Identity:
@@ -155,7 +268,8 @@ def begin_neutrally(
         allow: names of entries that may differ, as in :func:`~fairseq_phrase.store.identity.compare`.
 
     Returns:
-        The record of the checkpoint; if the encoder differs, with the entries that this adds.
+        The record of the checkpoint; if the encoder differs, with the entries that this adds. What
+        both have stays the checkpoint's.
 
     Raises:
         UserError: the encoder does not compute fairseq's at the start.
@@ -170,14 +284,17 @@ def begin_neutrally(
             f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
             f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
         )
-    method = ENCODERS[str(name)]
-    own = {"encoder", *(option.name.replace("_", "-") for option in method.options)}
+    # fairseq's encoder has none of these, even if an encoder whose options are off records them.
+    own = {"encoder", *(option.name.replace("_", "-") for option in ENCODERS[str(name)].options)}
     added = {
         each: entry
         for each, entry in here.entries.items()
-        if each in own or entry.part in ("labels", "parser", "trees")
+        if each in own or (each not in trained.entries and entry.part in _READ_BY_ENCODERS)
     }
     return replace(trained, entries={**trained.entries, **added})
+
+
+_READ_BY_ENCODERS = ("labels", "parser", "trees")
 
 
 def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
@@ -213,6 +330,33 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
             "(--encoder-embed-dim, --encoder-ffn-embed-dim, …), and make the data with its dictionary "
             "(--srcdict)"
         )
+
+
+def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
+    """Check that parameters of a checkpoint have one value where a model has one parameter.
+
+    Args:
+        saved: the checkpoint's parameters, by name.
+        own: the model's, where those that are one parameter have one memory.
+
+    Raises:
+        UserError: they differ, so that the last one loaded would overwrite the others.
+    """
+    first: dict[tuple[int, tuple[int, ...]], str] = {}
+    for name, value in own.items():
+        if name not in saved or not value.numel() or value.is_meta:
+            continue
+        memory = value.data_ptr()
+        if saved[name].data_ptr() == memory:  # not of a checkpoint
+            continue
+        other = first.setdefault((memory, tuple(value.shape)), name)
+        one, two = saved[other], saved[name]
+        if one.data_ptr() != two.data_ptr() and not torch.equal(one, two):
+            raise UserError(
+                f"{path}: {other} and {name} have different values, and here they are one parameter: "
+                "leave out --share-all-embeddings, --share-decoder-input-output-embed and other "
+                "options that share parameters, as that training did"
+            )
 
 
 def check_trusted(state: dict[str, Any], path: str | Path) -> None:
@@ -254,6 +398,7 @@ def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     mend(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
     mend(Trainer, "load_checkpoint", _resume)
+    mend(BaseFairseqModel, "load_state_dict", _load_untied)
 
 
 def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
@@ -261,14 +406,15 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
 
     fairseq gives this state to the task before it builds a trained model.
     """
-    state = read(path, *args, **options)
+    overrides = options.pop("arg_overrides", args[0] if args else None)
+    state = read(path, None, *args[1:], **options)
     check_trusted(state, path)
-    overrides = options.get("arg_overrides", args[0] if args else None)
-    if overrides and state.get("cfg"):
-        overwrite_args_by_name(state["cfg"], overrides)  # these the user named
+    record = identity_of(state, path)
+    for given in filter(None, (state.get("cfg"), state.get("args"))):
+        overwrite_args_by_name(given, overrides or {})  # these the user named
     state["task_state"] = {
         **(state.get("task_state") or {}),
-        "identity": identity_of(state, path).as_dict(),
+        "identity": record.as_dict(),
         "checkpoint": path,
     }
     return cast(dict[str, Any], state)
@@ -283,6 +429,8 @@ def _resume(
         state = load_checkpoint_file(Path(filename))
         trained = identity_of(state, filename)
         if hasattr(self.task, "meet"):
+            if not reset_optimizer:
+                self.task.continue_training(trained)
             self.task.meet(trained, filename, "train")
             here = self.task.identity
         else:
@@ -293,7 +441,9 @@ def _resume(
                 trained_name=filename, here_name="this run",
             )  # fmt: skip
         if not self.is_fsdp:
-            check_sizes(state.get("model", {}), self.model.state_dict(), filename)
+            saved, own = state.get("model", {}), self.model.state_dict()
+            check_sizes(saved, own, filename)
+            check_ties(saved, own, filename)
         if not reset_optimizer and trained.value("encoder") != here.value("encoder"):
             raise UserError(
                 f"{filename} has no optimizer's state for the parameters that "
@@ -301,3 +451,11 @@ def _resume(
                 "--reset-optimizer and the other --reset-* with --restore-file"
             )
     return resume(self, filename, reset_optimizer, *args, **options)
+
+
+def _load_untied(
+    load: Any, self: BaseFairseqModel, state_dict: Any, *args: Any, **options: Any
+) -> Any:
+    """Check what a model shares, before fairseq loads its parameters."""
+    check_ties(state_dict, self.state_dict(), "this checkpoint")
+    return load(self, state_dict, *args, **options)

@@ -28,11 +28,13 @@ from fairseq_phrase.modules.labelling import (
 )
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
+from fairseq_phrase.store.identity import declare
 
 #: The values of ``--pooling``, by what is labelled. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}
 
 
+@declare(part="decoder")
 @dataclass
 class LabellerOptions:
     """Options of labelling."""

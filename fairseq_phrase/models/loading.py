@@ -143,6 +143,8 @@ def build_models(
                         "it, in a command by --user-dir FOLDER",
                     )
                 )
+        record = identity_of(one.state, one.path).as_dict()  # completed, of a bundle too
+        one.state["task_state"] = {**(one.state.get("task_state") or {}), "identity": record}
         overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
         try:
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(

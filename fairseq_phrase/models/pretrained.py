@@ -13,24 +13,15 @@ from torch import Tensor, nn
 
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS, option
-from fairseq_phrase.models.identity import FAIRSEQS, check_sizes, identity_of, plain
+from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.identity import check_sizes, check_ties, identity_of, plain
 from fairseq_phrase.store.dictionaries import begins_with, labels_fingerprint
-from fairseq_phrase.store.identity import MASK, Identity, dictionary_entry, free_options
+from fairseq_phrase.store.identity import MASK, Identity, dictionary_entry, why_free
 
 logger = logging.getLogger(__name__)
 _NAMED = 6
-#: fairseq's options that ``--take-options`` takes: those that the function or the parameters depend on.
-TAKEN = (
-    *FAIRSEQS, "adaptive_input", "decoder_input_dim", "decoder_output_dim", "layernorm_embedding",
-    "max_source_positions", "max_target_positions", "no_cross_attention", "share_all_embeddings",
-    "share_decoder_input_output_embed",
-    *(f"{side}_{name}" for side in ("encoder", "decoder")
-      for name in ("embed_dim", "ffn_embed_dim", "layers", "learned_pos")),
-)  # fmt: skip
 
 
-@free_options
 @dataclass
 class PretrainedOptions(FairseqDataclass):
     """Options of tasks whose models may start from a checkpoint."""
@@ -62,11 +53,12 @@ def take_options(cfg: Any, path: Path) -> None:
     state = _read(path, "--pretrained-model")
     given = plain(plain(state.get("cfg")).get("model") or state.get("args"))
     now = plain(cfg)
-    names = {*TAKEN, *(each.name for method in ENCODERS.values() for each in method.options)}
+    # Learned positions have a number of rows. The encoder is this run's, and may start neutrally.
+    positions = {"max_source_positions", "max_target_positions"}
     changed = {
         name: given[name]
-        for name in sorted(names & given.keys() & now.keys())
-        if given[name] != now[name]
+        for name in sorted(given.keys() & now.keys() - {"encoder", "_name", "arch"})
+        if given[name] != now[name] and (name in positions or not why_free(name))
     }
     for name, value in changed.items():
         setattr(cfg, name, value)
@@ -178,6 +170,7 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
             f"{where} has no parameter of this encoder ({type(model.encoder).__name__}): name a "
             "checkpoint with an encoder of the same kind"
         )
+    check_ties(saved, own, where)
     _fit_dictionaries(saved, own, checked, where)
     check_sizes(saved, own, where)
     came: set[str] = saved.keys() & own.keys()

@@ -23,10 +23,12 @@ from fairseq_phrase.models.named_encoder import (
     register_named_model,
 )
 from fairseq_phrase.modules.causal_window import CausalWindow
+from fairseq_phrase.store.identity import declare
 
 DIRECTIONS = ("forward", "backward")
 
 
+@declare(part="decoder")
 @dataclass
 class PretrainerOptions:
     """Options of pre-training."""

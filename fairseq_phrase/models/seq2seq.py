@@ -69,19 +69,20 @@ class Seq2SeqOptions(CopyOptions):
         "a full matrix for each of --encoder-attention-heads (bilinear); with --encoder-layers 0,"
         " over the embeddings")
     attention: ChoiceEnum(["none", *SCORES]) = option("bilinear",  # type: ignore[valid-type]
-        "the score of a source state for a decoder state; none: no attention")
+        "the score of a source state for a decoder state; none: no attention", part="decoder")
     attention_time: ChoiceEnum(["after", "before"]) = option("after",  # type: ignore[valid-type]
         "attend from the state after the cell (Luong), or from the state before it, with the "
-        "context as the cell's input (Bahdanau)")
+        "context as the cell's input (Bahdanau)", part="decoder")
     input_feeding: bool = option(False,
-        "feed the attentional state to the next step's cell (Luong)")
+        "feed the attentional state to the next step's cell (Luong)", part="decoder")
     attention_window: ChoiceEnum(list(WINDOWS)) = option("all",  # type: ignore[valid-type]
         "attend to all of the source, or near the target's own position (local-m), or near a "
-        "predicted position (local-p)")
-    window_size: int = option(10, "D: positions that a window reaches to each side of its centre")
+        "predicted position (local-p)", part="decoder")
+    window_size: int = option(10,
+        "D: positions that a window reaches to each side of its centre", part="decoder")
     attention_output: ChoiceEnum(["tanh", "linear"]) = option("tanh",  # type: ignore[valid-type]
         "the output layer reads tanh(W [context; state]), of the width of the decoder's "
-        "embeddings (tanh, Luong), or [context; state] (linear)")
+        "embeddings (tanh, Luong), or [context; state] (linear)", part="decoder")
 
 
 def encoder_width(cfg: Any) -> int:

@@ -1,7 +1,8 @@
 """What a model was trained with: one record of named entries, one comparison, one message.
 
 The record is in the manifest of a data directory (what concerns data), and in every checkpoint and
-bundle.
+bundle. It is closed by default: an option is an entry unless :data:`FREE` has its name, or its metadata
+declare it. ``docs/identity.md`` lists the steps of a record's life.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -55,33 +57,113 @@ PARTS = {
     "encoder": Part("Encoder"),
     "decoder": Part("Decoder"),
     "task": Part("Task"),
+    "training": Part("Training", "name checkpoints of one training (--last)"),
 }
-_READ = {"source", "text", "labels", "parser"}
-#: Where two records meet, with the parts that are compared there. A resumed training, ``--restore-file``
-#: and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
-DOORS = {
-    **dict.fromkeys(("train", "use", "average", "report"), frozenset(PARTS)),
-    "pretrained": {*_READ, "trees", "encoder"},
-    "pretrained-model": set(PARTS) - {"task"},
-    "ensemble": {"languages", "source", "target", "text", "labels"},
-    "shards": {*_READ, "target"},
-    "reuse": {"text", "parser"},
-    "attach": {"source", "text", "parser"},
+_NO_AVERAGE = {"training": "only an average is made of one training's checkpoints"}
+_NO_MODEL = {
+    **_NO_AVERAGE,
+    **dict.fromkeys(("encoder", "decoder", "task"), "no second model or task is there"),
+    "trees": "one option makes the trees of a run",
 }
+#: What entry points leave out of the comparison, part by part, with the reason. A resumed training,
+#: ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "train": _NO_AVERAGE,
+    "use": _NO_AVERAGE,
+    "average": {},
+    "report": _NO_AVERAGE,
+    "pretrained": {
+        **_NO_AVERAGE,
+        **dict.fromkeys(("target", "decoder"), "the decoder is not loaded"),
+        "languages": "the target is another, and the source is known by its dictionary and tags",
+        "task": "a pre-trained or a labelling encoder serves another task",
+    },
+    "pretrained-model": {**_NO_AVERAGE, "task": "a denoising model serves another task"},
+    "ensemble": {
+        **_NO_AVERAGE,
+        **dict.fromkeys(("encoder", "decoder", "parser", "trees"), "each model has its own"),
+        "task": "each model is compared with the task",
+    },
+    "shards": {**_NO_MODEL, "languages": "the files' names have them"},
+    "reuse": {
+        **_NO_MODEL,
+        "languages": "a dictionary may serve other languages",
+        **dict.fromkeys(("source", "target", "labels"), "they are what is reused"),
+    },
+    "attach": {
+        **_NO_MODEL,
+        "languages": "the files' names have them",
+        "target": "it is not changed",
+        "labels": "new ones are made, or --labeldict names them",
+    },
+}
+#: Where two records are compared, with the parts that are compared there.
+DOORS = {door: PARTS.keys() - left.keys() for door, left in LEFT_OUT.items()}
+#: Options of what follows the encoder. Others are of the part ``encoder``, unless metadata ``part`` of
+#: the field name another.
+OF_DECODER = (
+    "*decoder* share_* merge_src_tgt_embed adaptive_softmax_* tie_adaptive_* no_cross_attention "
+    "cross_self_attention"
+)
 #: What to do where nothing can be let through.
 REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
+#: Options, or patterns of their names, that cannot change what a trained model computes for an input,
+#: by the reason. All other options are entries. Metadata ``identity`` of a field overrule this.
+FREE = {
+    "off outside training": "*dropout *dropout_in *dropout_out *layerdrop quant_noise_pq*",
+    "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
+    "values that the parameters begin with": "encoder_embed_path decoder_embed_path",
+    "limits of length; learned positions have shapes": "max_source_positions max_target_positions",
+    "which files are read; what is in them is compared": "data dataset_impl train_subset",
+    "have entries made of more than the option":
+        "source_lang target_lang source_parser tree_source tree_seed source_factors*",
+    "padding, which no model reads":
+        "left_pad_source left_pad_target required_seq_len_multiple num_batch_buckets",
+    "what validation prints": "eval_*",
+    "samples and losses of training":
+        "seed upsample_primary load_alignments guided_alignments subword_sampling parse_loss* coverage",
+    "how a training begins, and what it trains":
+        "pretrained pretrained_model pretrained_decoder_embeddings take_options freeze_encoder "
+        "lr_scale_pretrained",
+    "the comparison itself": "allow_difference strict_identity",
+}  # fmt: skip
 #: What is before a record in the log of a training.
 LOGGED = "identity record "
 #: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
 MASK = "<mask>"
+#: Of what a record is made. One of an earlier version may lack entries, as if they were unknown.
+VERSION = 2
 
 
-def free_options(options: type[Options]) -> type[Options]:
-    """Declare that no option of a dataclass itself is recorded, because none changes a trained model."""
-    for name in inspect.get_annotations(options):
-        option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
-        option.metadata = {**option.metadata, "identity": "free"}
-    return options
+@lru_cache(maxsize=4096)
+def why_free(name: str) -> str | None:
+    """Return the reason why an option of this name is not recorded; None if it is."""
+    for reason, patterns in FREE.items():
+        if matches(name, patterns):
+            return reason
+    return None
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Return whether a name matches one of several patterns, with spaces between them."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+def declare(**metadata: Any) -> Callable[[type[Options]], type[Options]]:
+    """Return a class decorator that adds metadata to options of a dataclass itself that are not free.
+
+    Args:
+        **metadata: ``identity`` and ``part``, see :func:`fairseq_phrase.models.identity.option_entries`.
+    """
+
+    def declared(options: type[Options]) -> type[Options]:
+        for name in inspect.get_annotations(options):
+            option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
+            if not why_free(name):
+                option.metadata = {**metadata, **option.metadata}
+        return options
+
+    return declared
 
 
 @dataclass(frozen=True)
@@ -125,7 +207,8 @@ class Identity:
     Attributes:
         entries: by name. An option has its name with hyphens.
         allowed: differences that ``--allow-difference`` let through, as texts.
-        is_whole: False for what could be derived of a checkpoint without a record.
+        is_whole: False for what could be derived of a checkpoint without a record, and for a record
+            of an earlier version, which may lack entries.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -135,7 +218,8 @@ class Identity:
     def as_dict(self) -> dict[str, Any]:
         """Return the record in types that JSON and checkpoints have."""
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
-        return {"entries": entries, "allowed": list(self.allowed), "is_whole": self.is_whole}
+        version = VERSION if self.is_whole else 0
+        return {"entries": entries, "allowed": list(self.allowed), "version": version}
 
     @classmethod
     def from_dict(cls, content: Any, where: str | Path) -> Identity:
@@ -147,7 +231,7 @@ class Identity:
         try:
             entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
             allowed = tuple(map(str, content["allowed"]))
-            return cls(entries, allowed, bool(content.get("is_whole", True)))
+            return cls(entries, allowed, content.get("version") == VERSION)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{where}: its identity record is damaged ({error})") from None
 
@@ -200,10 +284,12 @@ def compare(
     """
     names = dict.fromkeys([*here.entries, *trained.entries])
     may_differ = set(filter(None, (allow or "").split(",")))
-    if DOORS[door] == set(PARTS) and (wrong := sorted(may_differ - set(names))):
+    compares_options = "task" in DOORS[door]
+    if compares_options and (wrong := sorted(may_differ - set(names))):
         raise UserError(
             f"{option('allow-difference', ','.join(wrong))}: expected some of {', '.join(sorted(names))}"
         )
+    is_whole = trained.is_whole and here.is_whole
     refused: dict[str, str] = {}
     warned: list[str] = []
     let_through: list[str] = []
@@ -216,11 +302,10 @@ def compare(
             continue
         before, now = (each.value if each else entry.default for each in (one, other))
         is_missing = None in (before, now)
-        # Labels that only one of two models reads have no numbers in the other.
-        if before == now or (is_missing and entry.part == "labels"):
+        if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        may_lack = entry.part == "text" or not (trained.is_whole and here.is_whole)
+        may_lack = entry.part == "text" or not is_whole
         if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
                 unknown.setdefault(str(here_name if one else trained_name), []).append(name)
@@ -253,6 +338,18 @@ def compare(
         )
     return replace(
         here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *let_through]))
+    )
+
+
+def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:
+    """Return whether one of two records has no use for an entry that the other has."""
+    return (
+        # Labels that only one of two models reads have no numbers in the other.
+        entry.part == "labels"
+        # Options of another task; of this one, an earlier record is completed by its configuration.
+        or (entry.part == "task" and not is_whole)
+        # A log has no configuration to complete it by.
+        or (door == "report" and not is_whole)
     )
 
 

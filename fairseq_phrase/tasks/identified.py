@@ -3,29 +3,28 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
+from uuid import uuid4
 
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, FairseqTask
-from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
-from fairseq_phrase.models.identity import begin_neutrally, model_entries, option_entries
+from fairseq_phrase.models.identity import begin_neutrally, model_entries, task_entries
 from fairseq_phrase.models.pretrained import start, step, take_options
 from fairseq_phrase.models.source_factors import begin_with_factors
-from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare, free_options
+from fairseq_phrase.store.identity import LOGGED, Entry, Identity, compare
 from fairseq_phrase.store.manifest import data_identity
 
 logger = logging.getLogger(__name__)
 
 
-@free_options
 @dataclass
 class IdentityOptions(FairseqDataclass):
     """Options of the comparison of identity records."""
@@ -55,6 +54,8 @@ class IdentifiedTask(FairseqTask):
         self._labels_asked_for: set[str] = set()
         self._model_entries: dict[str, Entry] = {}
         self._encoder: Any = None
+        number = uuid4().hex
+        self._training = {"training": Entry(number, number[:8], "training")}
         self._came: list[Tensor] = []
         self._loaded: list[tuple[str, Identity]] = []
 
@@ -87,8 +88,9 @@ class IdentifiedTask(FairseqTask):
             take_options(cfg, Path(whole))
         if not from_checkpoint:
             take_configuration(cfg)
-        self._labels_asked_for, self._model_entries = set(), model_entries(cfg)
+        self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
+        self._model_entries = model_entries(cfg)
         self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
         self._encoder = getattr(model, "encoder", None)
         self.identity = self._here()
@@ -133,6 +135,10 @@ class IdentifiedTask(FairseqTask):
         if door == "train":
             self._log()
 
+    def continue_training(self, trained: Identity) -> None:
+        """Take over the number of a training, which its checkpoints share, also after a resume."""
+        self._training = dict(trained.only("training").entries) or self._training
+
     def _log(self) -> None:
         """Log the record of a training, which ``fairseq-phrase-report`` reads."""
         logger.info("%s%s", LOGGED, json.dumps(self.identity.as_dict()))
@@ -154,13 +160,7 @@ class IdentifiedTask(FairseqTask):
 
     def own_entries(self) -> dict[str, Entry]:
         """Return the entries of the task itself: its options."""
-        dataclass = TASK_DATACLASS_REGISTRY.get(getattr(self.cfg, "_name", None))
-        known = TranslationConfig.__dataclass_fields__
-        options = (
-            [each for each in fields(dataclass) if each.name not in known] if dataclass else []
-        )
-        given = {each.name: getattr(self.cfg, each.name, each.default) for each in options}
-        return option_entries(options, given, "task")
+        return task_entries(self.cfg)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's state for checkpoints, with the record."""
@@ -169,8 +169,10 @@ class IdentifiedTask(FairseqTask):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the record of a model that is built next."""
         path = state_dict.get("checkpoint", "the checkpoint")
-        self._loaded.append((path, Identity.from_dict(state_dict["identity"], path)))
-        self.restore(self._loaded[-1][1], further=True)
+        trained = Identity.from_dict(state_dict["identity"], path)
+        self._loaded.append((path, trained))
+        self.continue_training(trained)
+        self.restore(trained, further=True)
 
     def _here(self) -> Identity:
         """Make the record of the data, the task and the model that is built."""
@@ -189,7 +191,8 @@ class IdentifiedTask(FairseqTask):
             data = replace(
                 data, allowed=self._compare(other, data, "shards", directory, first).allowed
             )
-        return replace(data, entries={**data.entries, **self.own_entries(), **self._model_entries})
+        of_run = {**self.own_entries(), **self._model_entries, **self._training}
+        return replace(data, entries={**data.entries, **of_run})
 
     def _compare(
         self, trained: Identity, here: Identity, door: str, path: str | Path, name: str | Path

@@ -18,7 +18,8 @@ class LanguageTagOptions(FairseqDataclass):
         default=None,
         metadata={
             "help": "languages of an mBART, in its order, commas between them: sources end with "
-            "'</s> [SOURCE_LANG]', and translations begin with '[TARGET_LANG]'"
+            "'</s> [SOURCE_LANG]', and translations begin with '[TARGET_LANG]'",
+            "part": "source",
         },
     )
 

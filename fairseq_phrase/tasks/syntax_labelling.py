@@ -15,7 +15,6 @@ from fairseq_phrase.corpus.labelled import warn_of_unknown
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.store.identity import free_options
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.added_losses import calls_of
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
@@ -23,7 +22,6 @@ from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, Syn
 logger = logging.getLogger(__name__)
 
 
-@free_options
 @dataclass
 class SyntaxLabellingConfig(SyntaxTranslationConfig):
     """Options of data and parses, as those of translation, and of validation."""

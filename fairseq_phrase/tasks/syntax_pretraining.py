@@ -31,7 +31,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.dictionaries import load_dictionary
-from fairseq_phrase.store.identity import MASK, free_options
+from fairseq_phrase.store.identity import MASK, declare
 from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
@@ -40,7 +40,7 @@ from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
 logger = logging.getLogger(__name__)
 
 
-@free_options
+@declare(identity="may")  # other samples, other losses
 @dataclass
 class SyntaxPretrainingConfig(IdentityOptions):
     """Options of text and masks; several are fairseq's ``masked_lm``'s."""

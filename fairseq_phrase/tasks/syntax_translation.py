@@ -28,7 +28,7 @@ from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.store.fields import PREPROCESS
-from fairseq_phrase.store.identity import Entry, Identity, free_options
+from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.added_losses import (
@@ -42,7 +42,6 @@ from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTa
 from fairseq_phrase.tasks.raw_text import RawTextTask
 
 
-@free_options
 @dataclass
 class SyntaxTranslationConfig(
     IdentityOptions, PretrainedOptions, LanguageTagOptions, TranslationConfig
@@ -51,6 +50,8 @@ class SyntaxTranslationConfig(
 
     left_pad_source: bool = option(False, "pad the source on the left")
     # fmt: off
+    truncate_source: bool = option(False,
+        "cut sources to --max-source-positions", identity="may")
     source_parser: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
         "the one that made the data, if its name is not a path")

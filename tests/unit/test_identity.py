@@ -22,6 +22,7 @@ ENTRIES = {
     "segmenter": "text", "subword-model": "text", "spans-labels": "labels", "parser": "parser",
     "tree-source": "trees", "tree-seed": "trees", "encoder": "encoder", "phrase-mask": "encoder",
     "decoder-attention-heads": "decoder", "plugin-option": "task",
+    "training": "training",
 }  # fmt: skip
 #: Commands that load neither a checkpoint nor a data directory, or only show them.
 WITHOUT = {"synthetic", "inspect"}
