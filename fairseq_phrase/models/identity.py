@@ -115,7 +115,8 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
         given["share_decoder_input_output_embed"] = True
     name = given.get("_name") or given.get("arch") or ""
     options = {option.name: option for option in _model_options(name, given)}
-    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(given.get("encoder", "")))
+    chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
+    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(chosen))
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
     # BART's encoder is fairseq's Transformer.
     if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
@@ -124,7 +125,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     others = {each.name for one in ENCODERS.values() for each in one.options} - of_encoder
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():
-        if not method or option.name not in others:
+        if option.name not in others or not (method or "encoder" in options):
             parts["decoder" if matches(option.name, OF_DECODER) else "encoder"].append(option)
     entries = {
         name: e for part in parts for name, e in option_entries(parts[part], given, part).items()
@@ -201,7 +202,8 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
     name = given.get("_name") or given.get("task")
     if given.get("truncate_source"):
         given["truncate_source"] = f"to {given.get('max_source_positions')}"
-    options = declared_options(TASK_REGISTRY.get(name), TASK_DATACLASSES.get(name))
+    dataclass = TASK_DATACLASSES.get(name, type(cfg) if is_dataclass(cfg) else None)
+    options = declared_options(TASK_REGISTRY.get(name), dataclass)
     return option_entries(options, given, "task")
 
 

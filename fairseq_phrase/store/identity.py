@@ -110,7 +110,7 @@ REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
 #: Options, or patterns of their names, that cannot change what a trained model computes for an input,
 #: by the reason. All other options are entries. Metadata ``identity`` of a field overrule this.
 FREE = {
-    "off outside training": "*dropout *dropout_in *dropout_out *layerdrop quant_noise_pq*",
+    "off outside training": "*dropout *dropout_in *dropout_out *layerdrop",
     "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
     "values that the parameters begin with": "encoder_embed_path decoder_embed_path",
     "limits of length; learned positions have shapes": "max_source_positions max_target_positions",
@@ -320,8 +320,7 @@ def compare(
             warned.append(difference)
         else:
             refused[name] = difference
-            remedy = PARTS[entry.part].remedy or f"give --{name} {first}"
-            remedies[REMEDIES.get(door, remedy)] = None
+            remedies[REMEDIES.get(door, _remedy(name, first, entry))] = None
     both = f"{trained_name} and {here_name} differ in"
     if refused:
         message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
@@ -339,6 +338,15 @@ def compare(
     return replace(
         here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *let_through]))
     )
+
+
+def _remedy(name: str, trained: str, entry: Entry) -> str:
+    """Return what to do about a difference; an entry with a default is an option."""
+    if entry.default is None and PARTS[entry.part].remedy:
+        return PARTS[entry.part].remedy
+    if trained == entry.default and trained in ("None", "False"):
+        return f"leave out --{name}"
+    return f"give --{name} {trained}".removesuffix(" True")
 
 
 def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:

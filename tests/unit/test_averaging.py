@@ -12,6 +12,7 @@ import torch
 from fairseq_phrase.cli.average import main
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
+from fairseq_phrase.store.identity import Entry, Identity
 
 
 def save(path, value: float, options=None, **extra):
@@ -130,3 +131,40 @@ def test_a_checkpoint_without_a_model_is_named(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(UserError, match="it has no model"):
         average_checkpoints([tmp_path / "list.pt"], tmp_path / "average.pt")
+
+
+def recorded(path, training, **extra):
+    """A checkpoint of this version, with the number of its training."""
+    save(path, 1.0)
+    state = torch.load(path)
+    entries = {"training": Entry(training, training, "training")} if training else {}
+    torch.save({**state, "task_state": {"identity": Identity(entries).as_dict()}, **extra}, path)
+    return path
+
+
+def test_checkpoints_of_two_trainings_are_not_averaged(tmp_path):
+    paths = [recorded(tmp_path / f"{n}.pt", n) for n in ("a", "b")]
+    again = recorded(tmp_path / "again.pt", "a")
+    average_checkpoints([paths[0], again], tmp_path / "average.pt")
+    message = r"a\.pt and .*b\.pt differ in training a and b: name checkpoints of one training"
+    with pytest.raises(UserError, match=message):
+        average_checkpoints(paths, tmp_path / "average.pt")
+    average_checkpoints(paths, tmp_path / "average.pt", "training")
+    state = torch.load(tmp_path / "average.pt", weights_only=True)
+    assert state["task_state"]["identity"]["allowed"] == ["training a and b (a.pt)"]
+
+
+def test_trainings_without_a_number_are_told_apart_by_seed_and_folder(tmp_path):
+    def stock(name, seed, folder):
+        path = save(tmp_path / name, 1.0)
+        state = torch.load(path)
+        cfg = {**state["cfg"], "common": {"seed": seed}, "checkpoint": {"save_dir": folder}}
+        torch.save({**state, "cfg": cfg}, path)
+        return path
+
+    first = stock("a.pt", 1, "runs/a")
+    average_checkpoints([first, stock("b.pt", 1, "runs/a")], tmp_path / "average.pt")
+    for seed, folder in ((2, "runs/a"), (1, "runs/b")):
+        message = f"training seed 1 in runs/a and seed {seed} in {folder}: name"
+        with pytest.raises(UserError, match=message):
+            average_checkpoints([first, stock("b.pt", seed, folder)], tmp_path / "average.pt")

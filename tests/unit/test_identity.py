@@ -5,15 +5,27 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.identity import check_trusted, model_entries
+from fairseq_phrase.models.identity import (
+    begin_neutrally,
+    check_ties,
+    check_trusted,
+    identity_of,
+    model_entries,
+    task_entries,
+)
 from fairseq_phrase.models.loading import register_all
+from fairseq_phrase.models.pretrained import PretrainedOptions, start
 from fairseq_phrase.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
+from fairseq_phrase.testing import build_model, make_dictionary
 from tests.support.doors import COMMANDS
+from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
 
 register_all()
@@ -120,3 +132,106 @@ def test_an_interpolation_is_refused() -> None:
     cfg = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
     with pytest.raises(UserError, match=r"a\.pt was not loaded: its cfg\.task\.data is the interp"):
         check_trusted({"cfg": cfg}, "a.pt")
+
+
+def untied(folder: Path) -> Path:
+    """A checkpoint whose embeddings differ, though its options share them: somebody changed it."""
+    state = build_model("transformer", make_dictionary(), share_all_embeddings=False).state_dict()
+    cfg = {"model": {"_name": "relation_transformer", "share_all_embeddings": True}, "task": {}}
+    torch.save({"cfg": cfg, "model": state}, folder / "untied.pt")
+    return folder / "untied.pt"
+
+
+def test_parameters_that_would_become_one_are_compared_by_content(tmp_path) -> None:
+    path, dictionary = untied(tmp_path), make_dictionary()
+    saved = torch.load(path)["model"]
+    message = (
+        "encoder.embed_tokens.weight and decoder.embed_tokens.weight have different values, and"
+    )
+    for name in ("transformer", "relation_transformer"):
+        model = build_model(name, dictionary, share_all_embeddings=True)
+        with pytest.raises(UserError, match=f"^a.pt: {message} here they are one parameter: leave"):
+            check_ties(saved, model.state_dict(), "a.pt")
+        with pytest.raises(UserError, match=message):  # whatever loads it
+            model.load_state_dict(dict(saved))
+        task = make_task(dictionary)
+        task.cfg = PretrainedOptions(pretrained_model=str(path))
+        with pytest.raises(UserError, match=rf"^--pretrained-model .*untied\.pt: {message}"):
+            start(model, task.cfg, task)
+    same = {**saved, "decoder.embed_tokens.weight": saved["encoder.embed_tokens.weight"].clone()}
+    output = "decoder.output_projection.weight"
+    with pytest.raises(UserError, match=f"{output} have different values"):
+        check_ties(same, model.state_dict(), "a.pt")
+    check_ties({**same, output: same["encoder.embed_tokens.weight"]}, model.state_dict(), "a.pt")
+
+
+@pytest.mark.parametrize("tie", ["share_all_embeddings", "share_decoder_input_output_embed"])
+@pytest.mark.parametrize("door", ["train", "use", "average", "pretrained-model"])
+def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, door) -> None:
+    given = {"arch": "transformer", tie: False}
+    stock = Identity(model_entries(given), is_whole=False)
+    here = Identity(model_entries({"_name": "relation_transformer", tie: True}))
+    model = build_model("relation_transformer", make_dictionary())
+    trained = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    with pytest.raises(UserError, match=f"differ in .*{tie.replace('_', '-')} False and True"):
+        compare(trained, here, door, **NAMES)
+
+
+@pytest.mark.parametrize("door", ["train", "use", "pretrained", "pretrained-model", "ensemble"])
+@pytest.mark.parametrize("langs", ["en,de", "fr,de,en", None])
+def test_language_tags_are_part_of_the_source(door, langs) -> None:
+    one, two = (
+        Identity(task_entries({"_name": "syntax_translation", "langs": each}))
+        for each in ("de,en", langs)
+    )
+    with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
+        compare(one, two, door, **NAMES)
+    stock = {"_name": "translation_from_pretrained_bart", "langs": "de,en"}
+    with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
+        compare(Identity(task_entries(stock), is_whole=False), two, door, **NAMES)
+
+
+def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
+    """Factors of a stock model are read with the checkpoint's numbers, not with this run's."""
+    model = build_model("relation_transformer", make_dictionary())
+    data = {"tags-labels": "labels", "parser": "parser", "tree-source": "trees"}
+    own = {"deprels-labels": Entry("one", "one", "labels")}
+    trained, here = (
+        Identity(
+            {
+                **model_entries({"_name": arch, "relation_labels": True}),
+                **{name: Entry(value, value, part) for name, part in data.items()},
+                **(own if value == "two" else {}),
+            }
+        )
+        for arch, value in (("transformer", "one"), ("relation_transformer", "two"))
+    )
+    begun = begin_neutrally(trained, here, model.encoder, "a.pt", None)
+    assert all(begun.value(name) == "one" for name in data)
+    assert begun.value("deprels-labels") == "one"
+    assert begun.value("relation-labels") == "True"
+    message = "differ in tags-labels one and two, parser one and two, tree-source one and two: "
+    with pytest.raises(UserError, match=message):
+        compare(begun, here, "train", strict=True, **NAMES)
+
+
+def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_path) -> None:
+    cfg = {
+        "model": {"_name": "relation_transformer", "share_all_embeddings": True, "relation_bias": "both"},
+        "task": {"_name": "syntax_translation", "langs": "de,en"},
+        "common": {"seed": 3}, "checkpoint": {"save_dir": "runs/a"},
+    }  # fmt: skip
+    entries = {
+        "relation-bias": Entry("tree", "tree", "encoder"), "langs": Entry("de,en", "de,en", "task"),
+        "parser": Entry("one", "one", "parser"),
+    }  # fmt: skip
+    recorded = Identity(entries).as_dict()
+    del recorded["version"]
+    found = identity_of({"cfg": cfg, "task_state": {"identity": recorded}}, "a.pt")
+    assert found.value("relation-bias") == "tree"  # as it was recorded
+    assert found.value("share-all-embeddings") == "True"
+    assert found.value("training") == "seed 3 in runs/a"
+    assert found.entries["langs"].part == "source"
+    assert not found.is_whole
+    added = Identity({**found.entries, "new": Entry("x", "x", "source")})
+    assert compare(found, added, "use", **NAMES).allowed == ()

@@ -1,0 +1,314 @@
+"""The identity record is closed by default: every option of every model and of every task."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models.transformer import TransformerConfig
+from fairseq.options import get_training_parser, parse_args_and_arch
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import OmegaConf
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import ENCODERS, option, translation_encoders
+from fairseq_phrase.models.identity import model_entries, option_entries, task_entries
+from fairseq_phrase.models.named_encoder import NAMED_MODELS
+from fairseq_phrase.store.identity import FREE, LEFT_OUT, PARTS, Identity, compare, why_free
+from fairseq_phrase.tasks.identified import IdentifiedTask
+from fairseq_phrase.testing import SIZES, make_batch, make_dictionary, randomized
+from tests.support.data_tasks import batches, make_task
+from tests.support.named_models import make_task as named_task
+
+MODELS = sorted({*translation_encoders(), *NAMED_MODELS})
+TASKS = sorted(n for n, task in TASK_REGISTRY.items() if issubclass(task, IdentifiedTask))
+#: What a change of an option is where none follows from its default.
+OTHER = {
+    "decoder_input_dim": 24,
+    "decoder_output_dim": 24,
+    "predict_fraction": "1/3",
+    "encoder": "lstm",
+    "parent_heads": "2",
+}
+DICTIONARY = make_dictionary()
+
+
+def other(field: Field[Any]) -> Any:
+    """Another value of an option."""
+    default = OTHER.get(field.name, field.default)
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        return default + (1 if isinstance(default, int) else 0.25)
+    return default if field.name in OTHER else "other"
+
+
+def every_option(kinds: list[str], registry: dict[str, Any]) -> list[Any]:
+    return [
+        pytest.param(kind, field, id=f"{kind}-{field.name}")
+        for kind in kinds
+        for field in fields(registry[kind])
+        if not field.name.startswith("_")
+    ]
+
+
+def is_free(field: Field[Any]) -> bool:
+    return field.metadata.get("identity", "free" if why_free(field.name) else "") == "free"
+
+
+def is_read(model: str, field: Field[Any]) -> bool:
+    """Return whether an option is not only of encoders that the model does not have."""
+    own = ENCODERS.get(model, ENCODERS["transformer"]).options
+    of_others = {each.name for one in ENCODERS.values() for each in one.options}
+    return field.name not in of_others - {each.name for each in own}
+
+
+def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) -> None:
+    """Check that a changed option is refused, warned of, or left out with a reason, everywhere."""
+    name = name.replace("_", "-")
+    assert entries[name].value != changed[name].value
+    for door, left_out in LEFT_OUT.items():
+        records = [Identity({name: each[name]}) for each in (entries, changed)]
+        names = {"trained_name": "a.pt", "here_name": f"{door} {of}"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["fairseq-train"])
+            if left_out.get(entries[name].part):
+                assert compare(*records, door, strict=True, **names).allowed == ()
+                continue
+            with pytest.raises(UserError, match=rf"^a\.pt and .* differ in {name} .*: "):
+                compare(*records, door, strict=True, **names)
+            assert len(compare(*records, door, allow=name, **names).allowed) == 1
+            if entries[name].kind == "may":
+                compare(*records, door, **names)
+                assert f"{names['here_name']} differ in {name}" in caplog.text
+
+
+@pytest.mark.parametrize(("model", "field"), every_option(MODELS, MODEL_DATACLASS_REGISTRY))
+def test_every_option_of_every_model_is_compared_or_free(model, field, caplog) -> None:
+    entries, changed = model_entries({"_name": model}), model_entries(
+        {"_name": model, field.name: other(field)}
+    )  # fmt: skip
+    if is_free(field) or not is_read(model, field):
+        assert changed == entries
+    else:
+        assert_compared(entries, changed, field.name, model, caplog)
+
+
+@pytest.mark.parametrize(("task", "field"), every_option(TASKS, TASK_DATACLASS_REGISTRY))
+def test_every_option_of_every_task_is_compared_or_free(task, field, caplog) -> None:
+    entries, changed = task_entries({"_name": task}), task_entries(
+        {"_name": task, field.name: other(field)}
+    )  # fmt: skip
+    if is_free(field):
+        assert changed == entries
+    else:
+        assert_compared(entries, changed, field.name, task, caplog)
+
+
+def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() -> None:
+    """Nested, as fairseq declares them, and flat, as its flags name them."""
+    flat: dict[str, Any] = {}
+    for outer in fields(TransformerConfig):
+        nested = outer.type if isinstance(outer.type, type) else None
+        inner = fields(nested) if nested and issubclass(nested, FairseqDataclass) else ()
+        flat |= {f"{outer.name}_{each.name}": each for each in inner if each.name != "_name"}
+        if not inner and outer.name != "_name":
+            flat[outer.name] = outer
+    assert {"encoder_layers", "quant_noise_pq", "share_all_embeddings"} < flat.keys()
+    for name in flat:
+        if not why_free(name):
+            assert name.replace("_", "-") in model_entries({"_name": "relation_transformer"})
+
+
+def stock(arch: str, *arguments: str) -> Any:
+    """The configuration of an old architecture: the options of all parts of fairseq."""
+    given = ["data", "--arch", arch, "--task", "translation", "--optimizer", "adam", *arguments]
+    return parse_args_and_arch(get_training_parser(), given)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "bart_base", "lstm", "lightconv"])
+def test_of_an_old_architecture_all_is_compared_that_is_not_another_parts(arch) -> None:
+    cfg = Namespace(**{**vars(stock(arch)), "share_all_embeddings": False})
+    entries = model_entries(cfg)
+    assert not {"lr", "seed", "save-dir", "criterion", "adam-betas", "arch"} & entries.keys()
+    assert {"decoder-layers", "decoder-embed-dim"} < entries.keys()
+    for name, entry in entries.items():
+        if name != "encoder":
+            changed = model_entries(Namespace(**{**vars(cfg), name.replace("-", "_"): "other"}))
+            assert changed[name].value == "other" != entry.value
+    assert "later" in model_entries(Namespace(**vars(cfg), later=1))
+
+
+def test_an_option_that_is_added_later_is_guarded_without_a_line() -> None:
+    @dataclass
+    class Options:
+        later: int = option(1, "an option")
+        sometimes: int = option(1, "an option", identity="may")
+        never: int = option(1, "an option", identity="free")
+        dropout: float = option(0.1, "an option")
+        of_source: int = option(1, "an option", part="source")
+
+    entries = option_entries(fields(Options), {"later": 2}, "encoder")
+    kinds = {name: (entry.kind, entry.part) for name, entry in entries.items()}
+    assert kinds == {
+        "later": ("must", "encoder"), "sometimes": ("may", "encoder"), "of-source": ("must", "source")
+    }  # fmt: skip
+
+
+def test_everything_left_out_has_a_reason_and_a_use() -> None:
+    parts = {part for left_out in LEFT_OUT.values() for part in left_out}
+    assert parts <= set(PARTS)
+    assert all(reason for left_out in LEFT_OUT.values() for reason in left_out.values())
+    known = {
+        field.name
+        for options in (*MODEL_DATACLASS_REGISTRY.values(), *TASK_DATACLASS_REGISTRY.values())
+        for field in fields(options)
+    }
+    for reason, names in FREE.items():
+        assert any(why_free(name) == reason for name in known), reason
+        for pattern in names.split():
+            assert "*" in pattern or pattern in known, pattern
+
+
+def built(model: str, **changed: Any) -> Any:
+    """A small model of any kind."""
+    sizes = {f"{side}_{key}": v for side in ("encoder", "decoder") for key, v in SIZES.items()}
+    sizes |= {"encoder_hidden_size": 16, "decoder_hidden_size": 16} if model == "seq2seq" else {}
+    cfg = MODEL_DATACLASS_REGISTRY[model](**{**sizes, **changed})
+    task = named_task(
+        DICTIONARY, labelled="word", whole_words=False, require_objective=lambda objective: None
+    )
+    torch.manual_seed(0)
+    return randomized(ARCH_MODEL_REGISTRY[model].build_model(cfg, task))
+
+
+def outputs(model: Any) -> torch.Tensor:
+    inputs = make_batch(DICTIONARY, [5, 3])
+    if hasattr(model, "decoder"):
+        inputs["src_lengths"] = inputs["src_tokens"].ne(DICTIONARY.pad()).sum(1)
+        inputs["prev_output_tokens"] = inputs["src_tokens"].roll(1, 1)
+    found = model(**inputs)
+    return found[0] if isinstance(found, tuple) else found
+
+
+def free_options_of_models() -> list[Any]:
+    every = every_option(MODELS, MODEL_DATACLASS_REGISTRY)
+    # Where encoders and models differ, one of each kind is enough.
+    models = {"relation_transformer", "parent_scaled_transformer", *NAMED_MODELS}
+    return [each for each in every if is_free(each.values[1]) and each.values[0] in models]
+
+
+@pytest.fixture(scope="module")
+def embeddings(tmp_path_factory) -> str:
+    """A file of embeddings, in fairseq's format."""
+    path = tmp_path_factory.mktemp("embeddings") / "embeddings.txt"
+    rows = [f"w{number} " + " ".join(["0.5"] * SIZES["embed_dim"]) for number in range(30)]
+    path.write_text("\n".join([f"30 {SIZES['embed_dim']}", *rows]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(("model", "field"), free_options_of_models())
+def test_a_free_option_of_a_model_does_not_change_what_it_computes(
+    model, field, embeddings
+) -> None:
+    if field.name == "huggingface_model":  # read by one encoder, and only while a model is new
+        assert not is_read(model, field)
+        return
+    value = embeddings if field.name.endswith("_path") else other(field)
+    first, second = built(model), built(model, **{field.name: value})
+    second.load_state_dict(first.state_dict())
+    # fairseq attends with torch's fused layer where no activation is kept.
+    torch.testing.assert_close(outputs(second.eval()), outputs(first.eval()), rtol=1e-9, atol=1e-9)
+
+
+#: Options of a task that are free, with a value, if it needs another than :func:`other` gives.
+OF_TASKS = {
+    "dataset_impl": "mmap", "required_seq_len_multiple": 8, "num_batch_buckets": 3,
+    "eval_bleu_args": '{"beam": 2}', "eval_bleu_detok": "moses", "guided_alignments": None,
+    "subword_sampling": 0.1, "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
+    "max_target_positions": 300, "pretrained": "none.pt", "pretrained_model": "none.pt",
+    "allow_difference": "parser",
+}  # fmt: skip
+#: Recorded by other entries: of the languages, the data, the trees and the factors.
+BY_OTHERS = "have entries made of more than the option"
+
+
+@pytest.fixture(scope="module")
+def expected(data_directory) -> dict[str, Any]:
+    model = built("relation_transformer")
+    return {"model": model, "outputs": validated(make_task(data_directory), model)}
+
+
+def validated(task: Any, model: Any) -> list[torch.Tensor]:
+    """What a model computes for the first sentences of validation, whatever the padding."""
+    task.require_parses(["words", "heads"])
+    task.load_dataset("valid")
+    found = {}
+    for batch in batches(task, "valid"):
+        inputs = {
+            name: value.clamp(max=33) if name.endswith("tokens") else value
+            for name, value in batch["net_input"].items()
+        }
+        states = model(**inputs)[0]
+        for row, number in enumerate(batch["id"].tolist()):
+            real = batch["target"][row].ne(DICTIONARY.pad())
+            found[number] = states[row][real]
+    return [found[number] for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pytest.param(field, id=field.name)
+        for field in fields(TASK_DATACLASS_REGISTRY["syntax_translation"])
+        if is_free(field)
+        and why_free(field.name) != BY_OTHERS
+        and field.name not in ("_name", "data")
+    ],
+)
+def test_a_free_option_of_a_task_does_not_change_what_a_model_computes(
+    field, data_directory, expected, monkeypatch
+) -> None:
+    # fairseq's buckets ask newer NumPy for an argument that has another name there.
+    percentile = np.percentile
+    monkeypatch.setattr(
+        np, "percentile", lambda *args, interpolation="": percentile(*args, method=interpolation)
+    )
+    value = OF_TASKS.get(field.name, other(field))
+    default = None if field.default is MISSING else field.default
+    assert value != default or field.name in ("dataset_impl", "guided_alignments")
+    found = validated(make_task(data_directory, **{field.name: value}), expected["model"])
+    for one, two in zip(found, expected["outputs"], strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"tree_source": "linear"}, {"tree-source"}),
+        ({"tree_source": "random", "tree_seed": 3}, {"tree-source", "tree-seed"}),
+        ({"source_factors": "tags"}, {"source-factors", "source-factors-combine", "tags-labels"}),
+        ({"source_lang": "en", "target_lang": "de"}, {"source-language", "target-language"}),
+    ],
+)
+def test_options_that_have_other_entries_change_them(given, names, data_directory) -> None:
+    records = []
+    for options in ({}, given):
+        task = make_task(data_directory, **options)
+        if options.get("source_lang") != "en":  # whose parses the data lack
+            sizes = {f"{s}_{key}": v for s in ("encoder", "decoder") for key, v in SIZES.items()}
+            cfg = MODEL_DATACLASS_REGISTRY["relation_transformer"](**sizes)
+            cfg._name = "relation_transformer"
+            task.build_model(OmegaConf.create({"model": OmegaConf.structured(cfg)}).model)
+        else:
+            task.identity = task._here()
+        records.append(task.identity.labels())
+    one, two = records
+    assert names <= {name for name in {**one, **two} if one.get(name) != two.get(name)}
+    assert {"langs", "truncate-source"} < two.keys()
