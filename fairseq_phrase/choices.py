@@ -6,6 +6,8 @@ from __future__ import annotations
 ENGINES = ("processes", "ray")
 #: The source of constituents, ``--constituents``.
 CONSTITUENTS = ("parser", "from-dependencies", "none")
+#: The parsers of this project, ``--parser NAME``.
+PARSERS = ("spacy", "stanza", "conllu", "ptb", "factored", "none")
 #: What happens to a line without a parse, ``--on-error``.
 ON_ERROR = ("stop", "skip", "flat")
 #: What cuts words into subwords, ``--bpe``.

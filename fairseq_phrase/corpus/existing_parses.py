@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from fairseq.data import Dictionary
@@ -17,11 +18,23 @@ from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, languages_in
 from fairseq_phrase.store.writer import LabelTable
 
-# What a manifest says about all its splits.
-_COMMON = (
-    "parser", "constituents", "fields", "tokenized", "bpe", "whole_lines",
-    "dictionary",
-)  # fmt: skip
+#: The fields of a manifest that a run does not have to share with the splits that stay, and why.
+APART = {
+    "language": "each language has its manifest",
+    **dict.fromkeys(
+        ("parser_version", "parser_digest", "parser_stamp"), "another version is a warning"
+    ),
+    **dict.fromkeys(("bpe_model", "bpe_digest"), "compared by name_model"),
+    **dict.fromkeys(
+        ("labelling", "target_bpe", "target_model", "target_digest"),
+        "kept, because the target is not attached to",
+    ),
+    "labels": "numbered by label_tables",
+    "splits": "those that stay are kept",
+    "allowed": "kept",
+    "made_by": "the last command",
+    "format": "checked when a manifest is loaded",
+}
 
 
 class EarlierParses:
@@ -50,21 +63,30 @@ class EarlierParses:
     def check(self, manifest: Manifest, options: Options) -> None:
         """Check that the splits that stay and those that are made now can share one manifest.
 
-        If only the parser's version differs, this is a warning: the manifest keeps the version of the
-        splits that stay, and each split that is made now records its own.
+        What the target is cut and labelled with stays. If only the parser's version differs, this is a
+        warning: the manifest keeps the version of the splits that stay, and each split that is made now
+        records its own.
 
         Raises:
             UserError: they were made with different settings.
         """
-        if not self.staying or self._own is None:
+        if self._own is None:
             return
-        for name in _COMMON:
-            earlier, now = getattr(self._own, name), getattr(manifest, name)
-            if earlier != now:
+        for name in ("labelling", "target_bpe", "target_model", "target_digest"):
+            setattr(manifest, name, getattr(self._own, name))
+        if not self.staying:
+            return
+        if set(self._own.protected) == set(manifest.protected):
+            manifest.protected = self._own.protected  # in this order
+        # The fields that parses have follow from other options, which the message names instead.
+        for each in sorted(fields(Manifest), key=lambda each: each.name == "fields"):
+            earlier, now = getattr(self._own, each.name), getattr(manifest, each.name)
+            if each.name not in APART and earlier != now:
+                name = "--protected-tokens" if each.name == "protected" else each.name
                 raise UserError(
                     f"{self._directory} has parses of {', '.join(sorted(self.staying))}, made with "
-                    f"{name.replace('_', ' ')} {earlier}, and this run has {now}: name these splits "
-                    "too, to replace them, or run with the same"
+                    f"{name.replace('_', ' ')} {_text(earlier)}, and this run has {_text(now)}: "
+                    "name these splits too, to replace them, or run with the same"
                 )
         earlier, now = (each.identity().only("parser") for each in (self._own, manifest))
         options.check(earlier, now, "attach", self._directory)
@@ -140,6 +162,11 @@ class EarlierParses:
             for who, manifest in (own | self._others).items()
             if name in manifest.fields
         }
+
+
+def _text(value: object) -> str:
+    """Write a field's value as its option has it."""
+    return (",".join(value) if isinstance(value, list) else str(value)) or "none"
 
 
 logger = logging.getLogger(__name__)

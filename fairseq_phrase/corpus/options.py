@@ -84,6 +84,10 @@ class Options:
         is_other &= self.bpe == "huggingface" and not self.joined_dictionary
         return "sentencepiece" if is_other else self.bpe
 
+    def model_of(self, language: str) -> Path | None:
+        """Return the subword model that is given for a language."""
+        return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
+
     def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
         """Compare what is reused with this run, and note the differences that are allowed.
 
@@ -94,7 +98,7 @@ class Options:
             reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
             strict=self.strict,
         )  # fmt: skip
-        self.allowed += found.allowed
+        self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])
 
     @property
     def label_folder(self) -> Path | None:

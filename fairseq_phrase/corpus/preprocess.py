@@ -38,8 +38,8 @@ from fairseq_phrase.raw_text.segmenters import (
 )
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import Entry, Identity, digest_of, parser_entry
-from fairseq_phrase.store.manifest import Manifest, languages_in
+from fairseq_phrase.store.identity import Entry, Identity, digest_of
+from fairseq_phrase.store.manifest import Manifest, languages_in, model_entry
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
 
@@ -97,36 +97,51 @@ def _refuse_to_forget(options: Options) -> None:
                 )
 
 
-def _check_reused(options: Options, model: Entry) -> None:
-    """Compare the subword model of this run with the one that made the entries of given dictionaries."""
-    # The target's dictionary may be of labels, which are not cut.
-    for path in (options.srcdict, options.tgtdict if options.labels is None else None):
-        if path is None:
+def _check_reused(options: Options) -> None:
+    """Compare what cuts each side with what made the entries of its given dictionary."""
+    for language, path in zip(options.languages, (options.srcdict, options.tgtdict), strict=False):
+        # The target's dictionary may be of labels, which are not cut.
+        if path is None or (options.labels is not None and language == options.target_lang):
             continue
-        names = languages_in(path.parent)
-        recorded = [Manifest.load(path.parent, name).identity() for name in names]
-        entries = [
-            each.entries["subword-model"] for each in recorded if "subword-model" in each.entries
-        ]
-        if not entries and model.value:
-            continue
-        entry = entries[0] if entries else Entry("unknown", f"the one that made {path}", "text")
-        reused, here = (Identity({"subword-model": each}) for each in (entry, model))
-        options.check(reused, here, "reuse", path)
+        manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
+        named = path.name.removeprefix("dict.").removesuffix(".txt")
+        manifest = manifests.get(named) or next(iter(manifests.values()), None)
+        model = _subword_entry(options, language)
+        made = manifest.subword_model_of(named) if manifest is not None else None
+        if made is None and not model.value:
+            made = Entry("unknown", f"the one that made {path}", model.part)
+        name = "subword-model" if model.part == "text" else "target-subword-model"
+        reused, here = ({name: made}, {name: model}) if made is not None else ({}, {})
+        protected = manifests[named].protected if named in manifests else ()
+        # Labels of words and text of one language cannot have them.
+        can_have = options.target_lang is not None and options.labels != "word"
+        if can_have and not set(protected) <= set(options.protected):
+            for entries, tokens in ((reused, protected), (here, options.protected)):
+                value = ",".join(tokens)
+                entries["protected-tokens"] = Entry(value, value or "none", "data")
+        options.check(Identity(reused), Identity(here), "reuse", path)
+
+
+def _subword_entry(options: Options, language: str) -> Entry:
+    """Return the entry of what cuts a language in this run; its value is empty for a new model."""
+    bpe, model = options.bpe_of(language), options.model_of(language)
+    part = "text" if bpe == options.bpe else "target-text"
+    if bpe == WHOLE_WORDS:
+        return Entry(bpe, f"--bpe {bpe}", part)
+    return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
 
 
 def _check_early(options: Options) -> None:
     """Find out before hours of parsing what will be missing after them."""
     check_copy_words(options)
-    model = Entry("", "a new one", "text")
+    if options.target_model is not None:
+        load_segmenter("sentencepiece", options.target_model)
     if options.bpe != WHOLE_WORDS:
         find_segmenter(options.bpe)
     if options.bpe == WHOLE_WORDS:
         pass
     elif options.bpe_model is not None:
         load_segmenter(options.bpe, options.bpe_model)
-        digest = digest_of(options.bpe_model)
-        model = Entry(digest, f"{options.bpe_model} ({digest[:6]})", "text")
     elif options.bpe != "sentencepiece":
         raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
     elif "train" not in options.splits:
@@ -140,8 +155,7 @@ def _check_early(options: Options) -> None:
         check_slots(path, entries, options)
         if options.bpe == "gpt2" and options.bpe_model is not None:
             Gpt2Segmenter(options.bpe_model).check(path, entries)
-    if options.bpe != WHOLE_WORDS:
-        _check_reused(options, model)
+    _check_reused(options)
     needed = 1 if options.joined_dictionary else len(options.languages)
     if "train" not in options.splits and len(given) < needed:
         names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
@@ -155,8 +169,7 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
     if folder is not None and given:
         for language, manifest in manifests_of(folder, pipelines).items():
-            parser = pipelines[language].parser
-            here = Identity({"parser": parser_entry(parser.version, parser.digest)})
+            here = Identity(pipelines[language].entries())
             options.check(manifest.identity().only("parser"), here, "reuse", folder)
     return {
         name: LabelTable(given.get(name), may_grow=name not in given)
@@ -228,10 +241,12 @@ def _make(
     parse_and_write(options, splits, labels, area.parses)
     _binarize(options, splits, vocabularies, area.files)
     for language, pipeline in pipelines.items():
-        bpe = options.bpe_of(language)
-        model = None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
+        model, *others = (
+            None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
+            for bpe in dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
+        )
         dictionary = area.files / f"dict.{language}.txt"
-        manifest = begin_manifest(options, language, pipeline, dictionary, model)
+        manifest = begin_manifest(options, language, pipeline, dictionary, model, *others)
         finish_manifest(manifest, options, pipeline, splits, labels)
         manifest.save(area.files)
     for name, file in with_labels(labels).items():

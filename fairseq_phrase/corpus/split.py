@@ -192,13 +192,16 @@ def begin_manifest(
     pipeline: ParsingPipeline,
     dictionary: Path,
     bpe_model: Path | None,
+    target_model: Path | None = None,
 ) -> Manifest:
     """Make a manifest with what all splits share.
 
     Args:
         bpe_model: the subword model; None if it is not known.
+        target_model: that of the other language, if another cut its text.
     """
     parsing = options.parsing[language]
+    other = next((each for each in options.languages if each != language), None)
     return Manifest(
         language=language,
         parser=resolve(parsing.parser),
@@ -210,7 +213,9 @@ def begin_manifest(
         bpe=options.bpe_of(language),
         bpe_model=bpe_model.name if bpe_model else "",
         bpe_digest=digest_of(bpe_model) if bpe_model else "",
-        target_bpe=options.bpe_of(options.target_lang),
+        target_bpe=options.bpe_of(other) if other else "",
+        target_model=target_model.name if target_model else "",
+        target_digest=digest_of(target_model) if target_model else "",
         parser_digest=pipeline.parser.digest,
         parser_stamp=pipeline.parser.stamp,
         allowed=options.allowed,

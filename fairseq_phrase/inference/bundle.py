@@ -108,7 +108,7 @@ def write_bundle(
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
     if manifest.target_bpe not in ("", manifest.bpe):
-        names.append(model_name(manifest.target_bpe))
+        names.append(manifest.target_model or model_name(manifest.target_bpe))
     names += [
         name for name in with_labels(manifest.fields).values() if (directory / name).is_file()
     ]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError, option
-from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path, resolve
+from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path
 from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
@@ -32,7 +32,7 @@ from fairseq_phrase.raw_text.segmenters import (
     model_name,
     separate,
 )
-from fairseq_phrase.store.identity import Identity, compare, parser_entry
+from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.alignment import ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
@@ -292,7 +292,8 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
         )
     bpe, model = manifest.bpe, manifest.bpe_model
     if target and manifest.target_bpe not in ("", bpe):
-        bpe, model = manifest.target_bpe, model_name(manifest.target_bpe)
+        bpe = manifest.target_bpe
+        model = manifest.target_model or model_name(bpe)  # older data do not name it
     every_word = manifest.labelling == "word"
     return load_segmenter(bpe, Path(directory) / model, manifest.protected, every_word=every_word)
 
@@ -317,6 +318,7 @@ class SourceEncoder:
         language: str,
         parser: str | None = None,
         *,
+        allow: str | None = None,
         strict: bool = False,
     ) -> SourceEncoder:
         """Build the encoder that made a data directory.
@@ -325,9 +327,12 @@ class SourceEncoder:
             parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
                 only if that is a name and not a path: a data directory may come from a stranger, and
                 loading a pipeline from a path may run code from that path.
+            allow: names of entries that may differ, commas between them.
+            strict: refuse another parser than that of the data, which is otherwise a warning.
 
         Raises:
-            UserError: the manifest is missing, or its parser is not installed or is a path.
+            UserError: the manifest is missing, or its parser is not installed or is a path; or with
+                ``strict``, the parser is another.
         """
         manifest = Manifest.load(directory, language)
         if parser is None and names_path(manifest.parser):
@@ -357,13 +362,15 @@ class SourceEncoder:
                 f"have: name a parser for it, {option('source-parser', 'spacy:MODEL')} (or none, where "
                 "the model needs no tree)"
             )
-        if parser is None or resolve(parser) == manifest.parser:
-            one = pipeline.parser
-            same = one.stamp and one.stamp == manifest.parser_stamp  # so its weights are not read
-            made = parser_entry(one.version, manifest.parser_digest if same else one.digest)
+        # Without trees, and with words that do not depend on the parser, nothing can differ.
+        without_parser = manifest.tokenized or manifest.whole_lines
+        if pipeline.fields != ("words",) or not without_parser:
+            stamp = pipeline.parser.stamp
+            same = stamp and stamp == manifest.parser_stamp  # so its weights are not read
+            here = pipeline.entries(manifest.parser_digest if same else None)
             compare(
-                manifest.identity().only("parser"), Identity({"parser": made}), "use",
-                trained_name=directory, here_name="this run", strict=strict,
+                manifest.identity().only("parser"), Identity(here), "reuse",
+                trained_name=directory, here_name="this run", allow=allow, strict=strict,
             )  # fmt: skip
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)

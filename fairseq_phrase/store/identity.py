@@ -46,8 +46,15 @@ PARTS = {
     "target": Part("Dictionaries", "make the data with the training's dictionary (--tgtdict)"),
     "text": Part(
         "Subwords",
-        "make the data with the training's subword model (--sentencepiece-model, --bpe-codes)",
+        "make the data with the training's subword model (--sentencepiece-model, --bpe-codes, or --bpe "
+        "KIND:FOLDER)",
     ),
+    "target-text": Part(
+        "Subwords",
+        "make the data with the training's subword model of the target (--sentencepiece-model)",
+    ),
+    "labelled": Part("Target"),
+    "data": Part("Data"),
     "labels": Part(
         "Labels that the model reads",
         "make the data with the training's labels (--labeldict TRAINING_DATA)",
@@ -74,7 +81,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "report": _NO_AVERAGE,
     "pretrained": {
         **_NO_AVERAGE,
-        **dict.fromkeys(("target", "decoder"), "the decoder is not loaded"),
+        **dict.fromkeys(
+            ("target", "target-text", "labelled", "decoder"), "the decoder is not loaded"
+        ),
         "languages": "the target is another, and the source is known by its dictionary and tags",
         "task": "a pre-trained or a labelling encoder serves another task",
     },
@@ -89,11 +98,12 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **_NO_MODEL,
         "languages": "a dictionary may serve other languages",
         **dict.fromkeys(("source", "target", "labels"), "they are what is reused"),
+        "labelled": "a dictionary may serve other labels",
     },
     "attach": {
         **_NO_MODEL,
         "languages": "the files' names have them",
-        "target": "it is not changed",
+        **dict.fromkeys(("target", "target-text", "labelled"), "it is not changed"),
         "labels": "new ones are made, or --labeldict names them",
     },
 }
@@ -305,7 +315,7 @@ def compare(
         if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        may_lack = entry.part == "text" or not is_whole
+        may_lack = entry.part in ("text", "target-text") or not is_whole
         if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
                 unknown.setdefault(str(here_name if one else trained_name), []).append(name)

@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
+from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.dictionaries import begins_with, number_of_labels, read_labels
 from fairseq_phrase.store.fields import FIELDS, PREPROCESS, rerun, with_labels
@@ -22,6 +23,24 @@ from fairseq_phrase.store.identity import (
 )
 
 FORMAT_VERSION = 2
+#: The fields of a manifest that its identity leaves out, and why. All others are compared.
+FREE = {
+    "language": "data_identity has it",
+    "parser_stamp": "dates of the files whose content parser_digest has",
+    "fields": "a model names those that it needs (Manifest.require)",
+    "bpe_model": "a file's name; bpe_digest has its content",
+    "target_model": "a file's name; target_digest has its content",
+    "dictionary": "data_identity has its symbols",
+    "splits": "text to train on or to translate; ParseStore checks that it is unchanged",
+    "allowed": "the record has it next to its entries",
+    "made_by": "the command that messages name",
+    "format": "checked when the manifest is loaded",
+}
+# The fields that have entries of other names or forms.
+_NAMED = {
+    "parser", "parser_version", "parser_digest", "constituents", "tokenized", "bpe", "whole_lines",
+    "protected", "bpe_digest", "target_bpe", "target_digest", "labels", "labelling",
+}  # fmt: skip
 _BLOCKS, _BLOCK_BYTES = 64, 1 << 16
 
 
@@ -41,6 +60,33 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
                 stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
                 digest.update(stream.read(_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+def parser_entries(parser: str, version: str, digest: str, constituents: str) -> dict[str, Entry]:
+    """Return the entries of what makes parses.
+
+    Args:
+        parser: the argument of ``--parser``. Its own argument is left out where version and weights
+            have it: for this project's parsers, and for a folder, which differs between machines.
+        digest: that of its weights; empty without weights.
+        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`; ``none`` has no entry, because a
+            model that reads constituents cannot be used without them.
+    """
+    name, _, argument = parser.partition(":")
+    if name not in PARSERS and not (digest and Path(argument).is_absolute()):
+        name = parser.removesuffix(":")
+    entries = {
+        "parser": parser_entry(version, digest),
+        "parser-name": Entry(name, name, "parser"),
+    }
+    if constituents != "none":
+        entries["constituents"] = Entry(constituents, constituents, "parser")
+    return entries
+
+
+def model_entry(file: str | Path, digest: str, part: str = "text") -> Entry:
+    """Return the entry of a subword model."""
+    return Entry(digest, f"{file} ({digest[:6]})", part)
 
 
 @dataclass
@@ -78,7 +124,10 @@ class Manifest:
         bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         bpe_digest: SHA-256 of the subword model; empty without one.
-        target_bpe: what cut the target; empty for ``bpe``.
+        target_bpe: what cut the other language of the pair; empty for ``bpe``.
+        target_model: the file name of its subword model, if that is not ``bpe_model``; empty if it is, or
+            if it is not known.
+        target_digest: SHA-256 of ``target_model``.
         protected: tokens that are not cut and not parsed.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
         parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
@@ -103,6 +152,8 @@ class Manifest:
     dictionary: str
     bpe_digest: str = ""
     target_bpe: str = ""
+    target_model: str = ""
+    target_digest: str = ""
     protected: list[str] = field(default_factory=list)
     parser_digest: str = ""
     parser_stamp: str = ""
@@ -149,8 +200,9 @@ class Manifest:
             if not set(manifest.labels) <= set(with_labels(manifest.fields)):
                 raise ValueError(f"labels of {', '.join(manifest.labels)}")
             deque(map(number_of_labels, manifest.labels.values()), maxlen=0)
-            if Path(manifest.bpe_model).name != manifest.bpe_model:
-                raise ValueError(f"bpe_model {manifest.bpe_model} is not a file of this folder")
+            for name in (manifest.bpe_model, manifest.target_model):
+                if Path(name).name != name:
+                    raise ValueError(f"the subword model {name} is not a file of this folder")
             return manifest
         except FileNotFoundError:
             raise UserError(
@@ -183,20 +235,45 @@ class Manifest:
             )
 
     def identity(self) -> Identity:
-        """Return the record of what cut, parsed and numbered the text."""
+        """Return the record of what cut, parsed and numbered the text: all fields but :data:`FREE`."""
         cut = "whole lines" if self.whole_lines else "words"
         cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
         cut += f" but {' '.join(self.protected)}" * bool(self.protected)
         entries = {
             "segmenter": Entry(cut, cut, "text"),
-            "parser": parser_entry(self.parser_version, self.parser_digest),
+            **parser_entries(
+                self.parser, self.parser_version, self.parser_digest, self.constituents
+            ),
         }
         if self.bpe_digest:
-            label = f"{self.bpe_model} ({self.bpe_digest[:6]})"
-            entries["subword-model"] = Entry(self.bpe_digest, label, "text")
+            entries["subword-model"] = model_entry(self.bpe_model, self.bpe_digest)
+        if self.target_bpe not in ("", self.bpe):
+            entries["target-segmenter"] = Entry(self.target_bpe, self.target_bpe, "target-text")
+        if self.target_digest:
+            entries["target-subword-model"] = model_entry(
+                self.target_model, self.target_digest, "target-text"
+            )
+        if self.labelling:
+            entries["labels"] = Entry(self.labelling, self.labelling, "labelled")
         for name, file in with_labels(self.labels).items():
             entries[f"{name}-labels"] = numbered_entry(self.labels[name], file, "labels")
+        for each in fields(self):
+            if each.name not in FREE and each.name not in _NAMED:
+                make = each.default_factory
+                default = str(each.default if make is MISSING else make())
+                value = str(getattr(self, each.name))
+                entries[each.name.replace("_", "-")] = Entry(value, value, "data", default=default)
         return Identity(entries, tuple(self.allowed))
+
+    def subword_model_of(self, language: str) -> Entry | None:
+        """Return the entry of what cut a language of the pair; None if that is not known."""
+        bpe, file, digest, part = self.bpe, self.bpe_model, self.bpe_digest, "text"
+        if language != self.language and self.target_bpe not in ("", bpe):
+            bpe, file, digest = self.target_bpe, self.target_model, self.target_digest
+            part = "target-text"
+        if bpe == WHOLE_WORDS:
+            return Entry(bpe, f"--bpe {bpe}", part)
+        return model_entry(file, digest, part) if digest else None
 
     def labels_of(self, field_name: str, directory: str | os.PathLike[str]) -> list[str]:
         """Read a field's labels in the order of their numbers, as many as these parses use.
@@ -245,12 +322,17 @@ def data_identity(
             entries[f"{side}-dictionary"] = dictionary_entry(dictionary, side)
     if Manifest.path(directory, source).is_file():
         manifest = Manifest.load(directory, source)
-        model = Path(directory) / manifest.bpe_model
-        if manifest.bpe_digest and model.is_file() and digest_of(model) != manifest.bpe_digest:
-            raise UserError(
-                f"{model} is not the subword model that cut the text of {directory}: put the old one "
-                f"back, or {rerun(directory)}"
-            )
+        models = {
+            manifest.bpe_model: manifest.bpe_digest,
+            manifest.target_model: manifest.target_digest,
+        }
+        for name, digest in models.items():
+            model = Path(directory) / name
+            if digest and model.is_file() and digest_of(model) != digest:
+                raise UserError(
+                    f"{model} is not the subword model that cut the text of {directory}: put the old "
+                    f"one back, or {rerun(directory)}"
+                )
         recorded = manifest.identity()
         return Identity(entries | dict(recorded.entries), recorded.allowed)
     return Identity(entries)

@@ -143,6 +143,7 @@ class RawTextTask(TranslationTask):
             self._directory,
             self.cfg.source_lang,
             self.cfg.source_parser,
+            allow=self.cfg.allow_difference,
             strict=self.cfg.strict_identity,
         )
 

@@ -64,7 +64,8 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
     )
     manifest = Manifest.load(data, "de")
     assert (manifest.bpe, manifest.bpe_model) == ("huggingface", "tokenizer.json")
-    assert manifest.target_bpe == "sentencepiece"
+    assert (manifest.target_bpe, manifest.target_model) == ("sentencepiece", "spm.model")
+    assert manifest.identity().entries["target-subword-model"].value == manifest.target_digest
     assert "##" in (data / "dict.de.txt").read_text()
     assert "▁" in (data / "dict.en.txt").read_text()
 
@@ -110,6 +111,78 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
     assert lines == translated
     export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "gold"])
     assert {"tokenizer.json", "spm.model"} <= {p.name for p in (tmp_path / "bundle").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def of_two_models(synthetic_corpus, tmp_path_factory):
+    """Data whose sides were cut by two models, and the arguments that made them."""
+    folder = tmp_path_factory.mktemp("two_models")
+    for language in ("de", "en"):
+        lines = list(read_lines(synthetic_corpus / f"train.{language}"))[:60]
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
+    bert = write_bert(folder / "bert", read_lines(folder / "train.de"))
+    common = ["-s", "de", "-t", "en", f"--trainpref={folder / 'train'}", "--vocab-size", "60"]
+    data = folder / "data"
+    preprocess([*common, "--bpe", f"huggingface:{bert}", "--destdir", str(data), "--parse", "both"])
+    serialized = (data / "spm.model").read_bytes()
+    (folder / "other.model").write_bytes(serialized + b"\x1a\x00")  # another, which cuts the same
+    return folder, common
+
+
+def test_each_side_records_the_subword_model_of_the_other(of_two_models):
+    folder, _ = of_two_models
+    one, other = (Manifest.load(folder / "data", language) for language in ("de", "en"))
+    assert one.bpe_digest == other.target_digest != one.target_digest == other.bpe_digest
+    assert (one.target_model, other.target_model) == ("spm.model", "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("BERT TGT", r"target-subword-model spm\.model \(\w+\) and a new one: .*--sentencepiece-model"),
+        ("BERT SRC TGT OTHER", r"target-subword-model spm\.model \(\w+\) and .*other\.model \("),
+        ("SRC TGT SPM", r"subword-model tokenizer\.json \(\w+\) and .*spm\.model \(\w+\): .*KIND:FOLDER"),
+        ("TGT --bpe none", r"subword-model spm\.model \(\w+\) and --bpe none: "),
+        ("BERT SRC TGT SPM", None),
+        ("BERT SRC", None),
+    ],
+)  # fmt: skip
+def test_a_dictionary_needs_the_subword_model_of_its_side(
+    of_two_models, tmp_path, capsys, given, message
+):
+    folder, common = of_two_models
+    words = {
+        "BERT": ["--bpe", f"huggingface:{folder / 'bert'}"],
+        "SRC": ["--srcdict", f"{folder}/data/dict.de.txt"],
+        "TGT": ["--tgtdict", f"{folder}/data/dict.en.txt"],
+        "SPM": ["--sentencepiece-model", f"{folder}/data/spm.model"],
+        "OTHER": ["--sentencepiece-model", f"{folder}/other.model"],
+    }
+    arguments = [*common, "--destdir", f"{tmp_path}/new"]
+    for word in given.split():
+        arguments += words.get(word, [word])
+    if message is None:
+        preprocess(arguments)
+        return
+    with pytest.raises(SystemExit):
+        preprocess(arguments)
+    assert re.search(message, error := capsys.readouterr().err), error
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("manifests", "model"), [(["de"], r"spm\.model \(\w+\)"), ([], "the one that made .*en.txt")]
+)
+def test_the_manifest_of_one_side_is_enough(of_two_models, tmp_path, capsys, manifests, model):
+    folder, common = of_two_models
+    for name in ("dict.en.txt", *(f"syntax.{language}.json" for language in manifests)):
+        shutil.copy(folder / "data" / name, tmp_path)
+    bert = ["--bpe", f"huggingface:{folder / 'bert'}", "--tgtdict", f"{tmp_path}/dict.en.txt"]
+    with pytest.raises(SystemExit):
+        preprocess([*common, "--destdir", f"{tmp_path}/new", *bert])
+    assert re.search(
+        rf"target-subword-model {model} and a new one: ", error := capsys.readouterr().err
+    ), error
 
 
 @pytest.mark.parametrize("labels", ["word", "sentence"])

@@ -143,6 +143,45 @@ def test_attached_parses_are_those_of_preprocessing(data, tmp_path, capsys):
     assert "dict.de.txt lacks <2fr>" in capsys.readouterr().err
 
 
+def test_a_later_run_does_not_forget_them(data, tmp_path, capsys):
+    made, splits = data / "data.tagged", ("train", "test")
+    for split in splits:
+        for language in ("de", "en"):
+            lines = map(" ".join, subwords_of(made, split, language))
+            write_lines(tmp_path / f"{split}.{language}", lines)
+    dictionary = ("--joined-dictionary", "--srcdict", made / "dict.de.txt")
+    found = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
+    options = ["--parser", "none"]
+    first = [f"--sentencepiece-model={made}/spm.model", "--protected-tokens", ",".join(TAGS)]
+    attach(found, tmp_path, *options, *first, splits=splits[:1], bpe="sentencepiece")
+    expected = Manifest.load(found, "de")
+    for given in ([], ["--protected-tokens", "<2de>"]):
+        with pytest.raises(SystemExit):
+            attach(found, tmp_path, *options, *given, splits=splits[1:], bpe="sentencepiece")
+        error = capsys.readouterr().err
+        assert f"made with --protected-tokens {','.join(TAGS)}, and this run has " in error
+        assert Manifest.load(found, "de") == expected
+    tokens = ["--protected-tokens", ",".join(reversed(TAGS))]
+    attach(found, tmp_path, *options, *tokens, splits=splits[1:], bpe="sentencepiece")
+    assert Manifest.load(found, "de").identity() == expected.identity()
+
+
+def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, capsys):
+    made = data / "data.tagged"
+    given = ["--srcdict", f"{made}/dict.de.txt", "--sentencepiece-model", f"{made}/spm.model"]
+    arguments = ["-s", "de", "-t", "en", f"--trainpref={data}/tagged/train", *given]
+    with pytest.raises(SystemExit):
+        preprocess([*arguments, "--destdir", str(tmp_path / "data")])
+    tokens = ",".join(TAGS)
+    assert re.search(
+        rf"protected-tokens {re.escape(tokens)} and none: give --protected-tokens {re.escape(tokens)}",
+        capsys.readouterr().err,
+    )
+    assert not (tmp_path / "data").exists()
+    more = ["--protected-tokens", f"{tokens},<2fr>"]
+    preprocess([*arguments, "--destdir", str(tmp_path / "data"), *more])
+
+
 def test_tokens_are_entries_and_in_the_record(data):
     dictionary = Dictionary.load(f"{data}/data.tagged/dict.de.txt")
     assert all(dictionary.index(tag) != dictionary.unk() for tag in TAGS)

@@ -114,7 +114,6 @@ def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
     parser = f"spacy:{trained_pipeline}"
     data, _ = parsed_by(parser)
     SourceEncoder.from_data(data, "de", parser)
-    SourceEncoder.from_data(data, "de", "none")  # another parser is the user's choice
     assert caplog.text == ""
     data, _ = parsed_by(parser, version="de_synthetic 0.1")
     for _ in range(2):
@@ -122,3 +121,24 @@ def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
     assert caplog.text.count("differ in parser de_synthetic 0.1 ") == 1
     with pytest.raises(UserError, match="parse with the training's parser"):
         SourceEncoder.from_data(data, "de", parser, strict=True)
+
+
+def test_another_parser_is_a_warning_or_on_request_an_error(parsed_by, trained_pipeline, caplog):
+    parser = f"spacy:{trained_pipeline}"
+    data, _ = parsed_by(parser)
+    for _ in range(2):
+        SourceEncoder.from_data(data, "de", "none")
+    assert caplog.text.count("parser-name spacy and none (strict_identity refuses this)") == 1
+    with pytest.raises(UserError, match="parser-name spacy and none: parse with the training's"):
+        SourceEncoder.from_data(data, "de", "none", strict=True)
+    SourceEncoder.from_data(data, "de", "none", strict=True, allow="parser,parser-name")
+
+
+@pytest.mark.parametrize("whole", ["tokenized", "whole_lines"])
+def test_words_that_no_parser_finds_need_none(parsed_by, trained_pipeline, caplog, whole):
+    data, _ = parsed_by(f"spacy:{trained_pipeline}")
+    manifest = Manifest.load(data, "de")
+    setattr(manifest, whole, True)
+    manifest.save(data)
+    SourceEncoder.from_data(data, "de", "none", strict=True)
+    assert caplog.text == ""

@@ -1,0 +1,250 @@
+"""The manifest's identity: every field and every option that makes data is compared, or free."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_phrase.cli import attach as attach_command
+from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.corpus import existing_parses
+from fairseq_phrase.corpus import preprocess as preprocessing
+from fairseq_phrase.corpus.options import Options
+from fairseq_phrase.corpus.split import begin_manifest
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import _BUILT_IN
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.store.identity import Entry, Identity, compare
+from fairseq_phrase.store.manifest import (
+    FREE,
+    Manifest,
+    SplitRecord,
+    data_identity,
+    parser_entries,
+)
+
+WHOLE = Manifest(
+    "de", "mine:left", "mine 1", ["words", "tags", "spans"], "parser", False, "huggingface",
+    "tokenizer.json", "0", "ab" * 32, "sentencepiece", "spm.model", "cd" * 32, ["<2de>"], "ef", "12",
+    labels={"tags": "1:ab"}, labelling="word", splits={"test.de-en": SplitRecord(1, 2, 3, {})},
+)  # fmt: skip
+NAMES = {"trained_name": "old", "here_name": "new"}
+
+
+def changed(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, dict):
+        return {"spans": "1:cd"}
+    return value + type(value)([1] if isinstance(value, int) else "x") if value != 2 else 3
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(Manifest)])
+def test_every_field_is_compared_or_free(field) -> None:
+    other = replace(WHOLE, **{field: changed(getattr(WHOLE, field))})
+    assert getattr(other, field) != getattr(WHOLE, field)
+    one, two = (
+        {name: entry.value for name, entry in each.identity().entries.items()}
+        for each in (WHOLE, other)
+    )
+    assert (one == two) == (field in FREE)
+
+
+def test_what_is_free_or_apart_is_a_field_and_has_a_reason() -> None:
+    names = {each.name for each in fields(Manifest)}
+    for reasons in (FREE, existing_parses.APART):
+        assert reasons.keys() <= names
+        assert all(reasons.values())
+
+
+def test_a_field_that_is_added_later_is_compared_without_a_line() -> None:
+    later = make_dataclass("Later", [("a_new_option", str, "off")], bases=(Manifest,))
+    old = Manifest(**{each.name: getattr(WHOLE, each.name) for each in fields(Manifest)})
+    values = vars(old)
+    assert later(**values).identity().entries["a-new-option"].value == "off"
+    with pytest.raises(UserError, match="differ in a-new-option off and on: give --a-new-option"):
+        compare(old.identity(), later(**values, a_new_option="on").identity(), "use", **NAMES)
+    compare(old.identity(), later(**values).identity(), "use", **NAMES)
+
+
+@pytest.mark.parametrize(
+    ("parser", "digest", "name"),
+    [
+        ("mine:left", "", "mine:left"),
+        ("mine:left", "ab", "mine:left"),
+        ("mine", "", "mine"),
+        ("mine:", "", "mine"),
+        ("mine:/a/folder", "ab", "mine"),
+        ("mine:/a/folder", "", "mine:/a/folder"),
+        ("spacy:de_core_news_sm", "ab", "spacy"),
+        ("conllu:words", "", "conllu"),
+    ],
+)
+def test_a_parser_has_a_name_that_is_valid_on_other_machines(parser, digest, name) -> None:
+    assert parser_entries(parser, "1", digest, "none")["parser-name"].value == name
+
+
+def test_all_parsers_of_this_project_have_their_arguments_in_their_versions() -> None:
+    names = {parser: parser_entries(parser, "1", "", "none") for parser in _BUILT_IN}
+    assert {entries["parser-name"].value for entries in names.values()} == _BUILT_IN.keys()
+    for parser in _BUILT_IN:
+        assert parser_entries(f"{parser}:x", "1", "", "none") == names[parser]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("parser", "mine:ok", "parser-name mine:left and mine:ok"),
+        ("constituents", "from-dependencies", "constituents parser and from-dependencies"),
+    ],
+)
+@pytest.mark.parametrize("door", ["train", "use", "average", "pretrained", "shards", "reuse"])
+def test_what_parsed_is_compared_as_a_parsers_version_is(door, field, value, message, caplog):
+    other = replace(WHOLE, **{field: value}).identity()
+    names = {"trained_name": door, "here_name": value}
+    compare(WHOLE.identity(), other, door, **names)
+    assert f"differ in {message} " in caplog.text
+    with pytest.raises(UserError, match=f"differ in {message}: parse with the training's parser"):
+        compare(WHOLE.identity(), other, door, strict=True, **names)
+
+
+@pytest.mark.parametrize("door", ["train", "use", "average", "ensemble", "shards", "report"])
+def test_labels_of_words_and_of_sentences_do_not_go_together(door) -> None:
+    other = replace(WHOLE, labelling="sentence").identity()
+    with pytest.raises(UserError, match="differ in labels word and sentence: "):
+        compare(WHOLE.identity(), other, door, **NAMES)
+    # An encoder is the same for both.
+    compare(WHOLE.identity(), other, "pretrained", **NAMES)
+
+
+def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
+    new = {"target_model", "target_digest"}
+    WHOLE.save(tmp_path)
+    path = Manifest.path(tmp_path, "de")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in content.items() if key not in new}))
+    manifest = Manifest.load(tmp_path, "de")
+    assert manifest == replace(WHOLE, target_model="", target_digest="")
+    entries = dict(WHOLE.identity().entries)
+    for name in ("parser-name", "constituents", "labels", "target-segmenter"):
+        del entries[name]
+    older = Identity(entries, is_whole=False)
+    for other in (manifest.identity(), WHOLE.identity()):
+        compare(older, other, "use", **NAMES, strict=True)
+        compare(other, older, "use", **NAMES, strict=True)
+    assert "old does not record its target-segmenter, labels" in caplog.text
+
+
+def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) -> None:
+    WHOLE.save(tmp_path)
+    (tmp_path / "spm.model").write_bytes(b"another")
+    with pytest.raises(UserError, match=r"spm\.model is not the subword model that cut the text"):
+        data_identity(tmp_path, "de", "en")
+
+
+def test_a_model_of_the_target_outside_of_the_directory_is_not_read(tmp_path) -> None:
+    replace(WHOLE, target_model="../spm.model").save(tmp_path)
+    with pytest.raises(UserError, match=r"the subword model \.\./spm\.model is not a file of this"):
+        Manifest.load(tmp_path, "de")
+
+
+# The options of fairseq-phrase-preprocess and fairseq-phrase-attach
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An option whose value is in the manifest.
+
+    Attributes:
+        arguments: those that change it.
+        entry: the entry of the manifest's identity that they change.
+        base: arguments of both runs.
+        language: the language whose manifest has it.
+    """
+
+    arguments: str
+    entry: str
+    base: str = "--parser conllu"
+    language: str = "de"
+
+
+BOTH = "--parser conllu --parse both"
+RECORDED = {
+    "parser": Recorded("--parser factored:tags", "parser", ""),
+    "target_parser": Recorded("--target-parser ptb", "parser-name", BOTH, "en"),
+    "constituents": Recorded("--constituents from-dependencies", "constituents"),
+    "source_tokenized": Recorded("--source-tokenized", "segmenter"),
+    "target_tokenized": Recorded("--target-tokenized", "segmenter", BOTH, "en"),
+    "protected": Recorded("--protected-tokens <2de>", "segmenter"),
+    "labels": Recorded("--labels sentence", "labels"),
+    "bpe": Recorded("--bpe none", "segmenter"),
+    "sentencepiece_model": Recorded("--sentencepiece-model FILE", "subword-model"),
+    "bpe_codes": Recorded("--bpe-codes FILE", "subword-model", "--bpe subword_nmt"),
+}
+#: Options that determine content which the record has: files, and what makes them.
+CONTENT = {
+    **dict.fromkeys(("source_lang", "target_lang", "only_source"), "language entries"),
+    **dict.fromkeys(("vocab_size", "sentencepiece_lines", "seed"), "subword-model"),
+    **dict.fromkeys(
+        ("srcdict", "tgtdict", "min_count", "joined_dictionary", "copy_words"),
+        "dictionary entries; check_slots",
+    ),
+    "labeldict": "entries of labels",
+    "parse": "a manifest for each parsed language",
+    "lang": "a manifest for each parsed language",
+}
+FREE_OPTIONS = {
+    **dict.fromkeys(("trainpref", "validpref", "testpref", "max_length"), "the data"),
+    **dict.fromkeys(("on_error", "max_flat"), "lines without a parse, counted for each split"),
+    **dict.fromkeys(("destdir", "data"), "a path"),
+    **dict.fromkeys(("strict", "allow_difference"), "what may differ, in `allowed`"),
+    **dict.fromkeys(("workers", "engine", "ray_address"), "where it runs; the bytes are the same"),
+}
+
+
+@pytest.mark.parametrize("command", [preprocess_command, attach_command])
+def test_every_option_is_recorded_or_free(command) -> None:
+    options = {action.dest for action in command._parser()._actions} - {"help", "version"}
+    decided = [*RECORDED, *CONTENT, *FREE_OPTIONS]
+    assert len(decided) == len(set(decided))
+    assert options <= set(decided)
+
+
+def identity_of_run(arguments: str, language: str, folder: Path, monkeypatch) -> Identity:
+    """Return the identity of the manifest that a run of preprocessing would write."""
+    found: list[Options] = []
+    monkeypatch.setattr(preprocessing, "preprocess", lambda options: found.append(options) or {})
+    common = ["-s", "de", "-t", "en", "--trainpref", "x", "--destdir", str(folder)]
+    words = [str(folder / "model") if word == "FILE" else word for word in arguments.split()]
+    preprocess_command.main([*common, *words])
+    (options,) = found
+    pipeline = ParsingPipeline(options.parsing[language])
+    model = options.bpe_model
+    return begin_manifest(options, language, pipeline, folder / "dict", model).identity()
+
+
+@pytest.mark.parametrize("option", RECORDED)
+def test_a_recorded_option_changes_its_entry(option, tmp_path, monkeypatch, capsys) -> None:
+    for name in ("model", "dict"):
+        (tmp_path / name).write_text("content")
+    case = RECORDED[option]
+    one, other = (
+        identity_of_run(arguments, case.language, tmp_path, monkeypatch)
+        for arguments in (case.base, f"{case.base} {case.arguments}")
+    )
+    assert one.entries.get(case.entry) != other.entries.get(case.entry)
+
+
+def test_differences_that_were_allowed_are_listed_once() -> None:
+    options = Options("de", "en", Path("data"), {}, {}, allow_difference="protected-tokens")
+    one, other = (
+        Identity({"protected-tokens": Entry(value, value, "data")}, tuple(options.allowed))
+        for value in ("<2de>", "none")
+    )
+    for _ in range(2):
+        options.check(one, replace(other, allowed=tuple(options.allowed)), "reuse", Path("dict"))
+    assert options.allowed == ["protected-tokens <2de> and none (dict)"]
