@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.outputs import Key, as_bytes, read_key, require_same, write_atomically
 from fairseq_phrase.parsers.base import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -70,18 +70,21 @@ class ShardFolder:
 
     Args:
         path: the folder; it is made if it is missing.
-        key: what the shards depend on (text, parser, …). Shards with another key are deleted.
+        key: what the shards depend on (text, parser, …).
+
+    Raises:
+        UserError: the folder has shards of another key.
     """
 
-    def __init__(self, path: Path, key: dict[str, str]):
+    def __init__(self, path: Path, key: Key):
         self._path = path
+        self._key = as_bytes(key)
         note = path / "key.json"
-        self._key = json.dumps(key, indent=1, sort_keys=True).encode("utf-8")
-        if not note.is_file() or note.read_bytes() != self._key:
-            path.mkdir(parents=True, exist_ok=True)
-            for shard in path.iterdir():
-                shard.unlink()
-            write_atomically(note, self._key)
+        if note.is_file() and any(path.glob("*.jsonl")):
+            remedy = f"give the same options and text, or remove {path}"
+            require_same(read_key(note.read_bytes(), note), key, path, remedy)
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(note, self._key)
 
     def _file(self, number: int) -> Path:
         return self._path / f"{number:07}.jsonl"
@@ -116,13 +119,3 @@ class ShardFolder:
     def read(self, number: int) -> bytes:
         """Read a shard that the folder holds."""
         return self._file(number).read_bytes().partition(b"\n")[2]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is complete or missing if the process stops.
-
-    It may be damaged if the machine stops. Its reader finds that out, so there is no wait for the disk.
-    """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)

@@ -97,9 +97,9 @@ def parse_corpus(
 
 def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
     key = {
-        "text": corpus.fingerprint,
+        "text": f"{corpus.path.name} {corpus.fingerprint[:16]}",
         "parsing": repr(pipeline.options),
-        "parser": f"{pipeline.parser.version} {pipeline.parser.digest}",
+        "parser": f"{pipeline.parser.version} {pipeline.parser.digest[:16]}",
         "lines": str(SHARD_LINES),
     }
     return ShardFolder(folder / corpus.name, key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, file_of
+from fairseq_phrase.outputs import only_writer
 from fairseq_phrase.store.copied_words import copied_path
 
 
@@ -76,19 +76,12 @@ def staging_area(destination: Path) -> Iterator[StagingArea]:
     area = StagingArea(destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
-        with open(destination / ".lock", "wb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"another run is at work in {destination}: wait for it, or name another folder"
-                ) from None
+        with only_writer(destination):
             try:
                 area._start()
                 yield area
             finally:
                 area._leave()
-                (destination / ".lock").unlink(missing_ok=True)
     except OSError as error:
         where = file_of(error) or f"cannot write to {destination}"
         raise UserError(f"{where}: {error.strerror or error}") from error

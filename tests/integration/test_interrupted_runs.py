@@ -175,5 +175,5 @@ def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, ca
     wait_for_shards(run, 1)
     with pytest.raises(SystemExit):
         preprocess(text, tmp_path / "out", splits=("train",))
-    assert "another run is at work in" in capsys.readouterr().err
+    assert f"another run (process {run.pid} on " in capsys.readouterr().err
     let_end(run)

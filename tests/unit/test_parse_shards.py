@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.errors import UserError
 
 
-def test_shards_of_another_text_or_parser_are_dropped(tmp_path):
+def test_shards_of_another_text_or_parser_are_refused_and_kept(tmp_path):
     lines = ["Ein Hund"]
-    ShardFolder(tmp_path, {"text": "1"}).write(0, lines, b"")
-    assert ShardFolder(tmp_path, {"text": "1"}).holds(0, lines)
-    assert not ShardFolder(tmp_path, {"text": "2"}).holds(0, lines)
-    assert not ShardFolder(tmp_path, {"text": "1"}).holds(0, lines)
+    ShardFolder(tmp_path, {"text": "1", "parser": "a"}).write(0, lines, b"")
+    message = (
+        f"{tmp_path} was made with text 1; this run has text 2: give the same options and text"
+    )
+    with pytest.raises(UserError, match=re.escape(message)):
+        ShardFolder(tmp_path, {"text": "2", "parser": "a"})
+    assert ShardFolder(tmp_path, {"text": "1", "parser": "a"}).holds(0, lines)
 
 
-def test_a_note_of_another_run_that_is_no_text_is_replaced(tmp_path):
-    (tmp_path / "key.json").write_bytes(b"\xff")
+def test_a_folder_without_shards_takes_another_key(tmp_path):
+    ShardFolder(tmp_path, {"text": "1"})
+    ShardFolder(tmp_path, {"text": "2"}).write(0, ["a"], b"")
+    assert ShardFolder(tmp_path, {"text": "2"}).holds(0, ["a"])
+
+
+def test_a_damaged_key_is_named_and_its_shards_are_kept(tmp_path):
     ShardFolder(tmp_path, {"text": "1"}).write(0, ["a"], b"")
-    assert ShardFolder(tmp_path, {"text": "1"}).holds(0, ["a"])
+    (tmp_path / "key.json").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="key.json is damaged"):
+        ShardFolder(tmp_path, {"text": "1"})
+    assert [*tmp_path.glob("*.jsonl")]
 
 
 texts = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), max_size=5)

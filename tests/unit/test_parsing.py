@@ -178,21 +178,18 @@ def test_finished_shards_come_between_those_that_are_parsed_now(parsed, tmp_path
     assert sorted(tmp_path.rglob("*.jsonl")) == shards
 
 
-def test_shards_of_a_parser_whose_weights_have_changed_are_made_again(
-    parsed, tmp_path, monkeypatch
-):
+def test_shards_of_a_parser_whose_weights_have_changed_are_refused(parsed, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     monkeypatch.setattr(Slow, "files", [weights])
     monkeypatch.setattr(Slow, "is_instant", False)
-    made = []
-    for content in ("one", "one", "two"):
+    for content in ("one", "one"):
         weights.write_text(content)
-        parses = parsed()
-        folder = tmp_path / "train.de"
-        (key,) = folder.glob("key.json")
-        made.append(key.read_text())
-        assert lines_of(parses) == LINES
-    assert made[0] == made[1] != made[2]
+        assert lines_of(parsed()) == LINES
+    shards = sorted(tmp_path.rglob("*.jsonl"))
+    weights.write_text("two")
+    with pytest.raises(UserError, match=r"made with parser slow 1 \w+; this run has parser slow 1"):
+        parsed()
+    assert sorted(tmp_path.rglob("*.jsonl")) == shards
 
 
 def test_finished_shards_need_no_progress_bar(parsed, monkeypatch):

@@ -1,0 +1,144 @@
+"""Outputs that a command continues, keeps or joins: the key of what made them, and the lock of their writer.
+
+A key is a mapping of names to short texts: options, and digests of content. Everything that the output
+depends on is in it, so that equal keys mean equal outputs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from fairseq_phrase.errors import UserError
+
+Key = Mapping[str, str]
+
+
+def require_same(made: Key, here: Key, what: str | Path, remedy: str) -> None:
+    """Check that an output was made with what this run has.
+
+    Args:
+        made: the key of the output.
+        here: the key of this run.
+        what: the file or folder, for the message.
+        remedy: what to do if they differ.
+
+    Raises:
+        UserError: they differ; with both values of each part.
+    """
+    names = [name for name in {**made, **here} if made.get(name) != here.get(name)]
+    if names:
+        first, second = (
+            ", ".join(f"{name} {key.get(name, '(none)')}" for name in names) for key in (made, here)
+        )
+        raise UserError(f"{what} was made with {first}; this run has {second}: {remedy}")
+
+
+def as_bytes(key: Key) -> bytes:
+    """Write a key as one line of JSON."""
+    return json.dumps(dict(key), sort_keys=True).encode("ascii")
+
+
+def read_key(line: bytes, path: Path) -> dict[str, str]:
+    """Read what :func:`as_bytes` has written.
+
+    Args:
+        path: the file of the line, for the message.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    try:
+        return {str(name): str(value) for name, value in json.loads(line).items()}
+    except (ValueError, AttributeError):
+        raise UserError(
+            f"{path} is damaged: it records what made the files that it is with. Remove all of them"
+        ) from None
+
+
+@contextmanager
+def only_writer(target: Path) -> Iterator[int]:
+    """Let one process at a time write a file or a folder.
+
+    The lock, ``FILE.lock`` or ``FOLDER/.lock``, belongs to this process and to those that inherit its
+    descriptor. It ends with them, so that one that a dead process left is taken over.
+
+    Args:
+        target: the file, or an existing folder.
+
+    Yields:
+        The descriptor of the lock.
+
+    Raises:
+        UserError: another process has the lock.
+    """
+    is_folder = target.is_dir()
+    path = target / ".lock" if is_folder else target.with_name(f"{target.name}.lock")
+    with naming(path):
+        lock = None
+        while lock is None:
+            lock = _locked(path, target, "folder" if is_folder else "file")
+    try:
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+        lock.flush()
+        yield lock.fileno()
+    finally:
+        path.unlink(missing_ok=True)
+        lock.close()
+
+
+def _locked(path: Path, target: Path, kind: str) -> TextIO | None:
+    """Open and lock a file; returns None if its last holder has removed it meanwhile."""
+    lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the lock ends when it is closed
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+            return lock
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read() or "a process"
+        lock.close()
+        raise UserError(
+            f"another run ({holder}, or a command that it started) is at work in {target}: wait for it, "
+            f"or name another {kind}"
+        ) from None
+    except OSError:
+        lock.close()
+        raise
+    lock.close()
+    return None
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Add the file's name to an error of writing it: "No space left on device" has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is complete or missing if the process stops.
+
+    It may be damaged if the machine stops, because there is no wait for the disk.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with naming(path):
+            partial.write_bytes(content)
+            os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,103 @@
+"""Keys and locks of outputs: what made a file, and who writes it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from fairseq_phrase.errors import UserError, file_of
+from fairseq_phrase.outputs import (
+    as_bytes,
+    naming,
+    only_writer,
+    read_key,
+    require_same,
+    write_atomically,
+)
+
+
+def test_both_sides_of_a_difference_are_named(tmp_path):
+    made, here = {"beam": "5", "seed": "1"}, {"beam": "4", "seed": "1", "text": "a.de 12"}
+    require_same(made, dict(reversed(made.items())), "out", "")
+    with pytest.raises(UserError) as refused:
+        require_same(made, here, "out.en", "remove it")
+    assert str(refused.value) == (
+        "out.en was made with beam 5, text (none); this run has beam 4, text a.de 12: remove it"
+    )
+    assert read_key(as_bytes(here), tmp_path) == here
+    for damaged in (b"", b"{", b"[]", b"\xff"):
+        with pytest.raises(UserError, match=f"{tmp_path} is damaged"):
+            read_key(damaged, tmp_path)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fairseq_phrase.outputs import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_lock_names_its_process_and_is_taken_over_when_that_is_dead(tmp_path, kind):
+    target = tmp_path / "out"
+    if kind == "folder":
+        target.mkdir()
+    lock = target / ".lock" if kind == "folder" else tmp_path / "out.lock"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(target)], **pipes) as holder:
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(UserError) as refused, only_writer(target):
+            pass
+        assert f"another run (process {holder.pid} on {os.uname().nodename}" in str(refused.value)
+        assert f"is at work in {target}: wait for it, or name another {kind}" in str(refused.value)
+        holder.send_signal(signal.SIGKILL)
+    assert lock.exists()
+    with only_writer(target):
+        assert lock.read_text() == f"process {os.getpid()} on {os.uname().nodename}"
+    assert not lock.exists()
+
+
+def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeypatch):
+    """The file that was opened is removed before it is locked, and a third process makes a new one."""
+    target, held = tmp_path / "out", ExitStack()
+    from fairseq_phrase import outputs
+
+    flock, calls = outputs.fcntl.flock, []
+
+    def overtaken(lock, operation):
+        calls.append(lock)
+        if len(calls) == 1:
+            (tmp_path / "out.lock").unlink()
+            held.enter_context(only_writer(target))
+        flock(lock, operation)
+
+    monkeypatch.setattr(outputs.fcntl, "flock", overtaken)
+    with held, pytest.raises(UserError, match="is at work in"), only_writer(target):
+        pass
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(OSError) as full, naming(path), open("/dev/full", "wb") as stream:
+        stream.write(b"text")
+    assert file_of(full.value) == str(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as large:
+            write_atomically(path, b"a" * 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file_of(large.value) == str(path)
+    assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
