@@ -1,4 +1,4 @@
-"""Outputs that a command continues, keeps or joins: the key of what made them, and the lock of their writer.
+"""Outputs that a command continues, keeps or joins: the key of what made them, and their writer's lock.
 
 A key is a mapping of names to short texts: options, and digests of content. Everything that the output
 depends on is in it, so that equal keys mean equal outputs.
@@ -85,9 +85,9 @@ def only_writer(target: Path) -> Iterator[int]:
         while lock is None:
             lock = _locked(path, target, "folder" if is_folder else "file")
     try:
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-        lock.flush()
+        with naming(path):
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield lock.fileno()
     finally:
         path.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairseq_phrase.inference.translator import Hypothesis
 
     Chunks = Iterator[tuple[int, list[Line]]]
+    Translated = Generator[tuple[int, bytes], None, None]
 
 #: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
 _SEARCH = (
@@ -125,7 +126,6 @@ def main(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from fairseq_phrase.inference.forced import Given
-    from fairseq_phrase.inference.output_files import join_shards
     from fairseq_phrase.inference.raw_lines import numbered
     from fairseq_phrase.text import decoded_lines, read_lines
 
@@ -144,70 +144,47 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--shard needs the number of lines: name text files, not a pipe")
     live = live and args.out is None and engine.is_this_process
     given = Given(args.constraints, args.prefix, args.score)
+    if shard:  # smaller chunks in parts of few lines, so that no part is empty
+        args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
     chunks: Chunks = numbered(given.lines(lines), args.buffer_size, live=live)
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total
     with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
-        write = partial(_write, partial(_Worker, args, given), engine, bar)
+        translate = partial(_translated, partial(_Worker, args, given), engine, bar)
         if args.out is None:
-            write(chunks, out, flush=live)
+            _write(translate(chunks), out, flush=live)
         else:
-            _write_file(args, chunks, write, bar.update)
-            if shard and (missing := join_shards(args.out, shard.parts, args.nbest * total)):
-                print(f"{args.out} waits for {', '.join(missing)}", file=sys.stderr)
+            _write_file(args, chunks, translate, bar.update)
 
 
-def _write(
-    make: partial[_Worker],
-    engine: EngineOptions,
-    bar: tqdm[Any],
-    chunks: Chunks,
-    out: BinaryIO,
-    *,
-    flush: bool,
-) -> int:
-    """Translate and write chunks; returns the number of lines."""
-    count = 0
-    with closing(_translated(make, engine, chunks)) as translated:
-        for lines, text in translated:
+def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:
+    """Write translations to standard output."""
+    with closing(translated):
+        for _, text in translated:
             out.write(text)
-            count += lines
-            bar.update(lines)
             if flush:
                 out.flush()
     out.flush()
-    return count
 
 
 def _write_file(
     args: argparse.Namespace,
     chunks: Chunks,
-    write: Callable[..., int],
+    translate: Callable[[Chunks], Translated],
     skipped: Callable[[int], object],
 ) -> None:
-    """Write the file of ``--out``, or that of a part, which is there once it is whole."""
-    from fairseq_phrase.inference.output_files import partial_path, unwritten
+    """Write the file of ``--out``, or that of a part."""
+    from fairseq_phrase.inference.output_files import translation_key, write_translations
 
-    begun, count = time.monotonic(), 0
-    path = args.shard.path(args.out) if args.shard else args.out
-    if not path.is_file():
-        beside = (args.constraints, args.prefix, args.score, args.glossary, args.unk_dictionary)
-        read = [*args.inputs, *map(Path, args.path.split(":")), *filter(None, beside)]
-        options = {name: value for name, value in vars(args).items() if name != "device"}
-        partly = partial_path(path, repr(sorted(options.items())), read)
-        try:
-            with open(partly, "a+b") as out:
-                count = write(unwritten(chunks, out, args.nbest, skipped), out, flush=True)
-        except BaseException:
-            if not partly.stat().st_size:  # nothing to go on from
-                partly.unlink()
-            raise
-        os.replace(partly, path)
-    elif not args.shard:
-        raise UserError(f"{path} is there already: remove it, or name another --out")
+    loading(args)  # a task of --user-dir
+    begun, key = time.monotonic(), translation_key(vars(args))
+    count, missing = write_translations(args.out, args.shard, key, chunks, translate, skipped)
     rate = count / (time.monotonic() - begun)
+    path = args.shard.path(args.out) if args.shard else args.out
     print(f"{path}: {count} lines translated, {rate:.1f} lines/s", file=sys.stderr)
+    if missing:
+        print(f"{args.out} waits for {', '.join(missing)}", file=sys.stderr)
 
 
 class _Worker:
@@ -229,7 +206,7 @@ class _Worker:
         if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
-    def texts(self, chunks: Chunks) -> Iterator[tuple[int, bytes]]:
+    def texts(self, chunks: Chunks) -> Translated:
         """Yield the number of lines of each chunk, and what is written for them."""
         args = self._args
         options = {name: getattr(args, name) for name in _SEARCH}
@@ -247,12 +224,20 @@ class _Worker:
 
 
 def _translated(
-    make: partial[_Worker], engine: EngineOptions, chunks: Chunks
-) -> Generator[tuple[int, bytes], None, None]:
+    make: partial[_Worker], engine: EngineOptions, bar: tqdm[Any], chunks: Chunks
+) -> Translated:
     """Translate chunks in this process or in others; yields what :meth:`_Worker.texts` does."""
     if engine.is_this_process:
-        yield from make().texts(chunks)
-        return
+        translated = make().texts(chunks)
+    else:
+        translated = _elsewhere(make, engine, chunks)
+    with closing(translated):
+        for lines, text in translated:
+            yield lines, text
+            bar.update(lines)
+
+
+def _elsewhere(make: partial[_Worker], engine: EngineOptions, chunks: Chunks) -> Translated:
     from fairseq_phrase.corpus.engines import Job, in_order, run_elsewhere
 
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))

@@ -46,12 +46,14 @@ class Piece(NamedTuple):
         constraints: Shape: ``(tokens,)`` each.
         prefix: Shape: ``(tokens,)``; no tokens without a prefix.
         target: the translation with its end, if it is given. Shape: ``(tokens,)``
+        seed: of what is drawn, with sampling.
     """
 
     sentence: EncodedSentence
     constraints: Sequence[Tensor] = ()
     prefix: Tensor = torch.empty(0, dtype=torch.long)
     target: Tensor | None = None
+    seed: int = 0
 
 
 class Given:

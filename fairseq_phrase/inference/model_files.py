@@ -15,7 +15,7 @@ from fairseq_phrase.inference.bundle import is_bundle, read_bundle, translates
 from fairseq_phrase.models.identity import identity_of
 from fairseq_phrase.models.loading import SavedModel, build_models, languages_of, read_checkpoint
 from fairseq_phrase.store.identity import Identity
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.manifest import Manifest, data_identity
 
 #: fairseq's own task reads the same data, but not raw text.
 _STOCK, _OWN = "translation", "syntax_translation"
@@ -34,14 +34,28 @@ def load_ensemble(
     Raises:
         UserError: a file is missing or damaged, the model does not translate, or the data have moved.
     """
-    folders = list(map(Path, split_paths(str(paths))))
-    saved = list(map(_read, folders))
-    directory = str(data) if data is not None else _remembered(saved)
-    first = split_paths(directory)[0]
-    source, target = languages_of(saved[0], first)
-    Manifest.load(first, source)
+    saved, directory, (source, target) = _found(paths, data)
+    Manifest.load(split_paths(directory)[0], source)
     languages = {"source_lang": source, "target_lang": target}
     return build_models(saved, directory, source_parser=source_parser, **languages, **identity)
+
+
+def data_of(paths: str, data: str | Path | None = None) -> tuple[Identity, str]:
+    """Return the record of the data that a model is used with, and the name of their parser.
+
+    Args:
+        paths: see :func:`load_ensemble`, also for ``data`` and errors.
+    """
+    _, directory, (source, target) = _found(paths, data)
+    first = split_paths(directory)[0]
+    return data_identity(first, source, target), Manifest.load(first, source).parser
+
+
+def _found(paths: str, data: str | Path | None) -> tuple[list[SavedModel], str, tuple[str, str]]:
+    """Find the models, the data directory, and the languages."""
+    saved = list(map(_read, map(Path, split_paths(str(paths)))))
+    directory = str(data) if data is not None else _remembered(saved)
+    return saved, directory, languages_of(saved[0], split_paths(directory)[0])
 
 
 def read_identity(path: Path) -> Identity:

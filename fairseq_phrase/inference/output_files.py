@@ -1,15 +1,47 @@
-"""Files of translations of a large text: its parts, and what an interrupted run has written."""
+"""Files of translations of a large text: its parts, and what an interrupted run goes on with."""
 
+from __future__ import annotations
+
+import filecmp
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
+
+from fairseq.utils import split_paths
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.inference.model_files import data_of
+from fairseq_phrase.outputs import (
+    Key,
+    as_bytes,
+    naming,
+    only_writer,
+    read_key,
+    require_same,
+    write_atomically,
+)
+from fairseq_phrase.parsers import LineParser, load_parser, names_path
+from fairseq_phrase.store.identity import digest_of
+from fairseq_phrase.text import require_file
+
+Chunks = Iterator[tuple[int, list[Line]]]
+Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]
+#: Options of the command that are not in the key, and why. Of files the content is in it, not the name.
+FREE = {
+    **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
+    **dict.fromkeys(("glossary", "unk_dictionary", "path", "data", "source_parser"), "content"),
+    **dict.fromkeys(("workers", "engine", "ray_address"), "order and chunks are the same"),
+    **dict.fromkeys(("device", "allow_difference", "strict_identity"), "the model is the same"),
+    **dict.fromkeys(("out", "shard"), "all parts of a text have one key"),
+}
 
 
 class Shard(NamedTuple):
@@ -27,66 +59,273 @@ class Shard(NamedTuple):
         return (first - 1) * self.parts // total == self.number - 1
 
     def path(self, whole: Path) -> Path:
-        """Return the file of this part's translations, beside that of the whole text."""
+        """Return the file of this part's translations, which is next to that of the whole text."""
         return whole.with_name(f"{whole.name}.{self.number}-of-{self.parts}")
 
-
-def partial_path(path: Path, options: str, files: Iterable[Path]) -> Path:
-    """Return the file of translations that are not all there: another one for other options or files."""
-    read = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
-    digest = hashlib.sha256(f"{options}{read}".encode()).hexdigest()[:12]
-    return path.with_name(f"{path.name}.{digest}.partial")
+    def others(self) -> list[Shard]:
+        """Return the other parts."""
+        parts = (Shard(number, self.parts) for number in range(1, self.parts + 1))
+        return [part for part in parts if part != self]
 
 
-def unwritten(
-    chunks: Iterator[tuple[int, list[Line]]],
-    stream: BinaryIO,
-    each: int,
-    skipped: Callable[[int], object],
-) -> Iterator[tuple[int, list[Line]]]:
-    """Yield the chunks that an earlier run did not write whole, and remove the rest of what it wrote.
+def translation_key(options: Mapping[str, Any]) -> Key:
+    """Make the key of what ``fairseq-phrase-translate`` writes.
+
+    Text is compared by its content. That of a pipe is compared chunk by chunk (:class:`OutputFile`).
 
     Args:
-        stream: the file that it wrote, open to read and to append.
-        each: the number of lines that are written for each line.
-        skipped: is called with the number of lines of each chunk that is there.
-    """
-    kept = 0
-    stream.seek(0)
-    for first, lines in chunks:
-        found = list(islice(stream, each * len(lines)))
-        if len(found) == each * len(lines) and found[-1].endswith(b"\n"):
-            kept += sum(map(len, found))
-            skipped(len(lines))
-        else:
-            stream.truncate(kept)
-            yield first, lines
-            break
-    yield from chunks
-
-
-def join_shards(whole: Path, parts: int, expected: int) -> list[str]:
-    """Write the translations of all parts to one file; return the files of parts that are not there.
+        options: those of the command, by name.
 
     Raises:
-        UserError: the parts have more or fewer lines.
+        UserError: the model, its data or a file is missing, or what is read several times is a pipe.
     """
-    shards = [Shard(number, parts).path(whole) for number in range(1, parts + 1)]
-    if missing := [shard.name for shard in shards if not shard.is_file()]:
+    key = {name: str(value) for name, value in options.items() if name not in FREE}
+    for number, path in enumerate(map(Path, split_paths(options["path"])), start=1):
+        content = path / CONTENTS if is_bundle(path) else path  # which has digests of the others
+        require_file(content, "model")
+        key[f"model {number}"] = _content(content)
+    data, parser = data_of(options["path"], options["data"])
+    for name, entry in data.entries.items():
+        known = "" if entry.label == entry.value else f" {_short(entry.value.encode())}"
+        key[name] = f"{entry.label}{known}"
+    key["parser of the text"] = _parser(options["source_parser"], parser)
+    texts = options["inputs"] or ["standard input"]
+    key["text"] = ", ".join(
+        _content(path) if isinstance(path, Path) and path.is_file() else "a pipe" for path in texts
+    )
+    for name in ("constraints", "prefix", "score"):
+        if options[name] is not None:
+            key[name] = _content(options[name]) if options[name].is_file() else "a pipe"
+    for name in ("glossary", "unk_dictionary"):
+        if options[name] is not None:
+            require_file(options[name], name)
+            key[name] = _content(options[name])
+    return key
+
+
+def _parser(named: str | None, of_data: str) -> str:
+    """Return what parses the text.
+
+    Args:
+        named: the parser that the user names, or None for that of the data.
+    """
+    if named is None and names_path(
+        of_data
+    ):  # from which no files are loaded unless the user names it
+        return of_data
+    made = load_parser(named or of_data)
+    digest = made.digest[:16] if isinstance(made, LineParser) else ""
+    return f"{made.version} {digest}".strip()
+
+
+def _content(path: Path) -> str:
+    return f"{path.name} {digest_of(path)[:16]}"
+
+
+def _short(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+class OutputFile:
+    """A file of translations, which has its name once it is whole.
+
+    ``FILE.partial`` has the translations so far. ``FILE.key`` has the key in its first line, then a line
+    for each chunk: the digest of its lines, the size of ``FILE.partial`` after it, and the digest of its
+    translations. That of a part stays, to be compared with the other parts.
+    """
+
+    def __init__(self, path: Path, key: Key):
+        self.path, self._key = path, key
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._note = path.with_name(f"{path.name}.key")
+        self._remedy = (
+            f"give the same options and files, or remove {self._partial} and {self._note}"
+        )
+        #: Of the chunks that are translated now, the digests of their lines.
+        self._begun: deque[str] = deque()
+        self._done: list[list[Any]] = []
+
+    def require_key(self) -> bool:
+        """Check that what is there has this run's key; return whether the file is whole.
+
+        Raises:
+            UserError: it was made with something else, or does not record what made it.
+        """
+        there = self.path if self.path.is_file() else self._partial
+        if not there.is_file():
+            return False
+        if not self._note.is_file():
+            raise UserError(
+                f"{there} is there without {self._note.name}, which records what made it: remove it, or "
+                "name another --out"
+            )
+        remedy = f"give the same options and files, or remove {there} and {self._note}"
+        made, self._done = self._recorded()
+        require_same(made, self._key, there, remedy)
+        if there != self.path:
+            return False
+        if self.path.stat().st_size != (self._done[-1][1] if self._done else 0):
+            raise UserError(f"{self.path} is not as it was written: remove it and {self._note}")
+        return True
+
+    def _recorded(self) -> tuple[dict[str, str], list[list[Any]]]:
+        """Read the key and the whole lines of ``FILE.key`` after it."""
+        heading, *lines = self._note.read_bytes().split(b"\n")
+        return read_key(heading, self._note), [json.loads(line) for line in lines[:-1]]
+
+    def write(
+        self,
+        chunks: Chunks,
+        translate: Translate,
+        skipped: Callable[[int], object],
+    ) -> int:
+        """Translate what an earlier run did not, and give the file its name.
+
+        Args:
+            translate: yields the number of lines of each chunk, and their translations.
+            skipped: is called with the number of lines of each chunk that is there.
+
+        Returns:
+            The number of lines that were translated.
+
+        Raises:
+            UserError: an earlier run had another key or text.
+            OSError: the file cannot be written.
+        """
+        self.require_key()
+        kept = self._kept()
+        written = [as_bytes(self._key), *(json.dumps(one).encode() for one in kept)]
+        write_atomically(self._note, b"".join(line + b"\n" for line in written))
+        count, size = 0, kept[-1][1] if kept else 0
+        try:
+            with ExitStack() as files:
+                files.enter_context(naming(self._partial))
+                out = files.enter_context(open(self._partial, "ab"))
+                out.truncate(size)
+                files.enter_context(naming(self._note))
+                note = files.enter_context(open(self._note, "ab"))
+                unfinished = self._unfinished(chunks, kept, skipped)
+                for lines, text in files.enter_context(closing(translate(unfinished))):
+                    with naming(self._partial):
+                        out.write(text)
+                        out.flush()
+                    size += len(text)
+                    record = [self._begun.popleft(), size, _short(text)]
+                    note.write(json.dumps(record).encode() + b"\n")
+                    note.flush()
+                    count += lines
+        except BaseException:
+            if not self._partial.is_file() or not self._partial.stat().st_size:
+                self._partial.unlink(missing_ok=True)  # nothing to go on from
+                self._note.unlink()
+            raise
+        with naming(self.path):
+            os.replace(self._partial, self.path)
+        return count
+
+    def forget_key(self) -> None:
+        """Remove the key of a file that is whole."""
+        self._note.unlink(missing_ok=True)
+
+    def _kept(self) -> list[list[Any]]:
+        """Return the records of the chunks whose translations are whole."""
+        if not self._partial.is_file():
+            return []
+        kept, before = [], 0
+        with open(self._partial, "rb") as stream:
+            for record in self._done:
+                text = stream.read(record[1] - before)
+                if len(text) != record[1] - before or _short(text) != record[2]:
+                    break
+                kept.append(record)
+                before = record[1]
+        return kept
+
+    def _unfinished(
+        self, chunks: Chunks, kept: Sequence[list[Any]], skipped: Callable[[int], object]
+    ) -> Iterator[tuple[int, list[Line]]]:
+        """Yield the chunks without a translation.
+
+        Raises:
+            UserError: other lines were translated before.
+        """
+        number, end = 0, 0
+        for number, (first, lines) in enumerate(chunks, start=1):
+            end = first + len(lines) - 1
+            digest = _short(json.dumps(lines).encode())
+            if number > len(kept):
+                self._begun.append(digest)
+                yield first, lines
+            elif digest == kept[number - 1][0]:
+                skipped(len(lines))
+            else:
+                raise UserError(
+                    f"{self._partial} has translations of other lines than {first} to {end} of this "
+                    f"text: {self._remedy}"
+                )
+        if number < len(kept):
+            raise UserError(
+                f"{self._partial} has translations of more lines than this text, which has {end}: "
+                f"{self._remedy}"
+            )
+
+
+def write_translations(
+    whole: Path,
+    shard: Shard | None,
+    key: Key,
+    chunks: Chunks,
+    translate: Translate,
+    skipped: Callable[[int], object],
+) -> tuple[int, list[str]]:
+    """Write the translations of a text, or of a part of it. The last part joins all of them.
+
+    Args:
+        whole: the file of the whole text.
+        translate: see :meth:`OutputFile.write`, also for ``skipped``.
+
+    Returns:
+        The number of lines that were translated, and the parts that are missing.
+
+    Raises:
+        UserError: the file is there, a part or what an interrupted run left was made with something else,
+            or another process writes the same.
+        OSError: a file cannot be written.
+    """
+    path = shard.path(whole) if shard else whole
+    file = OutputFile(path, key)
+    with only_writer(path):
+        if whole.exists() and not (shard and path.is_file()):
+            raise UserError(f"{whole} is there already: remove it, or name another --out")
+        for other in shard.others() if shard else ():
+            OutputFile(other.path(whole), key).require_key()
+        count = 0
+        if not (shard and file.require_key()):
+            count = file.write(chunks, translate, skipped)
+        if not shard:
+            file.forget_key()
+            return count, []
+        return count, _join(whole, shard, key)
+
+
+def _join(whole: Path, shard: Shard, key: Key) -> list[str]:
+    """Write the translations of all parts to one file; return the names of missing parts.
+
+    Several parts may be finished at the same time, and then each of their runs writes the same file.
+    """
+    paths = [Shard(number, shard.parts).path(whole) for number in range(1, shard.parts + 1)]
+    if missing := [path.name for path in paths if not OutputFile(path, key).require_key()]:
         return missing
     joined = whole.with_name(f"{whole.name}.{os.getpid()}.partial")
-    lines = []
-    with open(joined, "wb") as stream:
-        for shard in shards:
-            with open(shard, "rb") as part:
-                lines.append(sum(1 for _ in part))
-                part.seek(0)
-                shutil.copyfileobj(part, stream)
-    if sum(lines) != expected:
-        joined.unlink()
-        raise UserError(
-            f"{whole}.1-of-{parts} to {parts}-of-{parts} have {lines} lines, and the text needs "
-            f"{expected} in all: remove those that other options or another text made"
-        )
-    os.replace(joined, whole)
+    try:
+        with naming(joined), open(joined, "wb") as stream:
+            for path in paths:
+                with open(path, "rb") as part:
+                    shutil.copyfileobj(part, stream)
+        if not whole.exists():
+            os.replace(joined, whole)
+        elif not filecmp.cmp(joined, whole, shallow=False):
+            raise UserError(f"{whole} is there already, and its parts have other text: remove it")
+    finally:
+        joined.unlink(missing_ok=True)
     return []

@@ -34,6 +34,7 @@ from fairseq_phrase.inference.forced import (
 )
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
+from fairseq_phrase.inference.sampling import SamplingBySentence, seed_of
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
@@ -216,7 +217,7 @@ class Translator:
             batch_size: the largest number of sentences in a batch.
             sampling: draw each subword by its probability, instead of a search for the best.
             sampling_topk: draw one of so many most probable subwords.
-            seed: of what is drawn, which depends on it and on a chunk's lines and number alone.
+            seed: of what is drawn for a line, which depends on it, the line and the line's number alone.
             glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
                 a line that has the term, as words, has the target.
             alignments: align each translation's words with those of the line to which the decoder
@@ -261,8 +262,12 @@ class Translator:
                     zip(chunk.lines, chunk.pieces, strict=True), start=chunk.first
                 )
             ]
+            if sampling:
+                pieces = [
+                    [one._replace(seed=seed_of(seed, number, n)) for n, one in enumerate(own)]
+                    for number, own in enumerate(pieces, start=chunk.first)
+                ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(seed + chunk.first)
                 found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
             yield [joined([next(found) for _ in own], nbest) for own in pieces]
 
@@ -378,18 +383,19 @@ class Translator:
         """Translate pieces, or score their targets; returns the hypotheses of each, the best first.
 
         In one batch all pieces have constraints or none, and all have a prefix or none: fairseq's search
-        for the others would differ.
+        for the others would differ. What is drawn may go on to the largest length, which all have too.
         """
         found: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[str, int], list[int]] = defaultdict(list)
+        kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for index, piece in enumerate(pieces):
             length = len(piece.prefix)
             kind = "constrained" if piece.constraints else "plain"
             if piece.target is not None:
                 kind = "given"
-            kinds[kind, length if piece.constraints else min(length, 1)].append(index)
+            most = longest_target(len(piece.sentence.pieces) + 1) if search.sampling else 0
+            kinds[kind, length if piece.constraints else min(length, 1), most].append(index)
         source = self.task.source_text
-        for (kind, prefix), own in kinds.items():
+        for (kind, prefix, _), own in kinds.items():
             sentences = [pieces[index].sentence for index in own]
             generator = search.generator(kind)
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
@@ -402,6 +408,8 @@ class Translator:
                     padding = self.task.target_dictionary.pad()
                     prefixes = [piece.prefix for piece in chosen]
                     given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
+                if search.sampling and kind == "plain":
+                    generator.search.begin([piece.seed for piece in chosen], self.device)
                 if kind == "constrained":
                     generator.search.prefix = prefix
                     given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
@@ -518,6 +526,7 @@ class _Search:
 
     def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
         self._task, self._models, self._options = task, models, options
+        self.sampling = options.get("sampling", False)
         self.generator, self.alignments = cache(self._generator), False
         self.unknown: Mapping[str, str] | None = None
 
@@ -525,6 +534,10 @@ class _Search:
         """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
         options = Namespace(score_reference=kind == "given", **self._options)
         generator = self._task.build_generator(self._models, options)
+        if self.sampling and kind != "given":
+            generator.search = SamplingBySentence(
+                self._task.target_dictionary, options.sampling_topk
+            )
         if kind == "constrained":
             generator.search = ConstrainedSearch(self._task.target_dictionary)
         return generator

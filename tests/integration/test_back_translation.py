@@ -8,7 +8,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from dataclasses import replace
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.corpus import engines
 from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.output_files import unwritten
+from fairseq_phrase.inference.sampling import seed_of
 from fairseq_phrase.inference.translator import base_2
 from tests.support.commands import SIZES, TRAINING
 
@@ -77,20 +77,38 @@ def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text):
     generator = model.task.build_generator(
         model.models, Namespace(beam=2, sampling=True, sampling_topk=3)
     )
-    for first, chunk in ((1, lines[:1]), (2, lines[1:])):
-        encoded = model._lines.encode(chunk)
-        ((order, sample),) = model.task.source_text.batches(encoded, 12000, 32)
-        torch.manual_seed(9 + first)
-        for index, (one, other) in zip(
-            order, generator.generate(model.models, sample), strict=True
-        ):
-            own = found[first - 1 + index]
-            assert [each.score for each in own] == [base_2(each["score"]) for each in (one, other)]
-            assert [each.text for each in own] == model.texts([one["tokens"], other["tokens"]])
+    for number, line in enumerate(lines, start=1):
+        ((_, sample),) = model.task.source_text.batches(model._lines.encode([line]), 12000, 32)
+        torch.manual_seed(seed_of(9, number, 0))
+        ((one, other),) = generator.generate(model.models, sample)
+        assert [each.text for each in found[number - 1]] == model.texts(
+            [one["tokens"], other["tokens"]]
+        )
+        assert [each.score for each in found[number - 1]] == pytest.approx(
+            [base_2(each["score"]) for each in (one, other)], rel=1e-4
+        )
     assert found != [*model.hypotheses(lines, sampling=True, sampling_topk=3, nbest=2, seed=8)]
     state = torch.get_rng_state()
     assert found == [*model.hypotheses(lines, sampling=True, sampling_topk=3, nbest=2, seed=9)]
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
+    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
+    lines = text.read_text(encoding="utf-8").splitlines()[:7]
+    lines[3] = " ".join([lines[3]] * 9)  # its translation may be longer
+
+    def drawn(some, **options):
+        return [
+            [one.text for one in found]
+            for found in model.hypotheses(some, sampling=True, nbest=2, seed=9, **options)
+        ]
+
+    expected = drawn(lines, batch_size=1, buffer_size=1)
+    assert drawn(lines, batch_size=3, buffer_size=9) == expected
+    assert drawn(lines, batch_size=32) == expected
+    assert drawn(["", *lines[1:3]]) == [["", ""], *expected[1:3]]
+    assert drawn([lines[1]]) != expected[1:2]  # another line's number
 
 
 @pytest.mark.parametrize("options", [["--nbest", "2"], SAMPLING])
@@ -110,9 +128,20 @@ def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
     out.unlink()
     assert ": 0 lines translated" in translate(*options, "--shard", "2/3", "--out", out).err
     assert out.read_text(encoding="utf-8") == whole
+    parts = [f"out.en.{number}-of-3" for number in (1, 2, 3)]
     assert {path.name for path in tmp_path.iterdir()} == {
-        "input.txt", "out.en", *(f"out.en.{number}-of-3" for number in (1, 2, 3)),
+        "input.txt", "out.en", *parts, *(f"{part}.key" for part in parts),
     }  # fmt: skip
+
+
+def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
+    lines = text.read_text(encoding="utf-8").splitlines()[:5]
+    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    whole = translate().out
+    for parts in (2, 4, 5):
+        found = [translate("--shard", f"{n}/{parts}").out for n in range(1, parts + 1)]
+        assert all(found)
+        assert "".join(found) == whole
 
 
 KILLED = """
@@ -144,39 +173,70 @@ def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
     assert not partial.exists()
 
 
-@pytest.mark.parametrize(
-    ("written", "kept"),
-    [
-        (b"", 0),
-        (b"a", 0),
-        (b"a\n", 0),
-        (b"a\nb", 0),
-        (b"a\nb\n", 1),
-        (b"a\nb\nc\nd\ne\n", 1),
-        (b"a\nb\nc\nd\ne\nf", 1),
-        (b"a\nb\nc\nd\ne\nf\n", 2),
-        (b"a\nb\nc\nd\ne\nf\ng\nh\n", 3),
-    ],
-)
-def test_whole_chunks_are_kept(written, kept):
-    chunks = [(1, ["1"]), (2, ["2", "3"]), (4, ["4"])]
-    stream, skipped = BytesIO(written), []
-    assert [*unwritten(iter(chunks), stream, 2, skipped.append)] == chunks[kept:]
-    assert skipped == [len(lines) for _, lines in chunks[:kept]]
-    assert stream.getvalue() == b"".join(written.splitlines(True)[: 2 * sum(skipped)])
-
-
-def test_other_options_do_not_go_on_with_what_was_written(translate, tmp_path):
+def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
+    translate, checkpoint, text, tmp_path, capsys
+):
     out = tmp_path / "out.en"
     whole = translate().out
     translate("--out", out)
     assert out.read_text(encoding="utf-8") == whole
     with pytest.raises(SystemExit):
         translate("--out", out)
-    out.unlink()
-    (tmp_path / "out.en.0123.partial").write_text("of other options\n")
-    translate("--out", out)
-    assert out.read_text(encoding="utf-8") == whole
+    assert f"{out} is there already" in capsys.readouterr().err
+    translate("--out", tmp_path / "half.en", "--shard", "1/2")
+    other = tmp_path / "other.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save({**state, "extra_state": {}}, other)
+    half = ("--out", tmp_path / "half.en", "--shard", "2/2")
+    for options, named in (
+        (("--beam", "2"), "beam None; this run has beam 2"),
+        (("--path", other), "model 1 checkpoint_last.pt"),
+        (("--glossary", glossary := tmp_path / "terms.tsv"), "glossary (none)"),
+        (("--source-parser", "factored"), "parser of the text"),
+    ):
+        glossary.write_text("Hund\tdog\n")
+        with pytest.raises(SystemExit):
+            translate(*half, *options)
+        assert named in capsys.readouterr().err
+    text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
+    with pytest.raises(SystemExit):
+        translate(*half)
+    assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in capsys.readouterr().err
+
+
+def test_standard_input_is_compared_with_what_was_translated(
+    arguments, text, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "out.en"
+    given = [*map(str, (*arguments[:2], *arguments[3:])), "--out", str(out)]
+
+    def translate(content):
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
+            translate_command.main(given)
+
+    content = text.read_bytes()
+    written, calls = translate_command._written, []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return written(*given)
+
+    monkeypatch.setattr(translate_command, "_written", interrupted)
+    with pytest.raises(SystemExit):
+        translate(content)
+    monkeypatch.setattr(translate_command, "_written", written)
+    with pytest.raises(SystemExit):
+        translate(content.replace(b"e", b"o"))
+    message = (
+        f"{out}.partial has translations of other lines than 1 to 1 of this text: give the same"
+    )
+    assert message in capsys.readouterr().err
+    translate(content)
+    assert ": 16 lines translated" in capsys.readouterr().err
+    assert len(out.read_bytes().splitlines()) == 20
 
 
 def die_once(job):
@@ -238,7 +298,7 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--shard", "0/2"], "expected I/N with I from 1 to N, not 0/2"),
         (
             ["--shard", "1/2", "--out", "{out}"],
-            "{out}.1-of-2 to 2-of-2 have [10, 3] lines, and",
+            "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
         (["--sampling-topk", "3"], "sampling_topk goes with sampling"),
         (["--sampling", "--constraints", "{out}"], "need a search"),

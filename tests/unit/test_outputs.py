@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -88,7 +89,11 @@ def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeyp
 def test_a_full_disk_names_the_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(OSError) as full, naming(path), open("/dev/full", "wb") as stream:
+    with (
+        pytest.raises(OSError, match="No space left") as full,
+        naming(path),
+        open("/dev/full", "wb") as stream,
+    ):
         stream.write(b"text")
     assert file_of(full.value) == str(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

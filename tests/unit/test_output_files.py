@@ -1,0 +1,165 @@
+"""Files of translations: what an interrupted run goes on with, and parts that are joined."""
+
+from __future__ import annotations
+
+import re
+import resource
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.inference.output_files import OutputFile, Shard, write_translations
+from fairseq_phrase.outputs import only_writer
+
+CHUNKS = [(1, [Line("one")]), (2, [Line("two"), Line("three")]), (4, [Line("four")])]
+
+
+def translated(chunks):
+    for _, lines in chunks:
+        yield len(lines), "".join(f"{line.text.upper()}\n" for line in lines).encode()
+
+
+def stopped_after(count):
+    def translate(chunks):
+        found = translated(chunks)
+        yield from islice(found, count)
+        raise KeyboardInterrupt
+
+    return translate
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Write an output file of which two chunks are translated, and return it."""
+    path = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        OutputFile(path, {"beam": "5"}).write(iter(CHUNKS), stopped_after(2), print)
+    assert (tmp_path / "out.partial").read_bytes() == b"ONE\nTWO\nTHREE\n"
+    return path
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        (lambda path: None, 3),
+        (lambda path: cut(path.with_name("out.partial"), 13), 1),
+        (lambda path: cut(path.with_name("out.partial"), 3), 0),
+        (lambda path: cut(path.with_name("out.key"), -3), 1),
+        (lambda path: path.with_name("out.partial").write_bytes(b"ONE\nTWO\nTHREX\n"), 1),
+        (lambda path: path.with_name("out.partial").unlink(), 0),
+    ],
+)
+def test_whole_chunks_are_kept(begun, damage, kept):
+    damage(begun)
+    skipped = []
+    count = OutputFile(begun, {"beam": "5"}).write(iter(CHUNKS), translated, skipped.append)
+    assert begun.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
+    assert (sum(skipped), count) == (kept, 4 - kept)
+
+
+@pytest.mark.parametrize(
+    ("key", "chunks", "message"),
+    [
+        (
+            {"beam": "4"},
+            CHUNKS,
+            "out.partial was made with beam 5; this run has beam 4: give the same",
+        ),
+        ({}, CHUNKS, "out.partial was made with beam 5; this run has beam (none)"),
+        (
+            {"beam": "5"},
+            [CHUNKS[0], (2, [Line("two"), Line("other")])],
+            "out.partial has translations of other lines than 2 to 3 of this text",
+        ),
+        (
+            {"beam": "5"},
+            [CHUNKS[0], (2, [Line("two", prefix="a"), Line("three")])],
+            "out.partial has translations of other lines than 2 to 3",
+        ),
+        ({"beam": "5"}, CHUNKS[:1], "translations of more lines than this text, which has 1"),
+    ],
+)
+def test_what_something_else_made_is_refused_and_kept(begun, key, chunks, message):
+    before = {path.name: path.read_bytes() for path in begun.parent.iterdir()}
+    with pytest.raises(UserError, match=re.escape(message)):
+        OutputFile(begun, key).write(iter(chunks), translated, print)
+    assert {path.name: path.read_bytes() for path in begun.parent.iterdir()} == before
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Write one of two parts; returns what writes a part with a key."""
+
+    def write(number, key, chunks=CHUNKS, whole=tmp_path / "out"):
+        return write_translations(whole, Shard(number, 2), key, iter(chunks), translated, print)
+
+    assert write(1, {"text": "a"}) == (4, ["out.2-of-2"])
+    return write
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_parts_of_another_text_are_neither_kept_nor_joined(parts, number, tmp_path):
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    message = (
+        "out.1-of-2 was made with text a; this run has text b: give the same options and files"
+    )
+    with pytest.raises(UserError, match=message):
+        parts(number, {"text": "b"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert parts(2, {"text": "a"}) == (4, [])
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "out.1-of-2").read_bytes() * 2
+
+
+def test_parts_that_were_changed_or_have_no_key_are_refused(parts, tmp_path):
+    (tmp_path / "out.2-of-2").write_text("of something else\n")
+    with pytest.raises(UserError, match=r"without out\.2-of-2\.key, which records what made it"):
+        parts(1, {"text": "a"})
+    (tmp_path / "out.2-of-2").unlink()
+    with open(tmp_path / "out.1-of-2", "ab") as stream:
+        stream.write(b"more\n")
+    with pytest.raises(UserError, match=r"out\.1-of-2 is not as it was written"):
+        parts(2, {"text": "a"})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_whole_file_is_not_overwritten_by_parts(parts, tmp_path):
+    (tmp_path / "out").write_text("of something else\n")
+    with pytest.raises(UserError, match="out is there already"):
+        parts(2, {"text": "a"})
+    (tmp_path / "out").unlink()
+    parts(2, {"text": "a"})
+    parts(1, {"text": "a"})  # all is there
+    (tmp_path / "out").write_text("of something else\n")
+    with pytest.raises(UserError, match="is there already, and its parts have other text"):
+        parts(1, {"text": "a"})
+    assert (tmp_path / "out").read_text() == "of something else\n"
+    assert not [*tmp_path.glob("*.partial")]
+
+
+def test_one_process_writes_a_file(tmp_path):
+    out = tmp_path / "out"
+    with only_writer(out), pytest.raises(UserError, match=r"another run \(process .* at work in"):
+        write_translations(out, None, {}, iter(CHUNKS), translated, print)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("limit", [5, 40])
+def test_a_disk_that_is_full_is_named_and_what_is_whole_is_kept(tmp_path, limit):
+    out, limits = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            write_translations(out, None, {}, iter(CHUNKS), translated, print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert Path(failed.value.filename).parent == tmp_path
+    write_translations(out, None, {}, iter(CHUNKS), translated, print)
+    assert out.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
