@@ -36,6 +36,7 @@ from fairseq_cli import generate
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.resumed_training import continue_all_state, save_all_state
 
 _Function = Callable[..., Any]
 
@@ -46,26 +47,29 @@ def mend_fairseq() -> None:
     restore_integers_of_numpy()
     mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
     mend(Trainer, "get_train_iterator", _resume_the_same_training)
+    mend(Trainer, "save_checkpoint", save_all_state)
+    mend(Trainer, "load_checkpoint", continue_all_state)
     mend(EpochBatchIterator, "first_batch", _name_empty_data)
     mend(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
     mend(generate, "_main", _write_only_a_shard)
 
 
 def mend(owner: Any, name: str, new: _Function) -> None:
-    """Replace a function or property of a class or module, unless that was done before.
+    """Replace a function or property of a class or module, unless ``new`` has done so before.
 
     Args:
         new: is called with the original function, then with its arguments.
     """
     found = getattr(owner, name)
     original: Any = found.fget if isinstance(found, property) else found
-    if hasattr(original, "__wrapped__"):
+    if new in getattr(original, "mended_by", ()):
         return
 
     @functools.wraps(original)
     def mended(*args: Any, **options: Any) -> Any:
         return new(original, *args, **options)
 
+    mended.mended_by = (*getattr(original, "mended_by", ()), new)  # type: ignore[attr-defined]
     setattr(owner, name, property(mended) if isinstance(found, property) else mended)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from contextlib import nullcontext
 
 import pytest
 import torch
+from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
+from omegaconf import OmegaConf
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.identity import model_entries
+from fairseq_phrase.resumed_training import continue_all_state, save_all_state
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, train_with_stops
@@ -51,6 +55,96 @@ def test_a_resumed_training_of_fairseqs_own_has_the_batches_of_an_uninterrupted_
         ),
         tmp_path,
     )  # fmt: skip
+
+
+def test_validations_without_improvement_are_counted_over_stops(data_directory, command, tmp_path):
+    """Of the loss of parameters that do not change; --patience ends the fifth epoch."""
+
+    def train(folder, *options):
+        return command(
+            fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "translation",
+            *TRAINING, *SIZES, "--arch", "transformer", "--max-tokens", "1000", "--train-subset", "test",
+            "--lr", "1e-30", "--patience", "4", "--lr-scheduler", "reduce_lr_on_plateau",
+            "--warmup-updates", "0", "--lr-patience", "1", "--no-epoch-checkpoints", "--save-dir",
+            tmp_path / folder, *options,
+        )  # fmt: skip
+
+    train("once")
+    for epoch in (1, 2, 4):
+        train("stopped", "--max-epoch", epoch)
+    for _ in range(2):  # the last one finds that it has ended
+        train("stopped")
+    once, stopped = (
+        torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=True)
+        for folder in ("once", "stopped")
+    )
+    assert once["extra_state"]["train_iterator"]["epoch"] == 6
+    for state in (once, stopped):
+        assert state["extra_state"]["continued"]["patience"]["num_runs"] == 4
+    rates = [
+        [group["lr"] for group in state["last_optimizer_state"]["param_groups"]]
+        for state in (once, stopped)
+    ]
+    assert rates[0] == rates[1] == [pytest.approx(1e-31)]
+    for part in ("train_iterator", "continued", "best", "val_loss"):
+        assert stopped["extra_state"][part] == once["extra_state"][part]
+    for part in ("model", "last_optimizer_state"):
+        torch.testing.assert_close(stopped[part], once[part], rtol=0, atol=0)
+
+
+def test_a_training_without_an_optimizers_state_is_not_resumed(resume):
+    """It would begin at update 0 with another optimizer."""
+    resume(1, *PHRASE, "--no-save-optimizer-state")
+    with pytest.raises(
+        UserError, match=r"in another --save-dir, or give --reset-optimizer to fine"
+    ):
+        resume(2, *PHRASE)
+    assert "@ 0 updates" in resume(2, *PHRASE, "--reset-optimizer")
+
+
+def test_an_average_of_parameters_begins_where_it_is_asked_for(resume):
+    resume(1, *PHRASE)
+    averaged = (*PHRASE, "--store-ema", "--ema-update-freq", "2")
+    assert "that of --store-ema begins here" in resume(2, *averaged)
+    assert "Loading EMA from checkpoint" in resume(3, *averaged)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "amp"])
+def test_the_loss_scaler_goes_on(kind, tmp_path, monkeypatch):
+    def trainer():
+        scaler = DynamicLossScaler(init_scale=4.0, scale_window=3)
+        if kind == "amp":
+            scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+            scaler._lazy_init_scale_growth_tracker("cpu")
+        cfg = {"ema": {"store_ema": False}, "optimization": {"use_bmuf": False}}
+        return Namespace(
+            optimizer=Namespace(scaler=scaler), lr_scheduler=None, get_num_updates=lambda: 2,
+            _optim_history=[{"num_updates": 2}],
+            cfg=OmegaConf.create({**cfg, "checkpoint": {"patience": 0}}),
+        )  # fmt: skip
+
+    def updated(one, times):
+        for _ in range(times):
+            if kind == "fp16":
+                one.optimizer.scaler.update()
+            else:
+                found = torch.zeros(1)
+                one.optimizer.scaler._per_optimizer_states[0]["found_inf_per_device"] = {
+                    "cpu": found
+                }
+                one.optimizer.scaler.update()
+        scaler = one.optimizer.scaler
+        return scaler.loss_scale if kind == "fp16" else scaler.get_scale()
+
+    once, stopped, resumed, saved = trainer(), trainer(), trainer(), []
+    expected = updated(once, 4)
+    assert expected == 8
+    updated(stopped, 2)
+    save_all_state(lambda self, file, state: saved.append(state), stopped, "a.pt", {})
+    torch.save(saved[0], tmp_path / "a.pt")
+    state = {"train_iterator": {}, **torch.load(tmp_path / "a.pt", weights_only=True)}
+    continue_all_state(lambda *given, **options: state, resumed, "a.pt")
+    assert updated(resumed, 2) == expected
 
 
 PHRASE = ("--arch", "phrase_transformer_tiny")

@@ -1,0 +1,143 @@
+"""What a resumed training continues in addition to what fairseq 0.12.3 saves.
+
+fairseq forgets how many validations were without an improvement (``--patience``, and the bad epochs of
+``reduce_lr_on_plateau``), the last validation of a finished epoch, which it gives to the scheduler after
+it has saved, and the loss scaler's history in half precision. Without an optimizer's state it begins at
+update 0, without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from fairseq.trainer import Trainer
+
+from fairseq_phrase.errors import UserError
+
+logger = logging.getLogger(__name__)
+_NAME = "continued"
+#: Attributes of torch's scheduler, of which fairseq saves only the best value.
+_OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
+
+
+def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+    """Add to a checkpoint what fairseq leaves out."""
+    state: dict[str, Any] = {"plateaus": [], "patience": {}}
+    for counting in _early_stops():
+        state["patience"] |= vars(counting)
+    for plateau in _plateaus(self.lr_scheduler):
+        counts = {name: getattr(plateau.lr_scheduler, name) for name in _OF_PLATEAU}
+        state["plateaus"].append(counts)
+    scaler = getattr(self.optimizer, "scaler", None)
+    if scaler is not None:
+        has_state = hasattr(scaler, "state_dict")  # torch's of --amp, not fairseq's of --fp16
+        state["loss_scaler"] = scaler.state_dict() if has_state else dict(vars(scaler))
+    return save(self, filename, {**extra_state, _NAME: state})
+
+
+def continue_all_state(
+    load: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
+    reset_lr_scheduler: bool = False, *args: Any, reset_meters: bool = False,
+) -> Any:  # fmt: skip
+    """Continue what :func:`save_all_state` has saved.
+
+    Raises:
+        UserError: the checkpoint has no optimizer's state.
+    """
+    # Of another training in this process.
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    for counting in _early_stops():
+        vars(counting).clear()
+
+    def loaded() -> Any:
+        return load(
+            self, filename, reset_optimizer, reset_lr_scheduler, *args, reset_meters=reset_meters
+        )
+
+    extra_state = _with_average(loaded, self, filename)
+    if extra_state is None or reset_optimizer:
+        return extra_state
+    trained = self._optim_history[-1]["num_updates"] if self._optim_history else 0
+    if self.get_num_updates() < trained:
+        raise UserError(
+            f"{filename} has no optimizer's state (--no-save-optimizer-state), so its training cannot be "
+            "resumed: begin a new one in another --save-dir, or give --reset-optimizer to fine-tune its "
+            "parameters from update 0"
+        )
+    state = extra_state.get(_NAME, {})
+    scaler = getattr(self.optimizer, "scaler", None)
+    if scaler is not None and "loss_scaler" in state:
+        getattr(scaler, "load_state_dict", vars(scaler).update)(state["loss_scaler"])
+    if self.cfg.ema.store_ema:
+        self.ema.update_freq_counter = trained % self.cfg.ema.ema_update_freq
+    if not reset_lr_scheduler:
+        _continue_plateaus(self, extra_state, state.get("plateaus", ()))
+    if not reset_meters:
+        _continue_patience(self, filename, state)
+    if self.cfg.optimization.use_bmuf:
+        logger.warning("%s has no block momentum: that of --use-bmuf begins at 0", filename)
+    return extra_state
+
+
+def _with_average(load: Callable[[], Any], self: Trainer, filename: str) -> Any:
+    """Load a checkpoint; ``--store-ema`` begins at its parameters if it has no average of them.
+
+    fairseq means to do so, but has deleted the parameters by then.
+    """
+    try:
+        return load()
+    except KeyError as error:
+        if not self.cfg.ema.store_ema or error.args != ("model",):
+            raise
+    self.cfg.ema.store_ema = False
+    extra_state = load()
+    self.cfg.ema.store_ema = True
+    self.ema.restore(self.model.state_dict(), build_fp32_params=self.cfg.ema.ema_fp32)
+    logger.warning("%s has no average of parameters: that of --store-ema begins here", filename)
+    return extra_state
+
+
+def _continue_plateaus(
+    self: Trainer, extra_state: dict[str, Any], counts: list[dict[str, int]]
+) -> None:
+    plateaus = list(_plateaus(self.lr_scheduler))
+    for plateau, own in zip(plateaus, counts, strict=False):
+        vars(plateau.lr_scheduler).update(own)
+    iterator, validation = extra_state["train_iterator"], extra_state.get("val_loss")
+    if validation is not None and iterator.get("iterations_in_epoch") == 0:
+        for plateau in plateaus:
+            plateau.step(iterator["epoch"] - 1, validation)
+
+
+def _continue_patience(self: Trainer, filename: str, state: dict[str, Any]) -> None:
+    patience = self.cfg.checkpoint.patience
+    if patience > 0 and "patience" not in state:
+        logger.warning("%s does not record its validations: --patience counts from here", filename)
+    for counting in _early_stops():
+        vars(counting).update(state.get("patience", {}))
+    if 0 < patience <= state.get("patience", {}).get("num_runs", 0):
+        logger.info("the training has ended: no improvement in the last %d validations", patience)
+        self.cfg.optimization.max_epoch = -1
+
+
+def _early_stops() -> Iterator[Callable[..., bool]]:
+    """Yield the functions that count validations without improvement, in their attributes.
+
+    ``fairseq-train`` is a module, or the program itself.
+    """
+    for name in ("fairseq_cli.train", "__main__"):
+        found = getattr(sys.modules.get(name), "should_stop_early", None)
+        if found is not None:
+            yield found
+
+
+def _plateaus(scheduler: Any) -> Iterator[ReduceLROnPlateauLRSchedule]:
+    """Yield the schedulers that read validations; one scheduler may consist of several."""
+    for one in getattr(scheduler, "lr_schedulers", {"": scheduler}).values():
+        if isinstance(one, ReduceLROnPlateauLRSchedule):
+            yield one
