@@ -129,11 +129,16 @@ class PositionedEncoder(SyntaxEncoder):
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
-        """Return what prevents a neutral start: other positions in the sentence than fairseq's."""
+        """Return what prevents a neutral start: positions without a factor that starts at 0."""
         if cfg.no_sequential_absolute:
             return "leave out --no-sequential-absolute, because fairseq's Transformer has them"
         if cfg.structural_absolute and cfg.structural_fusion == "tanh":
             return "--structural-fusion tanh (eq. 7) has no neutral start; give --structural-fusion add"
+        if cfg.structural_absolute and cfg.no_token_positional_embeddings:
+            return (
+                "--structural-absolute has no neutral start with --no-token-positional-embeddings: leave "
+                "one of them out"
+            )
         return super().neutral_obstacle(cfg)
 
     def find_tree(self, src_tokens: Tensor, parse: ParseBatch) -> TreePositions | None:

@@ -34,6 +34,31 @@ NORMS = {
     "pre": {"encoder_normalize_before": True, "decoder_normalize_before": True},
     "embeddings": {"layernorm_embedding": True, "encoder_learned_pos": True},
 }
+#: Options of fairseq that change what its Transformer computes.
+STOCK = {
+    "no positions": {"no_token_positional_embeddings": True},
+    "no positions, layer norm": {
+        "no_token_positional_embeddings": True,
+        "layernorm_embedding": True,
+    },
+    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    "few positions": {"max_source_positions": 9, "max_target_positions": 9},
+    "embeddings are not scaled": {"no_scale_embedding": True},
+    "cross and self": {"cross_self_attention": True},
+    "no cross": {"no_cross_attention": True},
+    "decoder's widths": {"decoder_input_dim": 12, "decoder_output_dim": 12},
+    "adaptive softmax": {"adaptive_softmax_cutoff": "10,20"},
+    "shared": {"share_all_embeddings": True},
+    "encoder's width": {"encoder_embed_dim": 24},
+    "decoder's heads": {"decoder_attention_heads": 4},
+    "norm of the encoder": {"encoder_normalize_before": True},
+    "no final norm": {
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+        "no_decoder_final_norm": True,
+    },
+    "quantization noise": {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +89,9 @@ def rows() -> list[Any]:
 neutral_rows = pytest.mark.parametrize(("name", "options"), rows())
 
 
-def stock(dictionary, norm: str) -> Any:
+def stock(dictionary, **options: Any) -> Any:
     """Make a stock model in which every weight matters."""
-    model = build_model("transformer", dictionary, **NORMS[norm])
+    model = build_model("transformer", dictionary, **options)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=0.1, std=0.3)
     return model
@@ -90,7 +115,7 @@ def test_what_starts_neutrally() -> None:
 def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     dictionary, caplog, name, options, norm
 ) -> None:
-    trained = stock(dictionary, norm)
+    trained = stock(dictionary, **NORMS[norm])
     model = as_built(name, dictionary, **options, **NORMS[norm]).eval()
     with caplog.at_level(logging.INFO):
         model.load_state_dict(copy.deepcopy(trained.state_dict()), strict=True)
@@ -110,6 +135,39 @@ def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
         logits(model.train(), batches[0]).square().mean().backward()
         optimizer.step()
     assert {each for each in new if torch.equal(before[each], model.get_parameter(each))} == set()
+
+
+@pytest.mark.parametrize("option", STOCK)
+def test_every_row_over_an_option_of_fairseq_starts_neutrally_or_is_refused(
+    dictionary, option
+) -> None:
+    trained = stock(dictionary, **STOCK[option])
+    inputs = make_batch(dictionary, LENGTHS, extra=1)
+    expected = logits(trained, {"src_tokens": inputs["src_tokens"]})
+    real = inputs["src_tokens"].ne(dictionary.pad())
+    absolute = {"structural_absolute": True, "structural_fusion": "add", "neutral_start": True}
+    refused = set()
+    for name, options in [*(row.values for row in rows()), ("structural_transformer", absolute)]:
+        try:
+            model = as_built(name, dictionary, **options, **STOCK[option]).eval()
+        except UserError as error:
+            refused.add(str(error))
+            continue
+        model.load_state_dict(copy.deepcopy(trained.state_dict()), strict=True)
+        difference = (logits(model, inputs) - expected)[real].abs().max()
+        assert difference <= 1e-12 * expected.abs().max(), (name, options)
+    no_depths = (
+        "--structural-absolute has no neutral start with --no-token-positional-embeddings: leave one of "
+        "them out"
+    )
+    known = {
+        "no positions": {
+            f"--neutral-start, {name}: {no_depths}"
+            for name in ("structural_transformer", "phrase_transformer")
+        },
+        "cross and self": {"--cross-self-attention: trees have cross-attention of their own"},
+    }
+    assert refused == known.get(option.partition(",")[0], set())
 
 
 @neutral_rows
@@ -176,7 +234,7 @@ def test_other_sizes_have_one_message(dictionary, changed, message) -> None:
     words = changed.pop("words", 30)
     other = as_built("relation_transformer", make_dictionary(words), **changed)
     with pytest.raises(UserError, match=message):
-        check_sizes(stock(dictionary, "post").state_dict(), other.state_dict(), "a.pt")
+        check_sizes(stock(dictionary).state_dict(), other.state_dict(), "a.pt")
 
 
 def twin_node_attention(query, key, value, mask, num_tokens, gate):
