@@ -21,6 +21,7 @@ import torch
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
@@ -43,6 +44,11 @@ from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 FORMAT_VERSION = 1
 CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
+#: What reading another content than that of a bundle raises.
+_DAMAGES = (
+    *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    *(SafetensorError, OmegaConfBaseException),
+)
 
 
 def is_bundle(path: Path) -> bool:
@@ -209,9 +215,10 @@ def read_bundle(folder: Path) -> SavedModel:
             },
             flags={"allow_objects": True},
         )
-    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        task_state = {**described["task_state"], "checkpoint": str(folder)}
+        task_state["identity"] = Identity.from_dict(task_state["identity"], path).as_dict()
+    except _DAMAGES as error:
         raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
-    task_state = {**described["task_state"], "checkpoint": str(folder)}
     state = {"cfg": config, "model": weights, "task_state": task_state}
     check_trusted(state, path)
     return SavedModel(folder, state)

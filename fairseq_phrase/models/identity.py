@@ -38,7 +38,7 @@ from torch import Tensor
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
 from fairseq_phrase.compat import mend
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
+from fairseq_phrase.models.config import FlatTransformerConfig, nested_config, would_run
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.parsers import names_path
@@ -362,19 +362,24 @@ def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str
 
 
 def check_trusted(state: dict[str, Any], path: str | Path) -> None:
-    """Remove the values of a configuration that name files, and refuse interpolations.
+    """Remove the values of a configuration that name files, and refuse interpolations and code.
 
     Args:
         state: what a checkpoint or a bundle holds.
 
     Raises:
-        UserError: a value is an interpolation, which could read the environment.
+        UserError: a value is an interpolation, which could read the environment, or code that fairseq
+            would run.
     """
     for name, value in _texts(state.get("cfg") or state.get("args"), "cfg"):
         if "${" in value:
             raise UserError(
                 f"{path} was not loaded: its {name} is the interpolation {value}, which fairseq does not "
                 "save, and which could read this machine's environment"
+            )
+        if would_run(name.rpartition(".")[2], value):
+            raise UserError(
+                f"{path} was not loaded: its {name} is {value!r}, which could run as code"
             )
     for section, names in UNTRUSTED.items():
         for part in (state.get("args"), getattr(state.get("cfg"), section, None)):

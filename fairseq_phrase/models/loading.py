@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
+from torch import Tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import fairseq_phrase
 from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
-from fairseq_phrase.models.identity import guard_checkpoints, identity_of
+from fairseq_phrase.models.identity import guard_checkpoints, identity_of, plain
 from fairseq_phrase.store.identity import Identity, compare
 
 _PACKAGE = Path(fairseq_phrase.__file__).parent
+#: The smallest value of an option of a size, by the last word of its name.
+_SMALLEST = {"layers": 0, "dim": 0, "heads": 0, "positions": 1}
+#: Numbers in a table of sinusoids for all positions, which is not in the file: 1 GiB.
+_LARGEST_TABLE = 1 << 28
+#: A model may be built with parameters that it does not keep. Its others are in the file.
+_SPARE_FACTOR, _SPARE, _SPARE_LAYERS = 2, 1 << 20, 64
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,8 @@ class SavedModel:
         """
         part = getattr(self.state["cfg"], what)
         # A model without a data class has only the name of its architecture.
-        return getattr(part, "_name", None) or getattr(part, "arch", None)
+        found = getattr(part, "_name", None) or getattr(part, "arch", None)
+        return None if found is None else str(found)
 
 
 def register() -> None:
@@ -87,13 +98,16 @@ def read_checkpoint(path: Path) -> SavedModel:
     """
     register_all()
     load_checkpoint(path)  # names what is wrong with a file that is none
+    reason = "it does not name a model and a task"
     try:
         saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
         if saved.name("model") and saved.name("task"):
             return saved
-    except (AttributeError, KeyError, TypeError):
-        pass  # fairseq expects whatever it needs to be there
-    raise UserError(f"{path} is not a fairseq checkpoint: it does not name a model and a task")
+    except UserError:
+        raise
+    except Exception as error:  # fairseq expects whatever it needs to be there
+        reason = _reason(error)
+    raise UserError(f"{path} is not a fairseq checkpoint: {reason}")
 
 
 def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
@@ -106,7 +120,10 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     Raises:
         UserError: neither names them, or the data have text of one language.
     """
-    named = saved.task_config.source_lang, saved.task_config.target_lang
+    named = tuple(getattr(saved.task_config, f"{side}_lang", None) for side in ("source", "target"))
+    for name in named:
+        if name is not None and not (isinstance(name, str) and name.isprintable()):
+            raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
     if None in named and Path(directory).is_dir():
         named = data_utils.infer_language_pair(str(directory))
     if None in named and (Path(directory) / "dict.txt").is_file():
@@ -145,13 +162,12 @@ def build_models(
                 )
         record = identity_of(one.state, one.path).as_dict()  # completed, of a bundle too
         one.state["task_state"] = {**(one.state.get("task_state") or {}), "identity": record}
-        overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
-        try:
+        _check_sizes(one)
+        with _building(one, data):
+            overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(one.path)], state=one.state, task=task
             )
-        except (RuntimeError, FileNotFoundError, UserError) as error:
-            raise UserError(f"{one.path} cannot be used with {data}: {error}") from None
         if not hasattr(task, "meet"):  # a task of stock fairseq, which compares nothing
             compare(
                 Identity.from_dict(one.state["task_state"]["identity"], one.path),
@@ -161,6 +177,71 @@ def build_models(
             )  # fmt: skip
         models += [model.eval() for model in built]
     return models, task
+
+
+def _check_sizes(saved: SavedModel) -> None:
+    """Check the sizes that a file's configuration asks for, before anything is built.
+
+    Raises:
+        UserError: a parameter is not a tensor, or a size is not possible.
+    """
+    parameters, options = saved.state["model"], plain(saved.state["cfg"].model)
+    if not all(isinstance(value, Tensor) for value in parameters.values()):
+        raise UserError(f"{saved.path} is damaged: it has parameters that are not tensors")
+    if options.get("quant_noise_scalar") and not torch.cuda.is_available():
+        raise UserError(
+            f"{saved.path} has --quant-noise-scalar, which fairseq computes on GPUs only"
+        )
+    widest = max((size for value in parameters.values() for size in value.shape), default=1)
+    held = sum(value.numel() for value in parameters.values())
+    largest = {"layers": _SPARE_LAYERS + len(parameters), "positions": _LARGEST_TABLE // widest}
+    for name, value in options.items():
+        last = name.rpartition("_")[2]
+        if last not in _SMALLEST or type(value) is not int:
+            continue
+        least, most = _SMALLEST[last], largest.get(last, held + _SPARE)
+        if not least <= value <= most:
+            raise UserError(
+                f"{saved.path} was not loaded: its {name} is {value}, but a model of its {held:,} "
+                f"parameters has {least} to {most}"
+            )
+
+
+@contextmanager
+def _building(saved: SavedModel, data: str | Path) -> Iterator[None]:
+    """Build a model from a file that a stranger may have made.
+
+    Raises:
+        UserError: it cannot be built, or its parameters need more memory than those of the file.
+    """
+    held = {value.data_ptr(): value.numel() for value in saved.state["model"].values()}
+    largest = _SPARE + _SPARE_FACTOR * sum(held.values())
+    built = 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal built
+        built += 0 if parameter is None else parameter.numel()
+        if built > largest:
+            raise UserError(
+                f"its configuration asks for more than {largest:,} parameters, and the file has "
+                f"{sum(held.values()):,}"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (RuntimeError, FileNotFoundError, UserError) as error:
+        raise UserError(f"{saved.path} cannot be used with {data}: {error}") from None
+    except Exception as error:  # a wrong configuration raises errors of many kinds
+        raise UserError(f"{saved.path} cannot be used with {data}: {_reason(error)}") from error
+    finally:
+        hook.remove()
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error of a library in one line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}".removesuffix(": ")
 
 
 def load_model(

@@ -236,3 +236,31 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     assert not found.is_whole
     added = Identity({**found.entries, "new": Entry("x", "x", "source")})
     assert compare(found, added, "use", **NAMES).allowed == ()
+
+
+@pytest.mark.parametrize("kind", ["cfg", "args", "namespace"])
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("decoder_xformers_att_config", "__import__('os').system('x')"),
+        ("adaptive_softmax_cutoff", " [open('x')]"),
+        ("encoder_layers", "[[y for y in print('x')]]"),
+    ],
+)
+def test_code_in_an_option_that_fairseq_evaluates_is_refused(kind, option, code) -> None:
+    if kind == "cfg":
+        state = {"cfg": OmegaConf.create({"model": {option: code}})}
+    elif kind == "args":
+        state = {"args": Namespace(**{option: code})}
+    else:
+        flags = {"allow_objects": True}
+        model = Namespace(**{option: code})
+        state = {"cfg": OmegaConf.create({"model": model}, flags=flags)}
+    with pytest.raises(UserError, match=rf"^a\.pt was not loaded: its .*{option} is .* as code"):
+        check_trusted(state, "a.pt")
+
+
+def test_options_that_are_no_code_are_accepted() -> None:
+    model = {"decoder_layers": "[(512, 3)] * 20", "cut": "(", "langs": "x.y", "data": "data (1)"}
+    check_trusted({"cfg": OmegaConf.create({"model": model})}, "a.pt")
+    check_trusted({"args": Namespace(**model, save_dir="runs (1)")}, "a.pt")
