@@ -20,7 +20,7 @@ from fairseq_phrase.outputs import Key, as_bytes, read_key, require_same, write_
 from fairseq_phrase.parsers.base import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
+from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence
 
 logger = logging.getLogger(__name__)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -46,7 +46,7 @@ def _record(parse: ParsedSentence | Unparsed) -> list[Any]:
     labels = [] if constituents is None else constituents.labels
     return [
         *(parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features),
-        *(parse.edges, parse.lost_edges),
+        *(parse.edges, parse.lost_edges, parse.expansions),
     ]
 
 
@@ -56,12 +56,14 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         words = _parse(sentence)
         assert isinstance(words, ParsedSentence)
         return Unparsed(reason, words)
-    words, spaces, heads, deprels, tags, spans, labels, features, edges, lost = record
+    words, spaces, heads, deprels, tags, spans, labels, features, edges, lost, *rest = record
+    expansions = rest[0] if rest else []  # shards of earlier versions have none
     return ParsedSentence(
         words, [space == " " for space in spaces],
         None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
         deprels, tags, None if spans is None else ConstituencyTree(spans, labels, len(words)),
         features, {name: [Edge(*edge) for edge in graph] for name, graph in edges.items()}, lost,
+        [Expansion(token, tuple(several)) for token, several in expansions],
     )  # fmt: skip
 
 

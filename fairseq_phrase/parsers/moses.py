@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-# The last three are from before 2012; Moses' own deescape-special-chars.perl still reads them.
-_ENTITIES = {
-    "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&#124;": "|", "&#91;": "[", "&#93;": "]",
-    "&amp;": "&", "&bar;": "|", "&bra;": "[", "&ket;": "]",
-}  # fmt: skip
-_ENTITY = re.compile("|".join(map(re.escape, _ENTITIES)))
+from fairseq_phrase.syntax.spellings import MOSES_ESCAPES
+
+_ENTITY = re.compile("|".join(map(re.escape, MOSES_ESCAPES)))
 # Punctuation between two characters without a space: "@-@" in "well-known".
 _SPLIT = re.compile(r"@([-,./:])@")
 
@@ -24,7 +21,7 @@ def unescape_moses(word: str) -> str:
     """
     if (split := _SPLIT.fullmatch(word)) is not None:
         return split[1]
-    return _ENTITY.sub(lambda entity: _ENTITIES[entity[0]], word) if "&" in word else word
+    return _ENTITY.sub(lambda entity: MOSES_ESCAPES[entity[0]], word) if "&" in word else word
 
 
 def unescaped_offsets(word: str) -> list[int]:

@@ -16,7 +16,7 @@ from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.identity import Entry
 from fairseq_phrase.store.manifest import parser_entries
-from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
+from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
@@ -254,15 +254,14 @@ def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]
                 f"expected word {number} to be '{word}', found '{found}' ({len(given)} words in the "
                 f"text, {len(sentence.words)} in the parse)"
             )
-    return replace(sentence, words=kept.words, space_before=kept.space_before)
+    return replace(sentence, words=kept.words, space_before=kept.space_before, expansions=[])
 
 
 def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:
     """Give a sentence the line's forms of its words."""
     if "".join(sentence.words) == "".join(line.split()):
         return sentence
-    ends = ends_in_text(sentence.words, line)
-    forms = [line[start:end] for start, end in itertools.pairwise([0, *ends])]
+    forms = forms_in_text(sentence.words, line)
     words = [
         join_white_space(form) or word for form, word in zip(forms, sentence.words, strict=True)
     ]

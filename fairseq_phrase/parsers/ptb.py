@@ -16,16 +16,9 @@ from fairseq_phrase.syntax.brackets import (
     BracketedSentence,
     BracketsError,
     parse_brackets,
-    unescaped,
 )
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
-
-#: Marks as the Penn Treebank's tokenizers write them, and what a text may have instead.
-_MARKS = {
-    "``": ('"', "“", "„", "«"), "''": ('"', "”", "“", "»"), "`": ("'", "‘", "‚"), "'": ("’", "‘"),
-    "--": ("–", "—"), "...": ("…",),
-}  # fmt: skip
 
 
 class BracketFiles(TreeFiles):
@@ -33,8 +26,7 @@ class BracketFiles(TreeFiles):
 
     A line may also have several trees, on one line of the file or on several, which are joined under one
     extra root. A tree may continue on indented lines. The words are the trees' leaves, spelled as in the
-    text: the file may have ``-LRB-`` for ``(``, the treebank's quotation marks, dashes and ellipses for
-    those of the text, and empty elements (``*-1``, ``0``) that the text lacks.
+    text. The file may have empty elements (``*-1``, ``0``) that the text lacks.
     """
 
     suffix = "ptb"
@@ -87,7 +79,7 @@ class _Brackets:
         for number, (leaf, offset) in enumerate(
             zip(content.words, content.offsets, strict=True), start=1
         ):
-            form = reader.take(leaf, unescaped(leaf), *_MARKS.get(leaf, ()))
+            form = reader.take(leaf)
             if form is None and not EMPTY_ELEMENT.fullmatch(leaf):
                 line, column = self._position(offset)
                 raise MisfitError(line, difference(reader, number, leaf), column)

@@ -127,7 +127,7 @@ class _Reading:
         """Spell a line with the trees from an index on."""
         reader = TextReader(line)
         parts: list[ParsedSentence] = []
-        while reader.rest or not parts:
+        while not parts or reader.rest:
             tree, before = self._trees.peek(first + len(parts)), reader.end
             try:
                 if tree is None:

@@ -1,10 +1,13 @@
-"""Words and the subwords they are cut into."""
+"""Words and the text that they spell."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+from fairseq_phrase.syntax.spellings import continuations, fold
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
@@ -25,12 +28,22 @@ def ends_in_text(words: Sequence[str], text: str) -> list[int]:
     return ends
 
 
+def forms_in_text(words: Sequence[str], text: str) -> list[str]:
+    """Return the text's forms of the words that spell it, with the white space before each.
+
+    Raises:
+        ValueError: the words do not spell the text.
+    """
+    ends = ends_in_text(words, text)
+    return [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+
+
 class TextReader:
     """Finds words in the text that they spell, one after the other.
 
-    White space, ``▁``, control characters and format characters are ignored, and so are differences in
-    case and in compatible Unicode forms (full width, ligatures): lower-cased text and text that a
-    subword model has normalized fit the trees of the original.
+    This is the one comparison of a text with a parser's words. White space, ``▁``, control characters and
+    format characters are ignored, and so are differences that :mod:`fairseq_phrase.syntax.spellings`
+    lists: lower-cased text, and text that a tokenizer, treebank or subword model has normalized.
 
     Attributes:
         end: the offset after the last word.
@@ -42,58 +55,80 @@ class TextReader:
         self.end = 0
         self.space_before = True
 
+    @cached_property
+    def _compared(self) -> tuple[str, list[int]]:
+        return fold(self._text)
+
     @property
     def rest(self) -> str:
         """The text from the next visible character on."""
-        return self._text[self._skip(_folded) :]
+        rest = self._text[self.end :]
+        return self._text[self._next_visible() :] if rest.strip() else ""
 
-    def take(self, *spellings: str) -> str | None:
+    def take(self, word: str) -> str | None:
         """Go past a word.
 
-        Args:
-            spellings: the word, and what the text may have instead.
-
         Returns:
-            The text's form of the first spelling that is next in the text; None if none is.
+            The text's form of the word if it is next in the text, else None.
         """
-        first, visible = self._skip(str.strip), self._skip(_folded)
-        for spelling in spellings:
-            exact = self._text.startswith(spelling, first)
-            start = first if exact else visible
-            end = first + len(spelling) if exact else self._end_of(spelling, visible)
-            if end is not None:
-                self.space_before = start > self.end or start == 0
-                self.end = end
-                return self._text[start:end].strip() or spelling
+        start = self.end
+        while start < len(self._text) and self._text[start].isspace():
+            start += 1
+        end = start + len(word)
+        if not self._text.startswith(word, start):
+            start = self._next_visible()
+            found = self._end_of(word, start)
+            if found is None:
+                return None
+            start, end = self._with_ignored(word, start, found)
+        self.space_before = start > self.end or start == 0
+        self.end = end
+        return self._text[start:end].strip() or word
+
+    def _next_visible(self) -> int:
+        """Return the offset of the next character that is compared."""
+        _, counts = self._compared
+        return bisect_right(counts, counts[self.end]) - 1
+
+    def _end_of(self, word: str, start: int) -> int | None:
+        """Find the end of a word that begins at an offset; None if the text has another word there."""
+        text, counts = self._compared
+        wanted, _ = _folded_word(word)
+        if not wanted:
+            return start
+        first = counts[start]
+        agenda = [(len(wanted), first + len(wanted))] if text.startswith(wanted, first) else []
+        agenda.insert(0, (0, first))
+        reached = set(agenda)
+        while agenda:
+            at, offset = agenda.pop()
+            if at < len(wanted):
+                steps = [
+                    step
+                    for step in continuations(wanted, at, text, offset)
+                    if step not in reached and self._adjoin(offset, step[1])
+                ]
+                reached.update(steps)
+                agenda.extend(reversed(steps))
+            elif counts[end := bisect_left(counts, offset)] == offset:  # not within a ligature
+                return end
         return None
 
-    def _skip(self, content: Callable[[str], str]) -> int:
-        """Return the offset of the next character with content."""
-        start = self.end
-        while start < len(self._text) and not content(self._text[start]):
-            start += 1
-        return start
+    def _adjoin(self, start: int, end: int) -> bool:
+        """Whether no ignored character is between compared characters: ``- -`` is no dash."""
+        _, counts = self._compared
+        return bisect_left(counts, end) - bisect_right(counts, start) + 1 <= end - start
 
-    def _end_of(self, word: str, end: int) -> int | None:
-        """Find the end of a word that begins at an offset; None if the text has another word there."""
-        wanted, found = _folded(word), ""
-        while len(found) < len(wanted) and end < len(self._text):
-            found += _folded(self._text[end])
-            end += 1
-            if not wanted.startswith(found):
-                return None
-        return end if found == wanted else None
+    def _with_ignored(self, word: str, start: int, end: int) -> tuple[int, int]:
+        """Extend a word by the ignored characters at its ends that the text has there, too."""
+        form, counts = _folded_word(word)
+        if len(form) == len(word):
+            return start, end
+        first, last = bisect_right(counts, 0) - 1, bisect_left(counts, counts[-1])
+        before, after = word[:first], word[last:]
+        if self._text.endswith(before, self.end, start):
+            start -= len(before)
+        return start, end + len(after) if self._text.startswith(after, end) else end
 
 
-@lru_cache(maxsize=1 << 12)
-def _folded(text: str) -> str:
-    """Return a text without what comparisons ignore; text is folded as the sum of its characters."""
-    # Decomposed, because composition depends on neighbouring characters.
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return "".join(
-        character
-        for character in decomposed
-        if not character.isspace()
-        and character not in "▁\ufffd"
-        and unicodedata.category(character) not in ("Cc", "Cf")
-    )
+_folded_word = lru_cache(maxsize=1 << 12)(fold)

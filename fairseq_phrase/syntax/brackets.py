@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
+from fairseq_phrase.syntax.spellings import TREEBANK_ESCAPES
 
 #: The tag of a word without a preterminal.
 NO_TAG = "X"
@@ -22,11 +23,7 @@ EMPTY_ELEMENT = re.compile(r"0|\*\S*")
 # Brackets that hold one token, and those that hold several.
 _ONE_TOKEN = re.compile(r"\(\s*[^()\s]+\s*\)")
 _TOKENS = re.compile(r"\(\s*[^()\s]+\s+[^()]*[^()\s]\s*\)")
-_ESCAPES = {
-    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
-    r"\/": "/", r"\*": "*",
-}  # fmt: skip
-_ESCAPE = re.compile("|".join(map(re.escape, _ESCAPES)))
+_ESCAPE = re.compile("|".join(map(re.escape, TREEBANK_ESCAPES)))
 
 
 @dataclass(frozen=True)
@@ -227,4 +224,4 @@ def one_line_each(lines: Iterable[str]) -> Iterator[str]:
 
 def unescaped(word: str) -> str:
     r"""Return the text of a leaf: ``-LRB-`` becomes ``(``, ``\/`` becomes ``/``, ``\*`` becomes ``*``."""
-    return _ESCAPE.sub(lambda escape: _ESCAPES[escape[0]], word)
+    return _ESCAPE.sub(lambda escape: TREEBANK_ESCAPES[escape[0]], word)

@@ -25,6 +25,13 @@ class Edge(NamedTuple):
     label: str
 
 
+class Expansion(NamedTuple):
+    """The words that a parser makes of a surface token and that do not spell it: ``zum``, ``zu dem``."""
+
+    token: str
+    words: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class ParsedSentence:
     """The words of one line and, if the line was parsed, their trees.
@@ -38,6 +45,7 @@ class ParsedSentence:
         features: other labels of each word, by field name.
         edges: graphs over the words, by field name.
         lost_edges: how many edges were removed with their words, for messages.
+        expansions: which of the words the text does not spell, for messages.
     """
 
     words: list[str]
@@ -49,6 +57,7 @@ class ParsedSentence:
     features: dict[str, list[str]] = field(default_factory=dict)
     edges: dict[str, list[Edge]] = field(default_factory=dict)
     lost_edges: int = 0
+    expansions: list[Expansion] = field(default_factory=list)
 
     @classmethod
     def joined(cls, parts: Sequence[ParsedSentence]) -> ParsedSentence:
@@ -78,6 +87,7 @@ class ParsedSentence:
             },
             edges,
             sum(part.lost_edges for part in parts),
+            [expansion for part in parts for expansion in part.expansions],
         )
 
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
@@ -109,6 +119,7 @@ class ParsedSentence:
             {name: [labels[i] for i in indices] for name, labels in self.features.items()},
             edges,
             self.lost_edges + lost,
+            self.expansions,
         )
 
 

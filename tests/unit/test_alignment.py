@@ -101,6 +101,23 @@ def test_the_first_word_that_is_not_in_the_text_is_named(words, text, message):
         (["a\u200bb", "c"], "ab\u200c c", ["ab", "c"]),
         (["ab"], "a b\u00ad", ["a b"]),
         (["\u200b", "a"], "a", ["\u200b", "a"]),
+        # Letter case of Turkish and Azerbaijani, and of Lithuanian, which keeps the dot under accents.
+        (["İstanbul", "IŞIK"], "istanbul ışık", ["istanbul", "ışık"]),
+        (["istanbul", "ışık"], "İSTANBUL IŞIK", ["İSTANBUL", "IŞIK"]),
+        (["I\u0307stanbul", "İZ"], "istanbul i\u0307z", ["istanbul", "i\u0307z"]),
+        (
+            ["J\u00cc", "\u012e\u0301"],
+            "ji\u0307\u0300 i\u0328\u0307\u0301",
+            ["ji\u0307\u0300", "i\u0328\u0307\u0301"],
+        ),
+        # NFC, NFD, and marks in an order that is neither's.
+        (
+            ["Vi\u1ec7t", "\ud55c"],
+            "Vie\u0323\u0302t \u1112\u1161\u11ab",
+            ["Vie\u0323\u0302t", "\u1112\u1161\u11ab"],
+        ),
+        (["Vie\u0323\u0302t", "\u1112\u1161\u11ab"], "Vi\u1ec7t \ud55c", ["Vi\u1ec7t", "\ud55c"]),
+        (["e\u0302\u0323"], "\u1ec7", ["\u1ec7"]),
     ],
 )
 def test_case_and_normal_forms_are_compared_as_equal_and_the_text_keeps_its_form(
@@ -111,9 +128,49 @@ def test_case_and_normal_forms_are_compared_as_equal_and_the_text_keeps_its_form
     assert not reader.rest
 
 
+MARKS = [
+    ("'s ` ''", "’s ‘ ”"), ("don't", "don’t"), ("’", "'"), ("O'z", "Oʻz"), ("'", "´"),
+    ("`` '' `", "“ ” ‚"), ('" "', "« »"), ("`` ''", "<< >>"), ('"', "„"), ("„", ",,"), ("“", '"'),
+    ('צה"ל', "צה״ל"),
+    ("-- --- --", "– — —"), ("–", "--"), ("—", "-"), ("well-known", "well‑known"), ("-5", "−5"),
+    ("10--20", "10–20"), ("...", "…"), ("…", "..."), ("# 5", "£ 5"), ("#5", "£5"), ("$ 5", "€ 5"),
+    (r"1\/2 1/2", "½ ½"), (r"and\/or", "and/or"), (r"\*", "*"), ("-LRB- -rrb-", "( )"), ("(", "-LRB-"),
+    (":-RRB-", ":)"), ("LRB x RRB", "( x )"), ("-LSB- -LCB-", "[ {"), ("&amp; &lt;", "& <"),
+    ("'s \"", "&apos;s &quot;"), ("-LAB- -AMP-", "< &"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "text"), MARKS)
+def test_marks_as_texts_tokenizers_and_treebanks_write_them_are_equal(words, text):
+    for line in (text, "".join(text.split())):
+        reader = TextReader(line)
+        assert [reader.take(word) for word in words.split()] == text.split()
+        assert not reader.rest
+
+
 @pytest.mark.parametrize(
-    ("word", "text"), [("e", "é"), ("a", "b"), ("½", "1⁄"), ("1", "½"), ("ab", "a")]
+    ("words", "text", "forms"),
+    [
+        ("— - x", "-- - x", "-- - x"),
+        ("' ' \"", "'' \"", "' ' \""),
+        ("“ '", "'''", "'' '"),
+        ("- -LRB-", "-(", "- ("),
+        ("– –", "- -", "- -"),
+    ],
 )
+def test_a_mark_takes_no_more_of_the_text_than_is_its_own(words, text, forms):
+    reader = TextReader(text)
+    assert [reader.take(word) for word in words.split()] == forms.split()
+    assert not reader.rest
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("e", "é"), ("a", "b"), ("½", "1⁄"), ("1", "½"), ("ab", "a"), ("e'", "é"), ("'", '"'),
+        ("ė", "e"), ("ż", "z"), ("#", "$"), ("--", "_"), ("(", "["), ("cents", "£"),
+    ],
+)  # fmt: skip
 def test_other_words_are_not_taken(word, text):
     reader = TextReader(text)
     assert reader.take(word) is None

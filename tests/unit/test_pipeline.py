@@ -392,3 +392,41 @@ def test_a_plugins_file_is_compared_with_the_text(around, tmp_path):
     first, second = around(Rows()).read(path, iter(["b a", "C"]))
     assert "word 1 is 'a', and the text has 'b a' there" in first.reason
     assert second.words == ["C"]
+
+
+MARKED = "It ’s ‘ fun ’ – “ ok ” £ 5 ışık"
+PLAIN = "It 's ` fun ' -- `` ok '' # 5 IŞIK"
+
+
+class Treebankese(Chains):
+    """It writes marks as the Penn Treebank's tokenizer does."""
+
+    def parse(self, lines):
+        return [self.chain(PLAIN.split()) for _ in lines]
+
+    parse_words = parse
+
+
+@pytest.mark.parametrize("tokenized", [False, True])
+@pytest.mark.parametrize("reader", ["plugin", "ptb", "conllu", "conllu:surface"])
+def test_every_parser_may_write_marks_in_its_way_and_the_text_keeps_its_own(
+    tmp_path, monkeypatch, reader, tokenized
+):
+    line = MARKED if tokenized else "".join(MARKED.split())
+    if reader == "plugin":
+        monkeypatch.setattr(pipeline, "load_parser", lambda spec: Treebankese())
+        (sentence,) = ParsingPipeline(ParsingOptions(reader, tokenized=tokenized)).parse([line])
+    else:
+        path = tmp_path / "text.xx"
+        if reader == "ptb":
+            path.write_text(f"(S {' '.join(f'(X {word})' for word in PLAIN.split())})\n")
+        else:
+            rows = (
+                f"{number}\t{word}\t_\tX\t_\t_\t{number - 1}\tdep\t_\t_\n"
+                for number, word in enumerate(PLAIN.split(), start=1)
+            )
+            path.write_text("".join(rows))
+        parses = ParsingPipeline(ParsingOptions(reader, tokenized=tokenized))
+        (sentence,) = parses.read(path, iter([line]))
+    assert not isinstance(sentence, Unparsed), sentence.reason
+    assert sentence.words == MARKED.split()

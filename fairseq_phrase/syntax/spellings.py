@@ -1,0 +1,106 @@
+"""Different spellings of one word, as texts, tokenizers and treebanks have them.
+
+Letters are compared without case and in compatible Unicode forms (full width, ligatures; NFC and NFD),
+marks by the tables below.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+#: What treebanks write for characters that have a meaning in brackets.
+TREEBANK_ESCAPES = {
+    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+    r"\/": "/", r"\*": "*",
+}  # fmt: skip
+#: What the Moses tokenizer writes. The last three are from before 2012; Moses' own
+#: deescape-special-chars.perl still reads them.
+MOSES_ESCAPES = {
+    "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&#124;": "|", "&#91;": "[", "&#93;": "]",
+    "&amp;": "&", "&bar;": "|", "&bra;": "[", "&ket;": "]",
+}  # fmt: skip
+# Characters that are compared as one. "ı" and "İ" are here because Turkish and Azerbaijani have them for
+# the lower-cased I and the upper-cased i.
+_SAME = {
+    "'": "‘’‚‛‹›`´ʹʻʼ′‵׳", '"': "“”„‟«»″‶〝〞〟״", "-": "‐‑‒−⁃﹣־", "—": "–―⸺⸻", "/": "⁄∕", "i": "ıİ",
+}  # fmt: skip
+_CHARACTERS = str.maketrans({other: one for one, others in _SAME.items() for other in others})
+# Of CoreNLP: "#" for "£" and "$" for "€"; of OntoNotes: -LAB-, -RAB- and -AMP-; of treetools: LRB, RRB.
+_SPELLINGS = [
+    {'"', "''", ",,", "<<", ">>"}, {"—", "--", "---", "-"}, {"£", "#"}, {"€", "$"}, {"¢", "cents"},
+    {"<", "-LAB-"}, {">", "-RAB-"}, {"&", "-AMP-"}, {"(", "LRB"}, {")", "RRB"}, {"'", "&#39;"},
+    *({one, escape} for escapes in (TREEBANK_ESCAPES, MOSES_ESCAPES) for escape, one in escapes.items()),
+]  # fmt: skip
+_IGNORED = frozenset("▁\ufffd")
+_DOT, _OGONEK = "\N{COMBINING DOT ABOVE}", "\N{COMBINING OGONEK}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _folded(character: str) -> str:
+    """Return the form in which a character is compared; empty if it is ignored."""
+    form = unicodedata.normalize("NFKD", character.translate(_CHARACTERS)).casefold()
+    return "".join(
+        one
+        for one in unicodedata.normalize("NFKD", form).translate(_CHARACTERS)
+        if not one.isspace()
+        and one not in _IGNORED
+        and unicodedata.category(one) not in ("Cc", "Cf")
+    )
+
+
+def fold(text: str) -> tuple[str, list[int]]:
+    """Return the form in which a text is compared.
+
+    White space, ``▁``, control characters and format characters are left out.
+
+    Returns:
+        The form, decomposed, and the number of its characters that stand for the text before each
+        offset. Shape of the list: ``(characters + 1,)``.
+    """
+    parts, counts, before = [], [0], ""
+    for character in text:
+        part = _folded(character)
+        # Lower-cased, İ has a dot above in most languages, and Ì has one in Lithuanian.
+        if part == _DOT and before in ("i", "j"):
+            part = ""
+        parts.append(part)
+        counts.append(counts[-1] + len(part))
+        if part and part != _OGONEK:
+            before = part[-1]
+    # Only the order of marks over one letter changes.
+    return unicodedata.normalize("NFD", "".join(parts)), counts
+
+
+def _alternatives() -> dict[str, list[tuple[str, list[str]]]]:
+    """Return each spelling in its compared form, by its first character, with the others."""
+    others: dict[str, set[str]] = {}
+    for spellings in _SPELLINGS:
+        forms = {fold(spelling)[0] for spelling in spellings}
+        for form in forms:
+            others.setdefault(form, set()).update(forms - {form})
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    for form in sorted(others, key=len, reverse=True):
+        longest_first = sorted(others[form], key=lambda other: (-len(other), other))
+        found.setdefault(form[0], []).append((form, longest_first))
+    return found
+
+
+_ALTERNATIVES = _alternatives()
+
+
+def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[int, int]]:
+    """Yield where word and text go on after the same mark or letter, the likeliest first.
+
+    Args:
+        word, text: in their compared forms (:func:`fold`).
+        at, start: the offset in each.
+    """
+    if text.startswith(word[at], start):
+        yield at + 1, start + 1
+    for spelling, others in _ALTERNATIVES.get(word[at], ()):
+        if word.startswith(spelling, at):
+            for other in others:
+                if text.startswith(other, start):
+                    yield at + len(spelling), start + len(other)
