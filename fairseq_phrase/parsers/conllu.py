@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
+from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
 from fairseq_phrase.text import read_lines
 
 _COLUMNS = 10
@@ -22,6 +21,7 @@ _COLUMNS = 10
 _RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})", re.ASCII)
 _EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*", re.ASCII)
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+_MOST_PATHS = 100_000
 _Row = tuple[int, list[str]]  # a line's number and its columns
 
 
@@ -35,7 +35,8 @@ class ConlluFiles(TreeFiles):
 
     The ninth column has the edges of a graph, the field ``enhanced``. *Decision*: a path through empty
     nodes (``5.1``) becomes one edge with the labels of the path, ``conj>nsubj``, as in UD's own tools.
-    Edges between the words of one surface token are lost.
+    Edges between the words of one surface token are lost, and paths that only go round or end in an empty
+    node without a head.
 
     A line has one sentence or several. A line without text has none.
 
@@ -171,78 +172,61 @@ class _Sentence:
                 raise MisfitError(token.line, difference(reader, token.first, token.form.strip()))
             forms.append(join_white_space(form) or "_")
             spaces.append(reader.space_before)
-        tree = self._tree()
-        return (
-            self._over_tokens(tree, forms, spaces)
-            if self._surface
-            else self._over_words(tree, forms, spaces)
-        )
+        sentence = self._over_words(forms, spaces)
+        if not self._surface:
+            return sentence
+        sizes = [token.last - token.first + 1 for token in self._tokens]
+        return over_tokens(sentence, sizes, forms, spaces)
 
-    def _over_words(
-        self, tree: DependencyTree, forms: list[str], spaces: list[bool]
-    ) -> ParsedSentence:
+    def _over_words(self, forms: list[str], spaces: list[bool]) -> ParsedSentence:
         words: list[str] = []
         space_before: list[bool] = []
+        expansions: list[Expansion] = []
         for token, form, space in zip(self._tokens, forms, spaces, strict=True):
             several = self._forms[token.first - 1 : token.last]
-            if form == token.form.lower():
-                several = [word.lower() for word in several]
-            words += [form] if len(several) == 1 else several
+            own, expanded = words_of_token(several, token.form.strip(), form)
+            words += own
+            expansions += expanded
             # The words of one surface token have no space between them, but they are separate words.
             space_before += [space, *[True] * (len(several) - 1)]
+        edges, lost = self._edges()
         return ParsedSentence(
-            words, space_before, tree, self._deprels, self._tags, edges=self._edges()
-        )
+            words, space_before, self._tree(), self._deprels, self._tags, edges=edges,
+            lost_edges=lost, expansions=expansions,
+        )  # fmt: skip
 
-    def _over_tokens(
-        self, tree: DependencyTree, forms: list[str], spaces: list[bool]
-    ) -> ParsedSentence:
-        """Return the sentence with its surface tokens as words."""
-        depths = tree.depths.tolist()
-        highest = [min(range(t.first - 1, t.last), key=depths.__getitem__) for t in self._tokens]
-        # The head of a token's highest word is higher, so it belongs to another token. So there is no
-        # cycle.
-        token_of = np.repeat(
-            np.arange(len(self._tokens)), [t.last - t.first + 1 for t in self._tokens]
-        )
-        owner, graphs, lost = token_of.tolist(), {}, 0
-        for name, graph in self._edges().items():
-            kept = [
-                e for e in graph if e.head == e.dependent or owner[e.head] != owner[e.dependent]
-            ]
-            graphs[name] = sorted({Edge(owner[e.head], owner[e.dependent], e.label) for e in kept})
-            lost += len(graph) - len(kept)
-        return ParsedSentence(
-            forms,
-            spaces,
-            DependencyTree(token_of[tree.heads[highest]] if highest else []),
-            [self._deprels[word] for word in highest],
-            [self._tags[word] for word in highest],
-            edges=graphs,
-            lost_edges=lost,
-        )
+    def _edges(self) -> tuple[dict[str, list[Edge]], int]:
+        """Read the ninth column, without empty nodes, if it is to be read.
 
-    def _edges(self) -> dict[str, list[Edge]]:
-        """Read the ninth column, without empty nodes, if it is to be read."""
+        Returns:
+            The graph, and how many paths are lost: they go round, or end in an empty node without a head.
+        """
         if self._read_heads is None:
-            return {}
+            return {}, 0
         above = {node: self._heads_of(node) for node in self._graph if "-" not in node}
-
-        def word_heads(node: str, passed: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-            for head, label in above[node]:
-                if "." not in head:
-                    yield head, label
-                elif head not in passed:
-                    for upper, before in word_heads(head, (*passed, head)):
-                        yield upper, f"{before}>{label}"
-
-        edges = set()
+        edges, lost, steps = set(), 0, 0
         for word in range(len(self._forms)):
-            for head, label in word_heads(str(word + 1)):
-                edges.add(Edge(int(head) - 1 if head != "0" else word, word, label))
+            # The node at the upper end of each path, its labels, and the empty nodes on it.
+            agenda: list[tuple[str, str, tuple[str, ...]]] = [(str(word + 1), "", ())]
+            while agenda:
+                node, labels, passed = agenda.pop()
+                steps += 1
+                lost += bool(passed) and not above[node]
+                for head, label in above[node]:
+                    path = f"{label}>{labels}" if labels else label
+                    if "." not in head:
+                        edges.add(Edge(int(head) - 1 if head != "0" else word, word, path))
+                    elif head in passed:
+                        lost += 1
+                    else:
+                        agenda.append((head, path, (*passed, head)))
+                if steps > _MOST_PATHS:
+                    raise MisfitError(
+                        self.line, f"the empty nodes make more than {_MOST_PATHS} paths"
+                    )
         if not edges:
             raise MisfitError(self.line, "the ninth column has no enhanced dependencies")
-        return {"enhanced": sorted(edges)}
+        return {"enhanced": sorted(edges)}, lost
 
     def _heads_of(self, node: str) -> list[tuple[str, str]]:
         """Read the heads and labels of a word or an empty node."""
@@ -266,7 +250,7 @@ class _Sentence:
         return heads
 
     def _tree(self) -> DependencyTree:
-        indices, root = [], 0
+        indices = []
         for word, (line, head) in enumerate(zip(self._lines, self._heads, strict=True), start=1):
             if not _HEAD.fullmatch(head):
                 raise MisfitError(line, f"word {word} has no head but '{head[:60]}'")
@@ -277,11 +261,6 @@ class _Sentence:
                 )
             if int(head) == word:
                 raise MisfitError(line, f"word {word} is its own head; a root has head 0")
-            if head == "0" and root:
-                raise MisfitError(
-                    line, f"this sentence has more than one root, words {root} and {word}"
-                )
-            root = word if head == "0" else root
             indices.append((int(head) or word) - 1)
         try:
             return DependencyTree(indices)

@@ -120,6 +120,18 @@ def test_surface_tokens_take_the_place_of_the_highest_of_their_words(tmp_path):
     assert sentence.space_before == [True, True, True, True, False, False]
 
 
+def test_a_second_root_of_a_sentence_depends_on_the_first(tmp_path):
+    """As in CoNLL-X, and as a parser's two trees of one line are joined."""
+    rows = [row(1, "a", 0, "ROOT"), row(2, "b", 3), row(3, "c", 0, "ROOT"), row(4, "d", 1)]
+    (sentence,) = read(tmp_path, rows, "a b c d")
+    assert heads_of(sentence) == [0, 3, 1, 1]
+    assert sentence.deprels == ["ROOT", "dep", "ROOT", "dep"]
+    rows = [row(1, "a", 0, "ROOT"), row(2, "b", 1), row(3, "c", 0, "ROOT"), row(4, "d", 3)]
+    (two,) = read(tmp_path, rows, "a b c d")
+    spans = ConstituencyTree.from_dependencies(two.tree, two.tags, two.deprels)
+    assert spans.labels == ["X", "X", "ROOT"]
+
+
 def test_a_surface_token_that_holds_the_root_is_the_root(tmp_path):
     rows = [row("1-2", "vámonos", "_"), row(1, "vamos", 0, "root", "VERB"), row(2, "nos", 1)]
     (sentence,) = read(tmp_path, [*rows, row(3, "ya", 2, "advmod")], "vámonos ya", words="surface")
@@ -170,7 +182,6 @@ def test_words_or_surface_tokens_and_nothing_else():
     [
         ([row(1, "a", 2), row(2, "b", 1)], 2, "1 -> 2 -> 1|2 -> 1 -> 2"),
         ([row(1, "a", 0), row(2, "b", 3), row(3, "", 2)], 2, "form a cycle"),
-        ([row(1, "a", 0), row(2, "b", 0)], 3, "more than one root, words 1 and 2"),
         ([row(1, "a", 0), row(2, "b", 3)], 3, "word 2 has head 3, and .* 2 words"),
         ([row(1, "a", 0), row(2, "b", -1)], 3, "word 2 has no head but '-1'"),
         ([row(1, "a", 0), row(2, "b", "_")], 3, "word 2 has no head but '_'"),
@@ -319,6 +330,29 @@ def test_trees_of_cased_text_fit_lower_cased_text(tmp_path):
         assert sentence.words == expected
 
 
+@pytest.mark.parametrize(
+    ("token", "several", "text", "words", "invented"),
+    [
+        ("florist's", ["florstst", "'s"], "florist's", ["florstst", "'s"], True),
+        ("zum", ["zu", "dem"], "ZUM", ["ZU", "DEM"], True),
+        ("IŞIKLI", ["IŞIĞ", "LI"], "ışıklı", ["ışığ", "lı"], True),
+        ("d\u00e9s", ["d\u00e9", "\u00e9s"], "de\u0301s", ["de\u0301", "e\u0301s"], True),
+        ("don't", ["do", "n't"], "Don’t", ["Do", "n’t"], False),
+        ("İyiydi", ["İyi", "idi"], "iyiydi", ["iyi", "idi"], True),
+        ("İyisin", ["İyi", "sin"], "iyisin", ["iyi", "sin"], False),
+    ],
+)
+def test_words_that_the_text_does_not_spell_are_counted_and_follow_its_form(
+    tmp_path, token, several, text, words, invented
+):
+    rows = [row("1-2", token, "_"), row(1, several[0], 3), row(2, several[1], 1), row(3, "x", 0)]
+    (sentence,) = read(tmp_path, rows, f"{text} x")
+    assert sentence.words == [*words, "x"]
+    assert sentence.expansions == ([(text, tuple(words))] if invented else [])
+    (surface,) = read(tmp_path, rows, f"{text} x", words="surface")
+    assert (surface.words, surface.expansions) == ([text, "x"], [])
+
+
 def test_more_sentences_than_lines_are_refused_with_their_place(tmp_path):
     with pytest.raises(UserError, match=r"train\.de\.conllu, line 5: there are more trees"):
         read(tmp_path, [*DOG, "", row(1, "Ja", 0)], "Der Hund bellt")
@@ -426,6 +460,38 @@ def test_the_ninth_column_is_a_graph_without_its_empty_nodes(tmp_path):
               row("1.2", "_", "_", deps="1.1:z|1:w")]  # fmt: skip
     (both,) = read(tmp_path, [*sie_kommt(), "", *round_], f"{text} Ja", words="enhanced")
     assert both.edges["enhanced"] == [*SIE_KOMMT, (6, 6, "root"), (6, 6, "w>y>x")]
+    assert both.lost_edges == 1
+
+
+@pytest.mark.parametrize(
+    ("empty", "lost"),
+    [
+        ({"1.1": "1.1:x"}, 1),
+        ({"1.1": "1.2:x", "1.2": "1.1:y"}, 1),
+        ({"1.1": "_"}, 1),
+        ({"1.1": "1.2:x|2:z", "1.2": "1.1:y|1.2:y"}, 2),
+        ({"1.1": "2:x"}, 0),
+    ],
+)
+def test_paths_of_empty_nodes_that_lead_to_no_word_are_counted(tmp_path, empty, lost):
+    nodes = [row(node, "_", "_", deps=deps) for node, deps in empty.items()]
+    rows = [row(1, "a", 2, deps="1.1:a|2:b"), *nodes, row(2, "b", 0, deps="0:root")]
+    (sentence,) = read(tmp_path, rows, "a b", words="enhanced")
+    assert sentence.lost_edges == lost
+    assert (1, 0, "b") in sentence.edges["enhanced"]
+
+
+def test_long_chains_of_empty_nodes_are_read_and_too_many_paths_are_refused(tmp_path):
+    def chain(count, deps):
+        nodes = [row(f"1.{n}", "_", "_", deps=deps(n)) for n in range(1, count)]
+        last = row(f"1.{count}", "_", "_", deps="0:root")
+        return [row(1, "a", 0, deps="1.1:a"), *nodes, last]
+
+    (sentence,) = read(tmp_path, chain(2000, lambda n: f"1.{n + 1}:x"), "a", words="enhanced")
+    assert len(sentence.edges["enhanced"]) == 1
+    twice = chain(40, lambda n: f"1.{n + 1}:x|1.{n + 1}:y")
+    (unparsed,) = read(tmp_path, twice, "a", words="enhanced")
+    assert "line 1: the empty nodes make more than 100000 paths" in unparsed.reason
 
 
 @pytest.mark.parametrize(
