@@ -68,8 +68,8 @@ _MADE: list[TemporaryDirectory[str]] = []
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--parser": {
         "default": "none",
-        "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[@DIR] (a language's "
-        "models, in a folder), conllu[:surface][,enhanced] or ptb (files PREF.LANG.conllu, "
+        "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[,surface][@DIR] (a "
+        "language's models, in a folder), conllu[:surface][,enhanced] or ptb (files PREF.LANG.conllu, "
         "PREF.LANG.ptb), none (words at white space, for models that need no tree), or another "
         "package's parser (docs/parsers.md)"},
     "--constituents": {

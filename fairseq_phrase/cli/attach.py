@@ -111,5 +111,7 @@ def _report(counts: SplitCounts, language: str) -> str:
     if flat := counts.flat[language]:
         said.append(f"{flat} flat trees for lines without a parse")
     if lost := counts.lost_edges[language]:
-        said.append(f"{lost} edges lost with words that have no subword")
+        said.append(
+            f"{lost} edges lost with words that have no subword, within surface tokens or in empty nodes"
+        )
     return "; ".join(said)

@@ -190,7 +190,12 @@ def report(options: Options, counts: SplitCounts) -> str:
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )
         if lost := counts.lost_edges[language]:
-            said.append(f"{lost} edges of {language} lost with words that have no subword")
+            said.append(
+                f"{lost} edges of {language} lost with words that have no subword, within surface tokens "
+                "or in empty nodes"
+            )
+        if unspelled := counts.unspelled_text(language):
+            said.append(unspelled)
     if options.labels is not None:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""

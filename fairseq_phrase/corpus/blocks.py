@@ -23,7 +23,7 @@ from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.raw_text.segmenters import SharedSegmenter, separate
 from fairseq_phrase.raw_text.source_encoder import CutLine, encode_line, encode_sentence, spell
 from fairseq_phrase.store.fields import FieldBlock
-from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
 class SideLine(NamedTuple):
@@ -170,6 +170,9 @@ class BlockMaker:
                 ]
                 if not self._keeps(block.counts, number, pair):
                     continue
+                for side, parse in zip(self.sides, parsed, strict=True):
+                    if isinstance(parse, ParsedSentence):
+                        block.counts.add_expansions(side.language, parse.expansions)
                 for side, line, those in zip(self.sides, pair, kept, strict=True):
                     those.append(line)
                     if line.problem is not None:

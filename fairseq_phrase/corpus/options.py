@@ -11,6 +11,10 @@ from fairseq_phrase.corpus.engines import EngineOptions
 from fairseq_phrase.corpus.sentencepiece_training import SAMPLE_LINES
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.store.identity import Identity, compare
+from fairseq_phrase.syntax.sentence import Expansion
+
+# Different tokens whose words are counted one by one, so that memory does not grow with the text.
+_KEPT_EXPANSIONS = 1000
 
 
 @dataclass
@@ -132,6 +136,8 @@ class SplitCounts:
         swallowed: words that are missing from the trees because they have no subword (a subword across
             words belongs to the first of them), by language. Only in text that is cut already.
         lost_edges: edges of graphs that were removed with their words, by language.
+        unspelled: words that the text does not spell, by language.
+        expansions: how often the first surface tokens with such words occur, by language and token.
     """
 
     kept: int = 0
@@ -144,11 +150,35 @@ class SplitCounts:
     subwords: Counter[str] = field(default_factory=Counter)
     swallowed: Counter[str] = field(default_factory=Counter)
     lost_edges: Counter[str] = field(default_factory=Counter)
+    unspelled: Counter[str] = field(default_factory=Counter)
+    expansions: Counter[tuple[str, Expansion]] = field(default_factory=Counter)
+
+    def add_expansions(self, language: str, expansions: Sequence[Expansion]) -> None:
+        """Count the words of a line that the text does not spell."""
+        for expansion in expansions:
+            self.unspelled[language] += len(expansion.words)
+            self._count_expansion((language, expansion), 1)
+
+    def _count_expansion(self, key: tuple[str, Expansion], count: int) -> None:
+        if key in self.expansions or len(self.expansions) < _KEPT_EXPANSIONS:
+            self.expansions[key] += count
+
+    def unspelled_text(self, language: str) -> str:
+        """Describe the words that the text does not spell, with the most frequent; empty without any."""
+        if not (count := self.unspelled[language]):
+            return ""
+        frequent = [one for (of, one), _ in self.expansions.most_common() if of == language]
+        shown = ", ".join(f"{' '.join(one.words)} for {one.token}" for one in frequent[:3])
+        share = count / max(1, self.words[language])
+        return f"{count} words ({share:.1%}) of {language} that the text does not spell: {shown}"
 
     def add(self, others: SplitCounts) -> None:
         """Add the counts of other sentence pairs."""
         for name, count in vars(others).items():
-            if isinstance(count, Counter):
+            if name == "expansions":
+                for key, times in count.items():
+                    self._count_expansion(key, times)
+            elif isinstance(count, Counter):
                 getattr(self, name).update(count)
             else:
                 setattr(self, name, getattr(self, name) + count)

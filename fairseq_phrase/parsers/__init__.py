@@ -42,7 +42,7 @@ class _BuiltIn:
 
 _BUILT_IN = {
     "spacy": _BuiltIn("spacy:MODEL", SpacyParser, folder_after=""),
-    "stanza": _BuiltIn("stanza:LANG[@DIR]", StanzaParser, folder_after="@"),
+    "stanza": _BuiltIn("stanza:LANG[,surface][@DIR]", StanzaParser, folder_after="@"),
     "conllu": _BuiltIn("conllu[:surface][,enhanced]", ConlluFiles),
     "ptb": _BuiltIn("ptb", BracketFiles),
     "factored": _BuiltIn("factored[:FIELD,…]", FactoredText),
@@ -55,8 +55,8 @@ def load_parser(spec: str) -> LineParser | FileParser:
 
     Args:
         spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
-            folder of an installed pipeline; ``stanza:LANG[@DIR]``, a language code and a folder of
-            Stanza's models; ``conllu[:surface][,enhanced]`` or ``ptb``, files beside the text;
+            folder of an installed pipeline; ``stanza:LANG[,surface][@DIR]``, a language code and a
+            folder of Stanza's models; ``conllu[:surface][,enhanced]`` or ``ptb``, files beside the text;
             ``factored:FIELD,…``, labels in the text; ``none``, words at
             white space and no trees); or the name of an entry point of the group :data:`GROUP`. The
             entry point's object is called with the argument, if one is given.

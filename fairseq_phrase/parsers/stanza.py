@@ -12,7 +12,8 @@ from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, join_white_space
+from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
 
 #: The processors that cut a line into words, and those that make trees.
 TOKENIZERS = ("tokenize", "mwt")
@@ -127,16 +128,19 @@ class StanzaParser(LineParser):
     """A language's default Stanza package, from a folder of models.
 
     The words are Stanza's syntactic words (German ``zum`` is ``zu dem``), over which its trees are
-    defined. The parser makes dependency trees, constituency trees or both, depending on the models in the
-    folder. Models are loaded when they are first used, the tokenizer separately from the rest. They are
-    loaded onto a GPU if torch finds one. Nothing is downloaded.
+    defined; or the surface tokens, as in the text
+    (:func:`fairseq_phrase.syntax.surface_tokens.over_tokens`). The parser makes dependency trees,
+    constituency trees or both, depending on the models in the folder. Models are loaded when they are
+    first used, the tokenizer separately from the rest. They are loaded onto a GPU if torch finds one.
+    Nothing is downloaded.
 
     Args:
-        model: ``LANG`` or ``LANG@DIR``: Stanza's code of the language, and the folder that has
-            ``resources.json``; without one, the folder that ``stanza.download`` writes to.
+        model: ``LANG``, ``LANG@DIR``, ``LANG,surface`` or ``LANG,surface@DIR``: Stanza's code of the
+            language, whether words are surface tokens, and the folder that has ``resources.json``;
+            without one, the folder that ``stanza.download`` writes to.
 
     Raises:
-        UserError: Stanza is not installed or models are missing.
+        UserError: Stanza is not installed, models are missing, or an option is unknown.
     """
 
     words_spell_line = False  # the words of zum are zu and dem; _cut checks their tokens
@@ -145,7 +149,11 @@ class StanzaParser(LineParser):
         with needs("Stanza is not installed", "stanza"):
             import stanza
             from stanza.resources.common import DEFAULT_MODEL_DIR
-        language, _, folder = model.partition("@")
+        names, _, folder = model.partition("@")
+        language, *options = names.split(",")
+        if options not in ([], ["surface"]):
+            raise UserError(f"--parser stanza:{model}: expected stanza:{language},surface")
+        self._surface = bool(options)
         self._folder = Path(folder or DEFAULT_MODEL_DIR)
         self._language, self._packages = _default_packages(language, self._folder)
         packages = self._packages
@@ -159,7 +167,8 @@ class StanzaParser(LineParser):
         files = (root / name / f"{package}.pt" for name, package in packages.items())
         self.files = [path for path in files if path.is_file()]
         listed = ", ".join(f"{name} {package}" for name, package in packages.items())
-        self.version = f"{self._language} ({listed}), Stanza {stanza.__version__}"
+        surface = ", surface tokens" if self._surface else ""
+        self.version = f"{self._language} ({listed}){surface}, Stanza {stanza.__version__}"
         self._tokenizer: Any = None
         self._analyzer: Any = None
 
@@ -174,7 +183,7 @@ class StanzaParser(LineParser):
             Exception: Stanza failed on one of the lines.
         """
         documents = self._documents(lines)
-        return self._parsed(list(map(_cut, lines, documents)), documents)
+        return self._parsed(list(map(self._cut, lines, documents)), documents)
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Cut lines into the same words as :meth:`parse`, with Stanza's tokenizer only.
@@ -182,7 +191,7 @@ class StanzaParser(LineParser):
         Raises:
             UserError: the models cannot be loaded.
         """
-        cut = map(_cut, lines, self._documents(lines))
+        cut = map(self._cut, lines, self._documents(lines))
         return [line.sentence if isinstance(line, Unparsed) else line for line in cut]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
@@ -201,6 +210,9 @@ class StanzaParser(LineParser):
             numbered = [{ID: (index,), TEXT: word} for index, word in enumerate(short, start=1)]
             documents.append(Document([numbered]) if numbered else None)
         return self._parsed(given, documents)
+
+    def _cut(self, line: str, document: Any) -> ParsedSentence | Unparsed:
+        return _cut(line, document, self._surface)
 
     def _documents(self, lines: Sequence[str]) -> list[Any]:
         """Cut each line into Stanza's sentences and words; None for a line without text."""
@@ -258,6 +270,17 @@ class StanzaParser(LineParser):
                 )
         except ValueError as error:
             return Unparsed(f"Stanza's parse is not a tree: {error}", sentence)
+        sizes = [len(token.words) for part in parts for token in part.tokens]
+        if self._surface and len(sizes) < len(words):
+            parsed = ParsedSentence(
+                [word.text for word in words],
+                [True] * len(words),
+                tree,
+                deprels,
+                tags,
+                constituents,
+            )
+            return over_tokens(parsed, sizes, sentence.words, sentence.space_before)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
     def _chosen(self, *processors: str) -> dict[str, str]:
@@ -278,25 +301,27 @@ class StanzaParser(LineParser):
             ) from error
 
 
-def _cut(line: str, document: Any) -> ParsedSentence | Unparsed:
+def _cut(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
     """Take a line's words from the line itself, at the offsets where Stanza found them."""
     words: list[str] = []
     space_before: list[bool] = []
+    expansions: list[Expansion] = []
     end = 0
     parts = document.sentences if document else []
     for token in (token for part in parts for token in part.tokens):
         between, end = line[end : token.start_char], token.end_char
         if between.strip():
             return _incomplete(line, between)
-        # The words of one surface token (German zum is zu dem) have no space between them, but they are
-        # separate words, spelled as Stanza spells them.
-        several = len(token.words) > 1
-        texts = [word.text for word in token.words] if several else [line[token.start_char : end]]
+        form = line[token.start_char : end]
+        several = [form] if surface else [word.text for word in token.words]
+        texts, expanded = words_of_token(several, form, form)
+        # The words of one surface token have no space between them, but they are separate words.
         space_before += [bool(between) or not words, *[True] * (len(texts) - 1)]
-        words += [join_white_space(text) or "_" for text in texts]
+        words += texts
+        expansions += expanded
     if line[end:].strip():
         return _incomplete(line, line[end:])
-    return ParsedSentence(words, space_before)
+    return ParsedSentence(words, space_before, expansions=expansions)
 
 
 def _incomplete(line: str, missing: str) -> Unparsed:

@@ -51,6 +51,24 @@ def small_corpus(synthetic_corpus, tmp_path):
     return folder
 
 
+def test_the_summary_shows_how_many_words_the_text_does_not_spell(tmp_path, capsys):
+    def rows(words):
+        for number, (word, head) in enumerate(words, start=1):
+            yield f"{number}\t{word}\t_\tX\t_\t_\t{head}\tdep\t_\t_\n"
+
+    first = "1-2\tflorist's" + "\t_" * 8 + "\n"
+    first += "".join(rows([("florstst", 2), ("'s", 0), ("van", 2), ("stopped", 2)]))
+    second = "1-2\tdon't" + "\t_" * 8 + "\n" + "".join(rows([("do", 2), ("n't", 0)]))
+    (tmp_path / "t.xx.conllu").write_text(f"{first}\n{second}")
+    write_lines(tmp_path / "t.xx", ["florist's van stopped", "don't"])
+    write_lines(tmp_path / "t.en", ["a", "b"])
+    arguments = ["-s", "xx", "-t", "en", "--trainpref", str(tmp_path / "t"), "--bpe", "none"]
+    for parser, shown in (("conllu", True), ("conllu:surface", False)):
+        main([*arguments, "--parser", parser, "--destdir", str(tmp_path / parser)])
+        message = "2 words (33.3%) of xx that the text does not spell: florstst 's for florist's"
+        assert (message in capsys.readouterr().out) == shown
+
+
 def with_model_of(directory):
     """Options that reuse a data directory's subwords."""
     files = {"--sentencepiece-model": "spm.model", "--srcdict": "dict.de.txt"}

@@ -179,7 +179,7 @@ def test_a_missing_file_of_parses_is_named(workplace, fails):
 
 
 def test_an_unknown_parser_is_named_with_those_there_are(fails):
-    expected = "expected spacy:MODEL, stanza:LANG[@DIR], conllu[:surface][,enhanced], ptb, factored"
+    expected = "expected spacy:MODEL, stanza:LANG[,surface][@DIR], conllu[:surface][,enhanced], ptb"
     assert expected in fails("--parser", "stanford")
 
 

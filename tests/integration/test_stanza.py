@@ -138,6 +138,27 @@ def test_words_of_a_multi_word_token_are_words_of_their_own(parser):
     assert sentence.space_before == [True, True, True, True, True, False]
 
 
+def test_words_that_the_text_does_not_spell_are_known(parser):
+    (sentence,) = parser.parse([MULTI_WORD])
+    assert sentence.expansions == [("im", ("in", "dem"))]
+    assert parser.parse(["Der Junge."])[0].expansions == []
+
+
+def test_surface_tokens_are_words_with_the_trees_of_their_words(parser, models):
+    surface = load_parser(f"stanza:de,surface@{models}")
+    assert ", surface tokens, Stanza" in surface.version
+    (sentence,), (words,) = surface.parse([MULTI_WORD]), parser.parse([MULTI_WORD])
+    assert sentence.words == ["Der", "Junge", "im", "Hotel", "."]
+    assert surface.tokenize([MULTI_WORD])[0].words == sentence.words
+    assert_well_formed(sentence, surface.fields)
+    depths = words.tree.depths.tolist()
+    chosen = 2 if depths[2] <= depths[3] else 3
+    assert sentence.deprels == [words.deprels[word] for word in (0, 1, chosen, 4, 5)]
+    assert sentence.expansions == []
+    with pytest.raises(UserError, match="expected stanza:de,surface"):
+        load_parser(f"stanza:de,words@{models}")
+
+
 def test_lines_are_neither_split_nor_merged(parser):
     texts = [LINE, "", "der", " \u2028 ", "Der Hund", LINE, "zum", "\t"]
     sentences = parser.parse(texts)

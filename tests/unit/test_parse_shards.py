@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.corpus.parse_shards import ShardFolder, from_bytes, to_bytes
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence
 
 
 def test_shards_of_another_text_or_parser_are_refused_and_kept(tmp_path):
@@ -35,6 +38,15 @@ def test_a_damaged_key_is_named_and_its_shards_are_kept(tmp_path):
     with pytest.raises(UserError, match=r"key\.json is damaged"):
         ShardFolder(tmp_path, {"text": "1"})
     assert [*tmp_path.glob("*.jsonl")]
+
+
+def test_words_that_the_text_does_not_spell_are_kept_and_older_shards_are_read():
+    words = ParsedSentence(["zu", "dem"], [True] * 2, expansions=[Expansion("zum", ("zu", "dem"))])
+    shard = to_bytes([words])
+    assert next(from_bytes(shard)) == words
+    *older, expansions = json.loads(shard)
+    assert expansions
+    assert next(from_bytes(json.dumps(older).encode())) == replace(words, expansions=[])
 
 
 texts = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), max_size=5)

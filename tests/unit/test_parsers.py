@@ -26,7 +26,7 @@ def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     [
         ("spacy", "parser spacy: expected spacy:MODEL"),
         ("spacy:", "parser spacy:: expected spacy:MODEL"),
-        ("stanza", r"parser stanza: expected stanza:LANG\[@DIR\]"),
+        ("stanza", r"parser stanza: expected stanza:LANG\[,surface\]\[@DIR\]"),
         ("conllu:de", "parser conllu:de: expected conllu:words or conllu:surface"),
         ("ptb:x", "parser ptb:x: expected ptb"),
         ("none:x", "parser none:x: expected none"),
