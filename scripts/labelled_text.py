@@ -12,7 +12,7 @@ Files may be compressed (.gz). Written are OUT/{train,valid,test}.en, the labels
 word) or .class (one for each line), and trees over these words beside the text, .en.conllu or .en.ptb:
 
 conllu     TREEBANK has *-train.conllu, *-dev.conllu and *-test.conllu. Words of a multi-word token are
-           words.
+           words. A column that is empty (_) is refused, and one that is partly empty is counted.
 ptb        TREES has wsj_SSNN.mrg files, in any folders: sections 0-18, 19-21 and 22-24. If there are no
            sections after 18, as in NLTK's sample, the files are cut 8 : 1 : 1 in their order.
 conll2000  FOLDER has train.txt and test.txt (word, tag, chunk); the last tenth of train is valid. Chunks
@@ -41,7 +41,7 @@ from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.probing.task_files import find_tasks
 from fairseq_phrase.syntax.brackets import one_line_each, parse_brackets, unescaped
 from fairseq_phrase.syntax.sentence import join_white_space
-from fairseq_phrase.text import find_text, read_lines
+from fairseq_phrase.text import find_text, read_lines, written_together
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Example:
 
 
 Splits = dict[str, Iterable[Example]]
+#: What an empty column of CoNLL-U has.
+EMPTY = "_"
 
 
 def conllu(folder: Path, args: argparse.Namespace) -> Splits:
@@ -89,13 +91,14 @@ def _sentences(path: Path, column: int) -> Iterator[Example]:
             # Multi-word tokens and empty nodes have numbers such as 1-2 and 1.1.
             rows += [columns] if columns[0].isdigit() else []
         elif not line and rows:
-            words = [join_white_space(row[1]) or "_" for row in rows]
+            words = [join_white_space(row[1]) or EMPTY for row in rows]
             # The parser of gold trees gets words without Moses' escapes.
             tree = [
                 "\t".join([row[0], unescape_moses(word), "_", *row[3:5], "_", *row[6:8], "_", "_"])
                 for row, word in zip(rows, words, strict=True)
             ]
-            yield Example(words, [row[column] for row in rows], "\n".join([*tree, ""]))
+            labels = [join_white_space(row[column]) or EMPTY for row in rows]
+            yield Example(words, labels, "\n".join([*tree, ""]))
             rows = []
 
 
@@ -294,21 +297,45 @@ def evenly(examples: Iterable[Example], count: int) -> list[Example]:
     return [found[index * len(found) // count] for index in range(count)]
 
 
-def write(splits: Splits, out: Path, language: str, label: str, tree: str) -> None:
-    """Write parallel files, and print how many lines they have."""
-    out.mkdir(parents=True, exist_ok=True)
-    for split, examples in splits.items():
-        lines: dict[str, list[str]] = {language: [], label: []}
-        if tree:
-            lines[f"{language}.{tree}"] = []
-        for example in examples:
-            texts = [" ".join(example.words), " ".join(example.labels), example.tree]
-            for kept, text in zip(lines.values(), texts, strict=False):
-                kept.append(text)
-        for suffix, kept in lines.items():
-            text = "".join(f"{line}\n" for line in kept)
-            (out / f"{split}.{suffix}").write_text(text, encoding="utf-8")
-        print(f"{split}: {len(lines[language])} lines")
+def write(splits: Splits, out: Path, language: str, label: str, tree: str, origin: str) -> None:
+    """Write parallel files, and print how many lines they have.
+
+    Args:
+        origin: where the labels are from, for messages.
+
+    Raises:
+        UserError: all words or labels of a split are empty. Nothing is written then.
+    """
+    suffixes = [language, label, *([f"{language}.{tree}"] if tree else [])]
+    summaries = []
+    with written_together(out) as folder:
+        for split, examples in splits.items():
+            found = list(examples)
+            empty = _without_labels(split, found, origin)
+            texts = ((" ".join(one.words), " ".join(one.labels), one.tree) for one in found)
+            columns = list(zip(*texts, strict=True)) or [()] * 3
+            for suffix, lines in zip(suffixes, columns, strict=False):
+                text = "".join(f"{line}\n" for line in lines)
+                (folder / f"{split}.{suffix}").write_text(text, encoding="utf-8")
+            summaries.append(f"{split}: {len(found)} lines{empty}")
+    print("\n".join(summaries))
+
+
+def _without_labels(split: str, examples: Sequence[Example], origin: str) -> str:
+    """Describe how many labels of a split are empty, if any are."""
+    words = [word for example in examples for word in example.words]
+    labels = [label for example in examples for label in example.labels]
+    if words and set(words) == {EMPTY}:
+        raise UserError(
+            f"all {len(words)} words of {split} are {EMPTY}: a treebank without its text, which its own "
+            "pages tell how to add"
+        )
+    count = labels.count(EMPTY)
+    if count and count == len(labels):
+        raise UserError(
+            f"all {count} labels of {split} are {EMPTY}: {origin} is empty, choose another"
+        )
+    return f"; {count} of {len(labels)} labels are {EMPTY}" if count else ""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -334,7 +361,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.slice is not None:
             for split in SLICED.get(args.format, ("train",)):
                 splits[split] = evenly(splits[split], args.slice)
-        write(splits, args.out, args.language, args.label_suffix or label, tree)
+        column = args.column or {"conllu": "upos", "conll2000": "chunk"}.get(args.format)
+        origin = f"column {column} of {args.source}" if column else str(args.source)
+        write(splits, args.out, args.language, args.label_suffix or label, tree, origin)
     except KeyError as error:
         sys.exit(f"error: --column {error.args[0]} is not a column of {args.format}")
     except UserError as error:

@@ -53,6 +53,47 @@ def test_a_treebanks_words_and_tags(tmp_path):
     assert lines_of(out, "upos")[0] == "AUX PART VERB CCONJ NUM"
 
 
+NAMES = [f"xx-ud-{split}.conllu" for split in ("train", "dev", "test")]
+
+
+@pytest.mark.parametrize(
+    ("column", "empty", "message"),
+    [
+        (
+            "xpos",
+            ("VB", "RB", "CC", "CD"),
+            "all 5 labels of train are _: column xpos of .* is empty",
+        ),
+        ("upos", ("AUX", "PART", "VERB", "CCONJ", "NUM"), "column upos of .* is empty"),
+        ("upos", ("Do", "n't", "stop", "&amp;", "10 000"), "all 5 words of train are _"),
+    ],
+)
+def test_an_empty_column_is_refused_and_nothing_is_written(tmp_path, column, empty, message):
+    text = CONLLU
+    for value in empty:
+        text = text.replace(f"\t{value}\t", "\t_\t")
+    source, out = write_splits(tmp_path / "in", NAMES, text), tmp_path / "out"
+    with pytest.raises(SystemExit, match=message):
+        main(["conllu", str(source), str(out), "--column", column])
+    assert not out.exists()
+    # Only the test set has none.
+    (source / NAMES[0]).write_text(CONLLU)
+    (source / NAMES[1]).write_text(CONLLU)
+    with pytest.raises(SystemExit, match="of test are _"):
+        main(["conllu", str(source), str(out), "--column", column])
+    assert not out.exists()
+
+
+def test_words_without_a_label_are_counted(tmp_path, capsys):
+    text = CONLLU.replace("\tVB\t", "\t_\t").replace("\tCC\t", "\t\t").replace("RB", "R B")
+    source, out = write_splits(tmp_path / "in", NAMES, text), tmp_path / "out"
+    main(["conllu", str(source), str(out), "--column", "xpos"])
+    assert lines_of(out, "tag") == ["_ R▁B _ _ CD"]
+    assert "train: 1 lines; 3 of 5 labels are _" in capsys.readouterr().out
+    main(["conllu", str(source), str(out)])
+    assert "train: 1 lines\n" in capsys.readouterr().out
+
+
 TREE = """( (S (NP-SBJ (DT The) (NN dog))
      (VP (VBZ sees) (NP (-NONE- *T*-1)) (PRN (-LRB- -LRB-) (NN 1\\/2) (-RRB- -RRB-)))))
 ( (S (NP (NN Dogs)) (VP (VBP bark)) ))
