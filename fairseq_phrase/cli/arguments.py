@@ -120,6 +120,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "--reference test1=FILE, by fairseq's names of them. Several files of one test set are several "
         "translations of it"},
     "--subset": {"default": "test", "metavar": "SUBSET", "help": "the test set's name in fairseq"},
+    "--tokenize": {
+        "metavar": "NAME",
+        "help": "sacrebleu's tokenizer for BLEU; by default that of the target language, which the "
+        "training's log or the ending of the reference's name has: zh, ja-mecab, ko-mecab, 13a for most. "
+        "none for references and translations that are already tokenized; an unknown name prints all"},
 }  # fmt: skip
 
 

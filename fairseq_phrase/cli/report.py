@@ -67,9 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repetition", action="store_true",
         help="add the rates of n-grams that a translation repeats (n = 1 to 4), and of immediate "
         "repetitions")
-    parser.add_argument("--tokenize", default="13a", metavar="NAME",
-        help="sacrebleu's tokenizer for BLEU: zh for Chinese, none for references and translations that "
-        "are already tokenized; an unknown name prints all")
+    add(parser, "--tokenize")
     parser.add_argument("--rows", type=Path, metavar="FILE.yaml",
         help="rows in the table's order, each with a title and the paper's number: "
         "'ROW: {title: TEXT, paper: 34.61}'")
@@ -101,10 +99,9 @@ def _form(args: argparse.Namespace) -> Any:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from sacrebleu.metrics.bleu import BLEU
-
     from fairseq_phrase.metrics.functions import load_metrics
     from fairseq_phrase.metrics.measures import Measure
+    from fairseq_phrase.metrics.tokenizers import check_tokenizer
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.contrastive import read_pairs
     from fairseq_phrase.report.files import write_report
@@ -113,16 +110,13 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
 
-    if args.tokenize not in BLEU.TOKENIZERS:
-        raise UserError(
-            f"--tokenize {args.tokenize}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}"
-        )
+    tokenizer = args.tokenize and check_tokenizer(args.tokenize)
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
     known = args.known_words and read_known_words(args.known_words)
     metrics = (known, _form(args), load_metrics(args.metric))
     options = ReportOptions(
         args.baseline, args.test, args.trials,
-        Measure(args.measure, args.lowercase, args.tokenize, args.repetition, *metrics),
+        Measure(args.measure, args.lowercase, tokenizer, args.repetition, *metrics),
         partial=args.partial, caption=args.caption,
         titles=read_row_file(args.rows) if args.rows is not None else {},
         pairs=read_pairs(args.contrastive) if args.contrastive is not None else (),

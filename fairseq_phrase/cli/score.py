@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--reference")
     add(parser, "--subset",
         help="the test set's name in fairseq, if --reference does not have it")
+    add(parser, "--tokenize")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 
@@ -30,13 +31,16 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
+    from fairseq_phrase.metrics.measures import Measure
+    from fairseq_phrase.metrics.tokenizers import check_tokenizer
     from fairseq_phrase.report.assemble import ReportOptions, make_report
     from fairseq_phrase.report.references import read_references
     from fairseq_phrase.report.runs import find_runs
     from fairseq_phrase.report.tables import markdown
 
     texts = read_references(args.reference, args.subset)
-    options = ReportOptions(test="none", needs_training=False, caption="Scores")
+    measure = Measure(tokenizer=args.tokenize and check_tokenizer(args.tokenize))
+    options = ReportOptions(test="none", measure=measure, needs_training=False, caption="Scores")
     table = markdown(make_report(find_runs(args.runs), texts, options))
     if args.out is not None:
         args.out.write_text(table, encoding="utf-8")

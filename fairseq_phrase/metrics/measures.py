@@ -20,9 +20,9 @@ class Measure:
     """A set of metrics.
 
     Attributes:
-        name: one of :data:`MEASURES`.
+        name: ``translation``, or one of :data:`MEASURES`.
         lowercase: of ``translation``: add lower-cased BLEU.
-        tokenizer: of ``translation``: sacrebleu's name of BLEU's tokenizer.
+        tokenizer: of ``translation``: sacrebleu's tokenizer for BLEU; None for that of the language.
         repetition: of ``translation``: add the rates of repeated n-grams.
         known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
         form: of ``exact``: the outputs' formal language; None if it is not known.
@@ -31,7 +31,7 @@ class Measure:
 
     name: str = "translation"
     lowercase: bool = False
-    tokenizer: str = "13a"
+    tokenizer: str | None = None
     repetition: bool = False
     known: Collection[str] | None = None
     form: Form | None = None
@@ -43,12 +43,17 @@ class Measure:
         return self.name in ("labels", "exact") and not self.functions
 
     def metrics(
-        self, references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+        self,
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+        language: str | None = None,
     ) -> Metrics:
         """Make the metrics of a test set.
 
         Args:
             references: its references, a list for each file.
+            sources: its raw sentences.
+            language: the code of the references' language; None if it is unknown.
 
         Raises:
             UserError: a library is missing, sources and references do not agree, there are several
@@ -56,20 +61,27 @@ class Measure:
         """
         if len(references) > 1 and self.name != "translation":
             raise UserError(f"--measure {self.name} has one --reference for each test set")
-        found = MEASURES[self.name](self, references, sources)
+        if self.name == "translation":
+            found: Metrics = TranslationMetrics(
+                references[0],
+                self.lowercase,
+                self.tokenizer,
+                self.repetition,
+                references[1:],
+                language,
+            )
+        else:
+            found = MEASURES[self.name](self, references[0], sources)
         return (
             FunctionMetrics(found, self.functions, references, sources) if self.functions else found
         )
 
 
-#: What makes metrics from references and sources.
-MEASURES: dict[str, Callable[[Measure, Sequence[Sequence[str]], Sequence[str] | None], Metrics]] = {
-    "translation": lambda options, texts, _: TranslationMetrics(
-        texts[0], options.lowercase, options.tokenizer, options.repetition, texts[1:]
-    ),
-    "labels": lambda options, texts, sources: LabelMetrics(texts[0], sources, options.known),
-    "spans": lambda options, texts, sources: SpanMetrics(texts[0], sources, options.known),
-    "exact": lambda options, texts, sources: ExactMatch(texts[0], options.form),
+#: What makes metrics other than those of ``translation``, from a reference and sources.
+MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
+    "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
+    "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
+    "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
 }
 
 #: The measures of systems that label: their output is in ``labels-SUBSET.txt``.

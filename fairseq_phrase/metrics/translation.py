@@ -15,6 +15,12 @@ from sacrebleu.metrics.ter import TER
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.base import Metrics, Statistics, percentages
 from fairseq_phrase.metrics.repetition import NAMES, NOTE, repetitions
+from fairseq_phrase.metrics.tokenizers import (
+    DEFAULT,
+    is_han_or_kana,
+    is_unspaced,
+    tokenizer_of,
+)
 
 #: Parameters of the sigmoids that Kocmi et al. (2024), "Navigating the Metrics Maze", fitted.
 _AGREEMENT = {"BLEU": (88.333, 0.96639), "chrF": (93.0, 1.11427)}
@@ -22,7 +28,7 @@ _ORDER = 4  # BLEU's longest n-grams
 
 
 def bleu_metric(
-    *references: Sequence[str], tokenizer: str = "13a", lowercase: bool = False
+    *references: Sequence[str], tokenizer: str = DEFAULT, lowercase: bool = False
 ) -> BLEU:  # fmt: skip
     """Return sacrebleu's BLEU.
 
@@ -59,9 +65,11 @@ class TranslationMetrics(Metrics):
     Args:
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
-        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`.
+        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`. None for that of the language.
         repetition: add the rates of repeated n-grams (:mod:`fairseq_phrase.metrics.repetition`) in the
             same tokens.
+        others: more references.
+        language: the code of the target language; None if it is unknown.
 
     Raises:
         UserError: sacrebleu lacks a package or a file that the tokenizer needs.
@@ -75,17 +83,26 @@ class TranslationMetrics(Metrics):
         self,
         references: Sequence[str],
         lowercase: bool = False,
-        tokenizer: str = "13a",
+        tokenizer: str | None = None,
         repetition: bool = False,
         others: Sequence[Sequence[str]] = (),
+        language: str | None = None,
     ) -> None:
         self._references = references
         self._repetition = repetition
+        self._notes = []
+        if tokenizer is None:
+            tokenizer, note = tokenizer_of(language)
+            self._notes += [note] if note else []
+        # Text that is tokenized already has its words; TER does not split them.
+        has_characters = tokenizer != "none" and is_han_or_kana(references)
+        if is_unspaced(references):
+            self._notes += _unspaced_notes(tokenizer, has_characters)
         texts = [list(lines) for lines in (references, *others)]
         self._metrics: dict[str, Any] = {
             "BLEU": bleu_metric(*texts, tokenizer=tokenizer),
             "chrF": CHRF(references=texts),
-            "TER": TER(references=texts),
+            "TER": TER(references=texts, normalized=has_characters, asian_support=has_characters),
         }
         if lowercase:
             self._metrics["BLEU lc"] = bleu_metric(*texts, tokenizer=tokenizer, lowercase=True)
@@ -107,14 +124,14 @@ class TranslationMetrics(Metrics):
 
     @property
     def notes(self) -> list[str]:
-        """What the rates of repetition are, and those of the references."""
+        """What the text's tokens are, where that is not plain, and the rates of repetition."""
         if not self._repetition:
-            return []
+            return self._notes
         rates = (
             f"{name} {self.score(name, counts.sum(0)):.2f}"
             for name, counts in self._repetitions(self._references).items()
         )
-        return [NOTE, f"The references have {', '.join(rates)}."]
+        return [*self._notes, NOTE, f"The references have {', '.join(rates)}."]
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
@@ -137,6 +154,19 @@ class TranslationMetrics(Metrics):
                 signature.update(key, value)
             found[name] = str(signature)
         return found
+
+
+def _unspaced_notes(tokenizer: str, has_characters: bool) -> list[str]:
+    """Name the metrics that count phrases as words."""
+    counted = ["BLEU"] if tokenizer in (DEFAULT, "intl", "none") else []
+    counted += [] if has_characters else ["TER"]
+    if not counted:
+        return []
+    advice = "; --tokenize zh, char or flores200 splits them" if "BLEU" in counted else ""
+    return [
+        f"The reference has no spaces between words, so that for {' and '.join(counted)} a whole phrase "
+        f"is one word{advice}."
+    ]
 
 
 def bleu_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:

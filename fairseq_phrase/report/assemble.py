@@ -174,7 +174,11 @@ def make_report(
         _check_seeds(rows, baseline)
     for row in rows if options.pairs else ():
         row.contrastive = [accuracies(run, options.pairs) for run in row.runs]
-    metrics = [options.measure.metrics(text.references, text.sources) for text in texts]
+    language = next(filter(None, (run.training.target_language for run in runs)), None)
+    metrics = [
+        options.measure.metrics(text.references, text.sources, language or text.ending)
+        for text in texts
+    ]
     _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
@@ -188,7 +192,7 @@ def make_report(
         baseline=baseline,
         metrics=metrics[0],
         texts=texts,
-        signatures=metrics[0].signatures(**settings),
+        signatures=_signatures(metrics, texts, settings),
         left_out=problems,
         notes=[
             *table_notes(rows, baseline, metrics[0], texts, options.sentence_test, options.trials),
@@ -196,6 +200,19 @@ def make_report(
         ],
         pairs=options.pairs,
     )
+
+
+def _signatures(
+    metrics: Sequence[Metrics], texts: Sequence[ReferenceText], settings: Mapping[str, object]
+) -> dict[str, str]:
+    """Return how each metric is computed; of another test set than the first, where that differs."""
+    first = metrics[0].signatures(**settings)
+    found = dict(first)
+    for one, text in zip(metrics[1:], texts[1:], strict=True):
+        for metric, signature in one.signatures(**settings).items():
+            if signature != first[metric]:
+                found[f"{metric} {text.name}"] = signature
+    return found
 
 
 def _read_runs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
@@ -19,12 +20,15 @@ class ReferenceText:
         references: the translations, raw; a list for each file.
         name: what a table calls it.
         sources: the raw sentences; None if no file with them is given.
+        ending: that of the first file's name, without digits: ``en`` of ``test.en``, ``test.en.gz`` and
+            ``test.en0``. It mostly is the language.
     """
 
     subset: str
     references: list[list[str]]
     name: str
     sources: list[str] | None = None
+    ending: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -51,6 +55,7 @@ def read_references(
     own_names = _read_names(names)
     read_sources = _read_texts(sources, subset)
     found = []
+    endings = {name: _ending(path) for name, path in map(partial(_named, subset), references[::-1])}
     for name, files in _read_texts(references, subset).items():
         source = read_sources.pop(name, [])
         for lines in (*source, *files):
@@ -66,7 +71,8 @@ def read_references(
                 "sets, such as --reference test=FILE --reference test1=FILE"
             )
         own_name = own_names.pop(name, name)
-        found.append(ReferenceText(name, files, own_name, source[0] if source else None))
+        own_source = source[0] if source else None
+        found.append(ReferenceText(name, files, own_name, own_source, endings[name]))
     if read_sources:
         raise UserError(
             f"--source names the test set '{min(read_sources)}', but --reference does not"
@@ -95,13 +101,23 @@ def _read_texts(arguments: Sequence[str], subset: str) -> dict[str, list[list[st
     """Read ``[SUBSET=]FILE`` arguments; the lines of each file by test set, in order."""
     found: dict[str, list[list[str]]] = {}
     for argument in arguments:
-        # The '=' may be part of a file's name.
-        name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
-        lines = list(read_lines(Path(file)))
+        name, path = _named(subset, argument)
+        lines = list(read_lines(path))
         if not lines:
-            raise UserError(f"{file} is empty")
-        found.setdefault(name or subset, []).append(lines)
+            raise UserError(f"{path} is empty")
+        found.setdefault(name, []).append(lines)
     return found
+
+
+def _named(subset: str, argument: str) -> tuple[str, Path]:
+    """Split a ``[SUBSET=]FILE`` argument into the test set's name and the file."""
+    # The '=' may be part of a file's name.
+    name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")
+    return name or subset, Path(file)
+
+
+def _ending(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix.lstrip(".").rstrip("0123456789")
 
 
 def read_known_words(path: Path) -> set[str]:

@@ -107,6 +107,13 @@ class TrainingLog:
         """Device hours: the running time times the number of devices; shared devices count fully."""
         return None if self.seconds is None else self.seconds / 3600 * self.devices
 
+    @property
+    def target_language(self) -> str | None:
+        """The code of the target language; None if the log does not have it."""
+        recorded = self.identity.value("target-language") if self.identity else None
+        named = self.options.get("target_lang", "None").strip("'")
+        return recorded or (None if named == "None" else named)
+
 
 def log_line(line: str) -> LogLine | None:
     """Split a line of a log; None for another line, such as a part of a traceback."""

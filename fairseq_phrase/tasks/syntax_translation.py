@@ -40,11 +40,12 @@ from fairseq_phrase.tasks.added_losses import (
 from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
 from fairseq_phrase.tasks.raw_text import RawTextTask
+from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 
 
 @dataclass
 class SyntaxTranslationConfig(
-    IdentityOptions, PretrainedOptions, LanguageTagOptions, TranslationConfig
+    IdentityOptions, PretrainedOptions, LanguageTagOptions, ValidationBleuOptions, TranslationConfig
 ):
     """Options of fairseq's translation task and of parses."""
 
@@ -92,7 +93,7 @@ logger = logging.getLogger(__name__)
 
 
 @register_task("syntax_translation", dataclass=SyntaxTranslationConfig)
-class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask):
+class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, ValidationBleuTask):
     """fairseq's translation task whose batches carry the parses that the model asks for.
 
     A model that needs parses calls :meth:`require_parses` when it is built. Other models can train with a

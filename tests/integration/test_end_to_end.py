@@ -206,6 +206,7 @@ def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
     )  # fmt: skip
     assert "epoch 002 | valid on 'valid' subset" in log
     assert re.search(r"valid on 'valid' subset .* bleu [\d.]+", log)
+    assert "--eval-bleu: nrefs:1|case:mixed|eff:no|tok:13a|" in log
 
 
 @pytest.mark.parametrize("config", ["phrase_tiny", "phrase_multi30k"])

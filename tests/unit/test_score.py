@@ -7,8 +7,10 @@ import sacrebleu
 
 from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.metrics import tokenizers
 from fairseq_phrase.report.generation import read_generation
 from tests.support.report_table import table_lines
+from tests.support.run_folders import LogWriter
 
 REFERENCES = ["the dog sleeps in the garden .", "a cat sees two birds .", "we sing a song ."]
 HYPOTHESES = ["the dog sleeps in a garden .", "a cat sees the birds .", "we sing a song ."]
@@ -110,3 +112,97 @@ def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(run, 
     with pytest.raises(SystemExit):
         score(run, str(tmp_path / "empty"))
     assert "expected train.log and generate*.txt" in capsys.readouterr().err
+
+
+CHINESE = [
+    "我昨天在公园里看见一只黑色的狗。",
+    "这座城市的冬天非常寒冷。",
+    "请把窗户关上,外面很吵。",
+]
+NEARLY = [line.replace("黑", "白").replace("关", "打") for line in CHINESE]
+THAI = ["ฉันเห็นสุนัขสีดำในสวนสาธารณะ", "ฤดูหนาวของเมืองนี้หนาวมาก", "กรุณาปิดหน้าต่างข้างนอกเสียงดัง"]
+
+
+def scored(folder, name, references, hypotheses, *options, capsys) -> tuple[dict[str, str], str]:
+    """Score translations against a reference file of this name: the table's row, and all of it."""
+    (folder / name).write_text("\n".join(references) + "\n")
+    (folder / "run").mkdir(exist_ok=True)
+    write_output(folder / "run" / "generate.txt", hypotheses)
+    main([str(folder / "run"), "--reference", str(folder / name), *options])
+    text = capsys.readouterr().out
+    heading, row = table_lines(text)
+    return dict(zip(heading, row, strict=True)), text
+
+
+@pytest.mark.parametrize("name", ["ref.zh", "ref.zh_CN", "test.zho0"])
+def test_chinese_has_sacrebleus_chinese_words_in_bleu_and_ter(tmp_path, capsys, name):
+    row, text = scored(tmp_path, name, CHINESE, NEARLY, capsys=capsys)
+    bleu = sacrebleu.corpus_bleu(NEARLY, [CHINESE], tokenize="zh").score
+    ter = sacrebleu.corpus_ter(NEARLY, [CHINESE], normalized=True, asian_support=True).score
+    assert (row["BLEU"], row["TER"]) == (f"{bleu:.2f}", f"{ter:.2f}")
+    assert "|tok:zh|" in text
+    assert "|asian:yes|" in text
+    assert "no spaces" not in text
+
+
+def test_the_trainings_log_has_the_language_where_the_references_name_has_none(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    log = LogWriter()
+    log.head()
+    config = next(i for i, line in enumerate(log.lines) if "'_name': None" in line)
+    log.lines[config] = log.lines[config].replace("'criterion'", "'target_lang': 'zh', 'criterion'")
+    log.write(tmp_path / "run" / "train.log")
+    _, text = scored(tmp_path, "reference.txt", CHINESE, NEARLY, capsys=capsys)
+    assert "|tok:zh|" in text
+
+
+def test_a_text_without_spaces_and_the_default_tokenizer_is_noted(tmp_path, capsys):
+    for options in ((), ("--tokenize", "intl")):
+        _, text = scored(tmp_path, "ref.txt", CHINESE, NEARLY, *options, capsys=capsys)
+        assert "has no spaces between words, so that for BLEU a whole phrase is one word; " in text
+    row, text = scored(tmp_path, "ref.txt", CHINESE, NEARLY, "--tokenize", "char", capsys=capsys)
+    assert float(row["BLEU"]) > 50
+    assert "no spaces" not in text
+    segmented = [" ".join(line) for line in CHINESE]
+    _, text = scored(tmp_path, "ref.txt", segmented, segmented, "--tokenize", "none", capsys=capsys)
+    assert "no spaces" not in text
+    assert "|asian:no|" in text
+
+
+def test_a_language_that_sacrebleu_has_no_tokenizer_for_is_scored_in_characters(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path / "none")
+    tokenizers.tokenizer_of.cache_clear()
+    row, text = scored(tmp_path, "ref.th", THAI, THAI[:2] + THAI[:1], capsys=capsys)
+    assert float(row["BLEU"]) > 50
+    assert "BLEU is of the tokenizer char: sacrebleu has no tokenizer for 'th'" in text
+    assert "so that for TER a whole phrase is one word." in text
+
+
+def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monkeypatch, capsys):
+    def missing(tokenize):
+        raise RuntimeError("no MeCab")
+
+    monkeypatch.setattr(tokenizers.BLEU, "__init__", lambda self, tokenize: missing(tokenize))
+    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path)
+    tokenizers.tokenizer_of.cache_clear()
+    assert tokenizers.tokenizer_of("ja_XX") == (
+        "char",
+        "BLEU is of the tokenizer char: sacrebleu's tokenizer ja-mecab needs pip install "
+        "'sacrebleu[ja]', or --tokenize flores200, which is downloaded.",
+    )
+    tokenizers.tokenizer_of.cache_clear()
+    (tmp_path / "model").touch()
+    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path / "model")
+    assert tokenizers.tokenizer_of("kor_Hang")[0] == "flores200"
+    tokenizers.tokenizer_of.cache_clear()
+    assert tokenizers.tokenizer_of("de") == tokenizers.tokenizer_of(None) == ("13a", "")
+
+
+def test_a_tokenizer_is_named_or_refused_by_name(run, capsys):
+    score(run, out=("--tokenize", "char"))
+    assert "|tok:char|" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        score(run, out=("--tokenize", "nothing"))
+    assert "--tokenize nothing: expected one of 13a, char" in capsys.readouterr().err
