@@ -1,10 +1,31 @@
-"""Tables in Markdown."""
+"""Tables in Markdown, and text that Markdown shows as it is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tabulate import tabulate
+
+# Where Markdown reads a character as markup: "_" only at the end of a word, "<" only before what may be a
+# tag, "&" only before what may be an entity.
+_MARKUP = re.compile(r"[\\`*\[\]|]|~(?=~)|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
+
+
+def escaped(text: str) -> str:
+    r"""Write a text, such as a title, so that Markdown shows it unchanged, in one line.
+
+    >>> print(escaped("a|b [c] <d>"))
+    a\|b \[c\] \<d>
+    """
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split("\n")))
+
+
+def code(text: str) -> str:
+    """Write a text as code, in one line."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return fence + space + " ".join(text.split("\n")) + space + fence
 
 
 def markdown_table(
@@ -18,14 +39,14 @@ def markdown_table(
     | Transformer |   9.50 |
 
     Args:
-        lines: the rows' cells as text; a ``|`` in them is escaped.
+        lines: the rows' cells as text, which is escaped.
         texts: how many columns, from the left, are texts; the others are numbers, aligned on the right.
             All are texts if None.
 
     Returns:
         The table, without a newline at its end.
     """
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
+    cells = [list(map(escaped, line)) for line in (headings, *lines)]
     # Numbers are already formatted: tabulate would read "0.050" as 0.05.
     numbers = 0 if texts is None else len(headings) - texts
     table: str = tabulate(

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from fairseq_phrase.drawing.figures import new_figure, save
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.markdown import escaped, markdown_table
 
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:
@@ -41,7 +41,7 @@ def table(reports: dict[Fraction, dict], caption: str) -> str:
             cells.append("-" if mean is None else f"{mean:.2f}")
             cells[-1] += "" if spread is None else f" ± {spread:.2f}"
         lines.append([title, *cells])
-    return f"**{caption}**\n\n{markdown_table(['model', *map(str, reports)], lines)}\n"
+    return f"**{escaped(caption)}**\n\n{markdown_table(['model', *map(str, reports)], lines)}\n"
 
 
 def plot(reports: dict[Fraction, dict], caption: str, file: Path) -> None:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.markdown import code, escaped, markdown_table
 from fairseq_phrase.metrics.over_seeds import SeedComparison
 from fairseq_phrase.report.confusion import is_labelled, label_cells
 from fairseq_phrase.report.contrastive import Accuracy
@@ -140,15 +140,23 @@ def _hours(row: Row) -> str:
 def markdown(report: Report) -> str:
     """Write a report as a Markdown table with its notes and signatures."""
     heading, *lines = table_cells(report)
-    parts = [f"**{report.caption}**"]
+    parts = [f"**{escaped(report.caption)}**"]
     if report.left_out:
-        parts.append("Left out:\n\n" + "\n".join(f"- {problem}" for problem in report.left_out))
-    parts += [markdown_table(heading, lines), *report.notes]
+        parts.append(
+            "Left out:\n\n" + "\n".join(f"- {escaped(problem)}" for problem in report.left_out)
+        )
+    parts += [markdown_table(heading, lines), *map(escaped, report.notes)]
     if report.signatures:
-        signatures = (f"- {metric}: `{how}`" for metric, how in report.signatures.items())
+        signatures = (
+            f"- {escaped(metric)}: {code(how)}" for metric, how in report.signatures.items()
+        )
         parts.append("Signatures:\n\n" + "\n".join(signatures))
     for title, (heading, *lines), note in other_tables(report):
-        parts += [f"**{title}**", markdown_table(heading, lines), *filter(None, [note])]
+        parts += [
+            f"**{title}**",
+            markdown_table(heading, lines),
+            *([escaped(note)] if note else []),
+        ]
     return "\n\n".join(parts) + "\n"
 
 

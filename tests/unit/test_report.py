@@ -16,6 +16,7 @@ import sacrebleu
 from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.drawing.figures import save
+from fairseq_phrase.markdown import code
 from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.report import files, plots
 from fairseq_phrase.report.files import marked_phrases
@@ -113,6 +114,24 @@ def test_words_are_those_of_the_tokenizer_that_is_named(table):
         expected = sacrebleu.corpus_bleu(hypotheses, [apart], tokenize="none", force=True).score
         assert float(run["BLEU"]) == pytest.approx(expected, rel=1e-12)
         assert expected != sacrebleu.corpus_bleu(hypotheses, [apart]).score
+
+
+HOSTILE = "a|b `c` [d](e) <b>f</b> *g* _h_ i_j &lt; k\\l\nm p<0.05"
+ESCAPED = r"a\|b \`c\` \[d\](e) \<b>f\</b> \*g\* \_h\_ i_j \&lt; k\\l m p<0.05"
+
+
+def test_titles_are_shown_in_markdown_as_they_are(table):
+    rows = table / "rows.yaml"
+    rows.write_text(
+        json.dumps({"k2": HOSTILE, "baseline": "Transformer", "absent": f"no {HOSTILE}"})
+    )
+    text = report(table, "--rows", str(rows), "--baseline", "k2", "--caption", HOSTILE)
+    assert f"**{ESCAPED} (2 of 3 rows)**" in text
+    assert f"| {ESCAPED} " in text
+    assert f"Rows without runs: no {ESCAPED}." in text
+    assert f"less that of {ESCAPED}." in text
+    assert "<b>" not in text.replace("\\<b>", "")
+    assert code("a`b|c\nd") == "`` a`b|c d ``"
 
 
 def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):
