@@ -260,9 +260,10 @@ def collate_parses(
         )
     batch = {}
     for name, (values, sizes) in parses.items():
-        mask = is_subword
-        if field_of(name).per != "subword":
-            mask = np.arange(sizes.max(initial=0)) < sizes[:, None]
+        mask, per = is_subword, field_of(name).per
+        if per != "subword":
+            # A batch of empty lines has a word of padding, which tokens of no word are looked up in.
+            mask = np.arange(sizes.max(initial=int(per == "word"))) < sizes[:, None]
         padded = np.full((*mask.shape, *values.shape[1:]), -1, dtype=np.int64)
         if values.ndim > 1:  # NumPy assigns numbers faster than rows
             mask, values = np.repeat(mask[..., None], values.shape[1], 2), values.ravel()

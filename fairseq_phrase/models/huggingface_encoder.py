@@ -1,6 +1,7 @@
 """``--encoder huggingface``: the encoder of a model of transformers, with relation biases."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -86,10 +87,20 @@ def _trained(folder: str) -> Any:
     return model
 
 
+def _fields(cfg: Any) -> Sequence[str]:
+    """Return the parse fields that the options need; see :func:`register_encoder`."""
+    if cfg.relation_source != "heads":
+        raise UserError(
+            f"--relation-source {cfg.relation_source}: a model of transformers has the relations of "
+            "the dependency tree: leave it out"
+        )
+    return parse_fields(cfg)
+
+
 @register_encoder(
     "huggingface",
     options=HuggingFaceOptions,
-    parse_fields=parse_fields,
+    parse_fields=_fields,
     rows={"Hugging Face encoder": {}},
 )
 class HuggingFaceEncoder(TimeFirstEncoder):

@@ -196,6 +196,7 @@ def test_bad_folders_are_named(folder, task, tmp_path):
         encoder_embed_dim=32,
     )  # fmt: skip
     refused(folder, task, "--encoder-layers 3: .* has 2: give --encoder-layers 2", encoder_layers=3)
+    refused(folder, task, "--relation-source enhanced: .*leave it out", relation_source="enhanced")
     copy = changed(folder, tmp_path)
     (copy / "model.safetensors").unlink()
     refused(copy, task, "its weights cannot be loaded .*expected model.safetensors")

@@ -93,7 +93,7 @@ def test_hierarchical_attention_is_a_loop_over_words_and_sentences(layers, left)
 
 def test_attention_over_nothing_is_zero():
     summary = AttentionSum(WIDTH)
-    found = summary(torch.zeros(2, 3, WIDTH), torch.ones(2, 3, dtype=torch.bool))
+    found = summary(torch.randn(2, 3, WIDTH), torch.ones(2, 3, dtype=torch.bool))
     assert not found.any()
 
 

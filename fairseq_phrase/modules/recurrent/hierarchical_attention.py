@@ -194,14 +194,14 @@ class AttentionSum(nn.Module):
 
         Args:
             states: Shape: (batch, length, width)
-            padding_mask: True at padding. A sequence that is all padding has the sum 0 of zero states.
+            padding_mask: True at padding. A sequence that is all padding has the sum 0.
                 Shape: (batch, length), bool
         """
         scores = torch.tanh(self.projection(states)) @ self.query
         # The lowest finite number and not -inf: a sequence that is all padding has no NaN.
         scores = upcast(scores)
         scores = scores.masked_fill(padding_mask, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(1).to(states)
+        weights = scores.softmax(1).masked_fill(padding_mask, 0.0).to(states)
         return torch.einsum("bl,blw->bw", weights, states)
 
 
