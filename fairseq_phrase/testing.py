@@ -35,8 +35,8 @@ from fairseq_phrase.syntax.sentence import Edge, EncodedSentence
 
 LABELS = ("one", "two", "three", "four")
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}
-#: The lengths in subwords of the sentences of the checks.
-LENGTHS = (7, 1, 4, 5)
+#: The lengths in subwords of the sentences of the checks: short ones depend on padding most.
+LENGTHS = (7, 1, 2, 3, 0)
 
 
 def make_dictionary(words: int = 30) -> Dictionary:
@@ -151,9 +151,13 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
         return [f"{field}-{LABELS[index]}" for index in rng.integers(0, len(LABELS), number)]
 
     def edges(field: str) -> list[Edge]:
-        # The tree's, and others between any words: several heads, parallel and opposite edges.
+        # The tree's, and others between any words: several heads, parallel and opposite edges. But the
+        # second and the third word are co-heads of the first, and no path leads to the last word.
         ends = rng.integers(0, max(count, 1), (count, 2))
         ends = np.concatenate([np.column_stack([heads, np.arange(count)]), ends, ends[:2, ::-1]])
+        ends = ends[~np.isin(ends[:, 1], (1, 2))]
+        ends = np.concatenate([ends, [[1, 0], [2, 0]]])
+        ends = ends[(ends < count - 1).all(1)]
         return list(map(Edge, *ends.T.tolist(), labels(field, len(ends))))
 
     return EncodedSentence(
@@ -204,7 +208,7 @@ def permuting_the_batch_permutes_the_output(name: str, row: str) -> None:
     """Check that sentences do not depend on one another."""
     model, dictionary = build_row(name, row)
     inputs = make_batch(dictionary, LENGTHS)
-    order = torch.tensor([2, 0, 3, 1])
+    order = torch.tensor([2, 0, 4, 3, 1])
     permuted = {key: value[order] for key, value in inputs.items()}
     assert_close(encode(model, permuted), encode(model, inputs)[order], rtol=1e-9, atol=1e-9)
 
@@ -246,7 +250,7 @@ def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, row: str)
     """Check what beam search does with the encoder's output."""
     model, dictionary = build_row(name, row)
     inputs = make_batch(dictionary, LENGTHS)
-    order = torch.tensor([3, 3, 0, 1, 1, 1])
+    order = torch.tensor([3, 3, 0, 1, 1, 4])
     before = model.encoder(**inputs)
     kept = copy.copy(before)
     reordered = model.encoder.reorder_encoder_out(before, order)

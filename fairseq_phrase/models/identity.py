@@ -435,6 +435,7 @@ def _resume(
     if Path(filename).is_file():
         state = load_checkpoint_file(Path(filename))
         trained = identity_of(state, filename)
+        encoder = getattr(self.model, "encoder", None)
         if hasattr(self.task, "meet"):
             if not reset_optimizer:
                 self.task.continue_training(trained)
@@ -442,20 +443,22 @@ def _resume(
             here = self.task.identity
         else:
             here = identity_of({"cfg": self.cfg}, "this run")
-            encoder = getattr(self.model, "encoder", None)
             compare(
                 begin_neutrally(trained, here, encoder, filename, None), here, "train",
                 trained_name=filename, here_name="this run",
             )  # fmt: skip
+        added = trained.value("encoder") != here.value("encoder")
         if not self.is_fsdp:
             saved, own = state.get("model", {}), self.model.state_dict()
             check_sizes(saved, own, filename)
             check_ties(saved, own, filename)
-        if not reset_optimizer and trained.value("encoder") != here.value("encoder"):
+            names = set(getattr(encoder, "neutral_parameters", ()))
+            added |= any(not names.isdisjoint(new.split(".")) for new in own.keys() - saved.keys())
+        if added and not reset_optimizer:
             raise UserError(
-                f"{filename} has no optimizer's state for the parameters that "
-                f"{here.value('encoder')} adds: give --finetune-from-model {filename}, or "
-                "--reset-optimizer and the other --reset-* with --restore-file"
+                f"{filename} has no optimizer's state for the parameters that {here.value('encoder')} "
+                f"adds: give --finetune-from-model {filename}, or --reset-optimizer and the other "
+                "--reset-* with --restore-file"
             )
     return resume(self, filename, reset_optimizer, *args, **options)
 

@@ -23,6 +23,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
     kinds_of_pairs,
     sentence_buckets,
     tree_relations,
+    with_co_heads,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
@@ -91,6 +92,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
                 num_heads=cfg.encoder.attention_heads,
                 kind=cfg.relation_bias,
                 num_labels=cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0,
+                of_graph=cfg.relation_source != "heads",
                 dropout=cfg.attention_dropout,
             )
         )
@@ -117,7 +119,7 @@ class RelationEncoder(SyntaxEncoder):
     """
 
     layer_class = RelationEncoderLayer
-    neutral_parameters = ("tree_bias", "label_bias", "sequence_bias")
+    neutral_parameters = ("tree_bias", "co_head_bias", "label_bias", "sequence_bias")
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -132,6 +134,14 @@ class RelationEncoder(SyntaxEncoder):
     def neutral_obstacle(cls, cfg: TransformerConfig) -> None:
         """Return None: all biases start at 0."""
         return
+
+    def upgrade_state_dict_named(
+        self, state_dict: dict[str, Tensor], name: str
+    ) -> dict[str, Tensor]:
+        """Read a checkpoint of graphs that was trained when co-heads counted as siblings."""
+        if self.cfg.relation_source != "heads":
+            with_co_heads(state_dict, name)
+        return super().upgrade_state_dict_named(state_dict, name)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
         """Number the relations of all pairs of tokens."""

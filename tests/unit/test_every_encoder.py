@@ -68,7 +68,7 @@ def test_an_encoder_without_options_shows_the_attention_of_fairseqs_layers(dicti
     for layer in model.encoder.layers:
         layer.self_attn.register_forward_hook(lambda module, args, output: seen.append(output[1]))
     _, maps = model.encoder.attention_maps(**inputs)
-    assert [layer["all nodes"].shape for layer in maps] == [(4, 2, 8, 8)] * 2
+    assert [layer["all nodes"].shape for layer in maps] == [(len(LENGTHS), 2, 8, 8)] * 2
     # fairseq's own forward asks for no weights; attention_maps' calls come after it.
     torch.testing.assert_close(maps[1]["all nodes"], seen[-1].transpose(0, 1))
 

@@ -6,6 +6,7 @@ import copy
 import itertools
 import logging
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.models.identity import begin_neutrally, check_sizes, model_entries
+from fairseq_phrase.models.identity import _resume, begin_neutrally, check_sizes, model_entries
 from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.store.identity import Identity, compare
@@ -280,3 +281,24 @@ def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
     all_seen = torch.ones(3, 1, 1, 5, dtype=torch.bool)
     everything, _ = node_attention(*inputs, all_seen, gate, 3)
     assert_same(everything, twin_node_attention(*inputs, all_seen, 3, gate)[0])
+
+
+def test_a_training_is_not_resumed_whose_optimizer_lacks_new_parameters(dictionary, tmp_path):
+    options = {"relation_source": "enhanced"}
+    model = build_model("relation_transformer", dictionary, **options)
+    cfg = {"model": {"_name": "relation_transformer", **options}}
+    old = {n: value for n, value in model.state_dict().items() if not n.endswith("co_head_bias")}
+    trainer = SimpleNamespace(model=model, cfg=cfg, is_fsdp=False, task=None)
+    path = tmp_path / "old.pt"
+    torch.save({"model": old, "cfg": cfg}, path)
+    resumed = []
+
+    def resume(trainer, filename, reset_optimizer):
+        resumed.append(reset_optimizer)
+
+    with pytest.raises(UserError, match=r"old\.pt has no optimizer's state .* --reset-optimizer"):
+        _resume(resume, trainer, str(path))
+    _resume(resume, trainer, str(path), True)
+    torch.save({"model": model.state_dict(), "cfg": cfg}, path)
+    _resume(resume, trainer, str(path))
+    assert resumed == [True, False]

@@ -14,6 +14,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import (
+    GRAPH_RELATIONS,
     NUM_BUCKETS,
     TREE_RELATIONS,
     PairRelations,
@@ -242,7 +243,7 @@ def without_draws(name, dictionary, **options):
     torch.manual_seed(0)
     model = build_model(name, dictionary, **options)
     for parameter_name, parameter in model.named_parameters():
-        if parameter_name.endswith(("tree_bias", "label_bias", "sequence_bias")):
+        if parameter_name.endswith(("tree_bias", "co_head_bias", "label_bias", "sequence_bias")):
             torch.nn.init.zeros_(parameter)
     return model
 
@@ -306,8 +307,9 @@ def graph(dictionary, *, left=False):
     inputs = make_batch(dictionary, LENGTHS, left=left, extra=1)
     edges = inputs["src_enhanced"]
     edges[0] = -1
-    edges[0, :4, :2] = torch.tensor([[0, 1], [0, 2], [2, 3], [4, 4]])
-    edges[0, :4, 2] = 4
+    first = torch.tensor([[0, 1], [0, 2], [2, 3], [4, 4], [1, 4], [3, 4]])
+    edges[0, : len(first), :2] = first
+    edges[0, : len(first), 2] = 4
     return inputs["src_words"], edges
 
 
@@ -333,7 +335,9 @@ def twin_graph_relation(edges, i, j):
         return "parent" if up == 1 else f"ancestor {up}" if up < 4 else "ancestor 4+"
     if down == apart < math.inf:
         return "child" if down == 1 else f"descendant {down}" if down < 4 else "descendant 4+"
-    return "sibling" if apart == 2 else f"distance {apart}" if apart < 9 else "distance 9+"
+    if apart == 2:
+        return "sibling" if any({(m, i), (m, j)} <= pairs for m, _ in pairs) else "co-head"
+    return f"distance {apart}" if apart < 9 else "distance 9+"
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -348,9 +352,37 @@ def test_relations_in_a_graph_are_those_of_its_shortest_paths(dictionary, left):
                 name = "same word" if i == j else "no word"
                 if own >= 0 and other >= 0:
                     name = twin_graph_relation(real, own, other)
-                assert TREE_RELATIONS[found[row, i, j]] == name
+                assert GRAPH_RELATIONS[found[row, i, j]] == name
                 seen.add(name)
-    assert {"parent", "child", "sibling", "distance 9+", "ancestor 2"} < seen
+    assert {"parent", "child", "sibling", "co-head", "distance 9+", "ancestor 2"} < seen
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 12])
+def test_words_without_a_path_are_far_apart_in_a_batch_of_any_width(width):
+    words = torch.arange(width)[None]
+    found = graph_relations(words, torch.tensor([[[0, 0, 4]]]))[0]
+    apart = found[~torch.eye(width, dtype=torch.bool)]
+    assert {GRAPH_RELATIONS[number] for number in apart} == {"distance 9+"}
+
+
+def test_a_checkpoint_whose_co_heads_were_siblings_computes_what_it_did(dictionary):
+    options = {"relation_source": "enhanced", "relation_labels": True, "relation_bias": "both"}
+    model = build_model(NAME, dictionary, **options)
+    inputs = make_batch(dictionary, LENGTHS, extra=1)
+    inputs["src_words"], inputs["src_enhanced"] = graph(dictionary)
+    before = encode(model, inputs)
+    parameters = {name: value.clone() for name, value in model.state_dict().items()}
+    names = [name for name in parameters if name.endswith("co_head_bias")]
+    assert len(names) == len(model.encoder.layers)
+    old = {name: value for name, value in parameters.items() if name not in names}
+    model.load_state_dict(old)
+    sibling = GRAPH_RELATIONS.index("sibling")
+    for layer in model.encoder.layers:
+        bias = layer.self_attn
+        assert torch.equal(bias.co_head_bias[:, 0], bias.tree_bias[:, sibling])
+    assert not torch.allclose(before, encode(model, inputs))
+    model.load_state_dict(parameters)
+    assert torch.equal(before, encode(model, inputs))
 
 
 def as_graph(heads, labels):
@@ -390,9 +422,10 @@ def test_a_tree_as_a_graph_has_the_relations_and_biases_of_the_tree(dictionary, 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 def test_the_bias_of_a_pair_is_the_sum_of_its_edges_labels_in_value_and_gradient(dictionary, left):
     words, edges = graph(dictionary, left=left)
-    bias = RelationBias(2, "tree", NUM_LABELS).double()
-    torch.nn.init.normal_(bias.tree_bias)
-    torch.nn.init.normal_(bias.label_bias)
+    bias = RelationBias(2, "tree", NUM_LABELS, of_graph=True).double()
+    for each in bias.parameters():
+        torch.nn.init.normal_(each)
+    table = torch.cat([bias.tree_bias, bias.co_head_bias], 1)
     relations = graph_relations(words, edges)
     found = bias.bias(relations, edges=edge_pairs(words, edges, NUM_LABELS))
     direction = torch.randn_like(found)
@@ -401,7 +434,7 @@ def test_the_bias_of_a_pair_is_the_sum_of_its_edges_labels_in_value_and_gradient
     for b, of_row in enumerate(words.tolist()):
         for i, own in enumerate(of_row):
             for j, other in enumerate(of_row):
-                expected[b, :, i, j] = bias.tree_bias[:, relations[b, i, j]].detach()
+                expected[b, :, i, j] = table[:, relations[b, i, j]].detach()
                 added = 0
                 for head, dependent, label in edges[b].tolist():
                     if head < 0 or head == dependent or min(own, other) < 0:

@@ -38,8 +38,13 @@ assert _PARENT + 1 == _CHILD  # as the labels' biases are
 # For two words one of which is above the other: by the query's depth minus the key's, -4 to 4.
 _IN_LINE = (9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6)
 # For two other words: by their distance, up to 9. It is at least 2, and at 2 they are siblings.
-_APART = (0, 0, TREE_RELATIONS.index("sibling"), *range(10, 17))
+_SIBLING = TREE_RELATIONS.index("sibling")
+_APART = (0, 0, _SIBLING, *range(10, 17))
+_MOST = len(_APART) - 1
 _NO_WORD = TREE_RELATIONS.index("no word")
+#: The relations in a graph, where a word may have several heads: co-heads have a dependent in common.
+GRAPH_RELATIONS = (*TREE_RELATIONS, "co-head")
+_CO_HEAD = GRAPH_RELATIONS.index("co-head")
 
 NUM_BUCKETS, _MAX_DISTANCE = 32, 128
 
@@ -66,7 +71,7 @@ def tree_relations(
     distances = tree.word_distances()
     above = depths[:, :, None] - depths[:, None, :]
     in_line = _constant(_IN_LINE, device)[above.clamp(-4, 4) + 4]
-    apart = _constant(_APART, device)[distances.clamp(max=9)]
+    apart = _constant(_APART, device)[distances.clamp(max=_MOST)]
     relations = torch.where(distances == above.abs(), in_line, apart)
     if labels is not None:
         if labels.shape != tree.heads.shape:
@@ -125,24 +130,27 @@ def _token_pairs(words: Tensor) -> Tensor:
 def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     """Number the relations of tokens' words in a graph. Shape: (batch, tokens, tokens), int64.
 
-    A distance is the length of the shortest path along edges in any direction. A word is above another
-    if a path of this length leads down to it, from heads to dependents. In a tree these are the
-    relations of :func:`tree_relations`. *Decisions*: words without a path between them have the relation
-    "distance 9+". Of two words that are each other's head, the key is the parent. Edges of roots are
-    ignored.
+    The numbers are of :data:`GRAPH_RELATIONS`. A distance is the length of the shortest path along edges
+    in any direction. A word is above another if a path of this length leads down to it, from heads to
+    dependents. Two other words at distance 2 are siblings if they have a head in common, else co-heads.
+    In a tree these are the relations of :func:`tree_relations`. *Decisions*: words without a path between
+    them have the relation "distance 9+". Of two words that are each other's head, the key is the parent.
+    Edges of roots are ignored.
 
     Args:
         words: 0-based index of the word of each token, -1 at tokens of no word. Shape: (batch, tokens)
         edges: head, dependent and label of each edge, -1 at padding. Shape: (batch, edges, 3)
     """
     batch, count = words.shape
-    far = 2 * count
+    # No path is as long, in no batch, and no distance below 9 is.
+    far = 2 * count + _MOST
     # Steps up from query to key. No sentence has more words than tokens. Edges of roots and padding are
     # on the diagonal, which is overwritten.
     ends = edges[..., :2].clamp(min=0)
     up = words.new_full((batch, count * count), far)
     up = up.scatter(1, ends[..., 1] * count + ends[..., 0], 1).unflatten(1, (count, count))
     up.diagonal(dim1=1, dim2=2).zero_()
+    has_head = (up == 1).float()
     lengths = torch.stack([up, torch.minimum(up, up.mT)])
     for middle in range(count):  # Floyd and Warshall
         through = lengths[..., middle, None] + lengths[..., None, middle, :]
@@ -155,12 +163,27 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     relations = torch.where(
         in_line,
         _constant(_IN_LINE, device)[signed + 4],
-        _constant(_APART, device)[apart.clamp(max=9)],
+        _constant(_APART, device)[apart.clamp(max=_MOST)],
     )
+    common_heads = has_head @ has_head.mT
+    relations.masked_fill_((relations == _SIBLING) & (common_heads == 0), _CO_HEAD)
     pairs = _token_pairs(words).flatten(1)
     found: Tensor = pad(relations.flatten(1), (0, 1), value=_NO_WORD).gather(1, pairs)
     found = found.view_as(relations)
     return found.masked_fill_(torch.eye(count, dtype=torch.bool, device=device), 0)
+
+
+def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
+    """Add the biases of co-heads to parameters that lack them: they were siblings, and keep that bias.
+
+    Args:
+        parameters: of a checkpoint, by name.
+        prefix: what the names of an encoder's parameters begin with.
+    """
+    for name in [name for name in parameters if name.endswith(".tree_bias")]:
+        if name.startswith(prefix):
+            siblings = parameters[name][:, _SIBLING, None]
+            parameters.setdefault(f"{name.removesuffix('tree_bias')}co_head_bias", siblings.clone())
 
 
 @functools.cache
@@ -214,9 +237,11 @@ class RelationBias(nn.Module):
         kind: ``"tree"``, ``"sequence"`` or ``"both"``.
         num_labels: number of dependency labels L, if pairs of parent and child have a bias for their
             label.
+        of_graph: whether the relations are of graphs (:data:`GRAPH_RELATIONS`).
 
     Attributes:
-        tree_bias: None without trees. Shape: (heads, relations)
+        tree_bias: for :data:`TREE_RELATIONS`; None without trees. Shape: (heads, relations)
+        co_head_bias: for co-heads; None without graphs. Shape: (heads, 1)
         label_bias: for the labels of parents, then of children; None without labels.
             Shape: (heads, 2 L)
         sequence_bias: None without distances in the sentence. Shape: (heads, buckets)
@@ -225,11 +250,13 @@ class RelationBias(nn.Module):
         ValueError: the kind is unknown.
     """
 
-    def __init__(self, num_heads: int, kind: str = "tree", num_labels: int = 0) -> None:
+    def __init__(
+        self, num_heads: int, kind: str = "tree", num_labels: int = 0, of_graph: bool = False
+    ) -> None:
         super().__init__()
-        self._add_biases(num_heads, kind, num_labels)
+        self._add_biases(num_heads, kind, num_labels, of_graph)
 
-    def _add_biases(self, num_heads: int, kind: str, num_labels: int) -> None:
+    def _add_biases(self, num_heads: int, kind: str, num_labels: int, of_graph: bool) -> None:
         if kind not in BIASES[:3]:
             raise ValueError(f"unknown kind {kind!r}, expected one of {', '.join(BIASES[:3])}")
 
@@ -238,6 +265,7 @@ class RelationBias(nn.Module):
 
         self.num_heads, self.kind, self.num_labels = num_heads, kind, num_labels
         self.tree_bias = numbers(len(TREE_RELATIONS), kind != "sequence")
+        self.co_head_bias = numbers(1, kind != "sequence" and of_graph)
         self.label_bias = numbers(2 * num_labels, kind != "sequence" and num_labels > 0)
         self.sequence_bias = numbers(NUM_BUCKETS, kind != "tree")
 
@@ -264,6 +292,8 @@ class RelationBias(nn.Module):
                 of_labels = self.label_bias.unflatten(1, (2, -1))
                 labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
                 tree = torch.cat([tree, labelled.flatten(1)], dim=1)
+            if self.co_head_bias is not None:
+                tree = torch.cat([tree, self.co_head_bias], dim=1)
             table = tree if table is None else (tree[:, :, None] + table[:, None]).flatten(1)
         assert table is not None
         bias = pair_bias(table, pairs, masked)
@@ -315,10 +345,11 @@ class RelationAttention(RelationBias, HeadsAttention):
         num_heads: int,
         kind: str = "tree",
         num_labels: int = 0,
+        of_graph: bool = False,
         dropout: float = 0.0,
     ) -> None:
         HeadsAttention.__init__(self, embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
-        self._add_biases(num_heads, kind, num_labels)
+        self._add_biases(num_heads, kind, num_labels, of_graph)
         self.reset_parameters()
 
     def forward(
