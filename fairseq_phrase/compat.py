@@ -29,10 +29,12 @@ import numpy as np
 import torch
 from fairseq import options as fairseq_options
 from fairseq import utils
+from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
+from fairseq.data.audio import raw_audio_dataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
-from fairseq_cli import generate
+from fairseq_cli import generate, interactive
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -46,12 +48,21 @@ def mend_fairseq() -> None:
     make_checkpoints_loadable()
     restore_integers_of_numpy()
     mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
+    mend(FairseqTask, "build_generator", _align_where_unknown_words_are_replaced)
+    mend(utils, "load_align_dict", _replace_unknown_words_without_a_file)
+    mend(utils, "replace_unk", _read_pairs_of_alignments)
+    mend(data_utils, "_find_extra_valid_paths", _name_splits)
+    mend(data_utils, "raise_if_valid_subsets_unintentionally_ignored", _name_ignored_splits)
+    mend(ConcatDataset, "__init__", _do_not_upsample_by_default)
+    for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
+        mend(module, "get_buckets", _bucket_with_numpy_2)
     mend(Trainer, "get_train_iterator", _resume_the_same_training)
     mend(Trainer, "save_checkpoint", save_all_state)
     mend(Trainer, "load_checkpoint", continue_all_state)
     mend(EpochBatchIterator, "first_batch", _name_empty_data)
     mend(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
     mend(generate, "_main", _write_only_a_shard)
+    mend(interactive, "main", _replace_before_joining)
 
 
 def mend(owner: Any, name: str, new: _Function) -> None:
@@ -266,6 +277,107 @@ def _name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
             "give --required-batch-size-multiple 1"
         )
     return original(self)
+
+
+def _name_splits(original: _Function, dataset_path: str) -> set[str]:
+    """Find ``valid1``, ``valid2``, … by their names, as ``--valid-subset`` has them.
+
+    fairseq 0.12.3 returns the names of their files (``valid1.de-en.de``), so that a split that was named
+    still counts as forgotten.
+    """
+    return {name.partition(".")[0] for name in original(dataset_path)}
+
+
+def _name_ignored_splits(original: _Function, cfg: Any) -> None:
+    """Make a training that would ignore validation sets end with a message that names the options."""
+    try:
+        original(cfg)
+    except ValueError:
+        given = cfg.dataset.valid_subset.split(",")
+        others = sorted(data_utils._find_extra_valid_paths(cfg.task.data) - {*given})
+        raise UserError(
+            f"{cfg.task.data} also has {', '.join(others)}: name all sets to validate on, --valid-subset "
+            f"{','.join([*given, *others])}, or join them with --combine-val, or give "
+            "--ignore-unused-valid-subsets"
+        ) from None
+
+
+def _do_not_upsample_by_default(
+    original: _Function, self: Any, datasets: Any, sample_ratios: Any = 1
+) -> None:
+    """Let ``split``, ``split1``, … be combined without ``--upsample-primary``.
+
+    Its default is -1 in fairseq 0.12.3, which makes an array of negative size.
+    """
+    if not isinstance(sample_ratios, int):
+        sample_ratios = [1 if ratio < 0 else ratio for ratio in sample_ratios]
+    original(self, datasets, sample_ratios)
+
+
+def _bucket_with_numpy_2(original: _Function, sizes: Any, num_buckets: int) -> Any:
+    """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 has removed."""
+    parts = np.linspace(0, 100, num_buckets + 1)
+    return np.unique(np.percentile(sizes, parts, method="lower")[1:])
+
+
+def _replace_unknown_words_without_a_file(original: _Function, replace_unk: str | None) -> Any:
+    """Make ``--replace-unk`` without a file copy source words.
+
+    fairseq 0.12.3 gives the option a value, which it then opens as a file.
+    """
+    return original("" if replace_unk == "@@ " else replace_unk)
+
+
+def _align_where_unknown_words_are_replaced(
+    original: _Function, self: Any, models: Any, args: Any, *others: Any, **options: Any
+) -> Any:
+    """Make hypotheses have the source token of each token, which ``--replace-unk`` reads.
+
+    fairseq 0.12.3 has alignments only with ``--print-alignment``.
+    """
+    generator = original(self, models, args, *others, **options)
+    is_there = getattr(args, "print_alignment", None) or getattr(args, "score_reference", False)
+    if getattr(args, "replace_unk", None) is None or is_there:
+        return generator
+    generate, pad = generator.generate, generator.pad
+
+    def aligned(models: Any, sample: Any, **given: Any) -> Any:
+        generated = generate(models, sample, **given)
+        tokens = sample["net_input"]["src_tokens"]
+        for row, hypotheses in zip(tokens, generated, strict=True):
+            for hypothesis in hypotheses:
+                attention = hypothesis["attention"]
+                if attention is None or not attention.numel():
+                    raise UserError(
+                        "--replace-unk needs a decoder with attention, and "
+                        f"{type(models[0].decoder).__name__} returns no weights"
+                    )
+                # A decoder may attend to more nodes than tokens.
+                of_tokens = attention[: len(row)][row.ne(pad)]
+                hypothesis["alignment"] = of_tokens.argmax(0).tolist()
+        return generated
+
+    generator.generate = aligned
+    return generator
+
+
+def _replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
+    """Refuse ``--replace-unk`` where fairseq has joined subwords, whose numbers alignments have."""
+    if cfg.generation.replace_unk is not None and cfg.common_eval.post_process is not None:
+        raise UserError(
+            "--replace-unk counts subwords, which --post-process (--remove-bpe) joins before: leave it "
+            "out, or use fairseq-phrase-translate --replace-unk"
+        )
+    original(cfg, *others)
+
+
+def _read_pairs_of_alignments(
+    original: _Function, hypo_str: str, src_str: str, alignment: Any, *others: Any
+) -> str:
+    """Let ``--replace-unk`` read what ``--print-alignment`` prints: pairs of a source and a target."""
+    if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
+        alignment = {target: source for source, target in alignment}
+    return str(original(hypo_str, src_str, alignment, *others))
 
 
 def _train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:

@@ -10,9 +10,11 @@ import sys
 import pytest
 from fairseq import checkpoint_utils
 from fairseq_cli import generate as fairseq_generate
+from fairseq_cli import interactive as fairseq_interactive
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli import average as average_command
+from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run, train_with_stops
@@ -106,6 +108,98 @@ def test_fewer_than_eight_pairs_are_named(tmp_path, command):
     with pytest.raises(UserError, match=r"of 5 samples.*--required-batch-size-multiple 1"):
         command(*training)
     assert "num_updates 1" in command(*training, "--required-batch-size-multiple", "1")
+
+
+@pytest.fixture(scope="module")
+def two_validation_sets(gold_corpus, tmp_path_factory):
+    """Parsed data with ``valid`` and ``valid1``."""
+    data = tmp_path_factory.mktemp("sets") / "data"
+    preprocess_command.main([
+        "-s", "de", "-t", "en", "--trainpref", str(gold_corpus / "train"), "--validpref",
+        f"{gold_corpus / 'valid'},{gold_corpus / 'test'}", "--parser", "conllu", "--vocab-size", "200",
+        "--destdir", str(data), "--joined-dictionary",
+    ])  # fmt: skip
+    return data
+
+
+#: fairseq's own task and model, and this package's with parses.
+TASKS = {
+    "stock": [*STOCK, "--arch", "transformer"],
+    "parses": [
+        "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--arch",
+        "relation_transformer", "--relation-labels",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_several_validation_sets_are_named_or_combined(
+    task, two_validation_sets, command, tmp_path
+):
+    def train(*options):
+        printed = command(
+            fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens", "1000",
+            "--max-update", "1", "--save-dir", tmp_path, "--no-save", *options,
+        )  # fmt: skip
+        return dict(re.findall(r"valid on '(\w+)' subset .* loss (\S+)", printed))
+
+    with pytest.raises(
+        UserError, match=r"also has valid1: .*--valid-subset valid,valid1, .*--combine"
+    ):
+        train()
+    single = train("--valid-subset", "valid,valid1", "--lr", "0")
+    assert single.keys() == {"valid", "valid1"}
+    assert train("--ignore-unused-valid-subsets").keys() == {"valid"}
+    (combined,) = train("--combine-val", "--lr", "0").values()
+    least, most = sorted(map(float, single.values()))
+    assert least < float(combined) < most
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_buckets_of_lengths_change_no_loss(task, two_validation_sets, command, tmp_path):
+    found = [
+        re.findall(
+            r"valid on 'valid' subset .* loss (\S+)",
+            command(
+                fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens",
+                "1000", "--max-update", "1", "--lr", "0", "--train-subset", "valid1", "--save-dir",
+                tmp_path, "--no-save", "--ignore-unused-valid-subsets", *buckets,
+            ),
+        )
+        for buckets in ([], ["--num-batch-buckets", "3"])
+    ]  # fmt: skip
+    assert found[0]
+    assert found[0] == found[1]
+
+
+def test_unknown_words_are_replaced_by_source_words_without_a_file(
+    stock_checkpoint, data_directory, command, tmp_path
+):
+    rows = (data_directory / "dict.de.txt").read_text().splitlines()
+    words = [row.split()[0] for row in rows[:3]]
+    dictionary = tmp_path / "words.txt"
+    dictionary.write_text("".join(f"{word} of-{word}\n" for word in [*words, "<eos>"]))
+    lines = tmp_path / "lines.txt"
+    lines.write_text(f"{words[0]}\n{' '.join(words)}\n")
+
+    def translate(*options):
+        printed = command(
+            fairseq_interactive, data_directory, *STOCK, "--path", stock_checkpoint, "--cpu", "--beam",
+            "2", "--unkpen", "-100", "--max-len-b", "3", "--input", lines, "--buffer-size", "2",
+            *options,
+        )  # fmt: skip
+        return [text.split() for text in re.findall(r"^H-\d+\t\S+\t(.*)$", printed, re.MULTILINE)]
+
+    assert all("<unk>" in line for line in translate())
+    for options in ([], ["--print-alignment"]):
+        copied = translate("--replace-unk", *options)
+        assert all(line and {*line} <= {*words, "<eos>"} for line in copied)
+    translated = translate("--replace-unk", dictionary)
+    assert all(
+        line and {*line} <= {f"of-{word}" for word in [*words, "<eos>"]} for line in translated
+    )
+    with pytest.raises(UserError, match="--replace-unk counts subwords"):
+        translate("--replace-unk", "--remove-bpe")
 
 
 def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_masks(tmp_path):
