@@ -44,6 +44,7 @@ from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.store.identity import (
     OF_DECODER,
+    UNKNOWN,
     Entry,
     Identity,
     compare,
@@ -116,7 +117,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     name = given.get("_name") or given.get("arch") or ""
     options = {option.name: option for option in _model_options(name, given)}
     chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
-    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(chosen))
+    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(str(chosen)))
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
     # BART's encoder is fairseq's Transformer.
     if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
@@ -200,6 +201,8 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
     """
     given = plain(cfg)
     name = given.get("_name") or given.get("task")
+    if given.get("add_lang_token") and not given.get("langs"):
+        given["langs"] = UNKNOWN  # of the folders of its data
     if given.get("truncate_source"):
         given["truncate_source"] = f"to {given.get('max_source_positions')}"
     dataclass = TASK_DATACLASSES.get(name, type(cfg) if is_dataclass(cfg) else None)

@@ -141,6 +141,8 @@ FREE = {
 LOGGED = "identity record "
 #: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
 MASK = "<mask>"
+#: The value of an entry that a checkpoint must have had, but does not tell.
+UNKNOWN = "?"
 #: Of what a record is made. One of an earlier version may lack entries, as if they were unknown.
 VERSION = 2
 
@@ -310,7 +312,10 @@ def compare(
         entry = here.entries.get(name) or trained.entries[name]
         if entry.part not in DOORS[door]:
             continue
-        before, now = (each.value if each else entry.default for each in (one, other))
+        before, now = (
+            None if each and each.value == UNKNOWN else each.value if each else entry.default
+            for each in (one, other)
+        )
         is_missing = None in (before, now)
         if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
             continue
