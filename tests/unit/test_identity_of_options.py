@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
@@ -25,6 +26,7 @@ from fairseq_phrase.tasks.identified import IdentifiedTask
 from fairseq_phrase.testing import SIZES, make_batch, make_dictionary, randomized
 from tests.support.data_tasks import batches, make_task
 from tests.support.named_models import make_task as named_task
+from tests.support.repository import REPOSITORY
 
 MODELS = sorted({*translation_encoders(), *NAMED_MODELS})
 TASKS = sorted(n for n, task in TASK_REGISTRY.items() if issubclass(task, IdentifiedTask))
@@ -174,6 +176,19 @@ def test_everything_left_out_has_a_reason_and_a_use() -> None:
         assert any(why_free(name) == reason for name in known), reason
         for pattern in names.split():
             assert "*" in pattern or pattern in known, pattern
+
+
+def test_the_documentation_has_what_is_free_and_the_files_of_every_step() -> None:
+    page = (REPOSITORY / "docs" / "identity.md").read_text(encoding="utf-8")
+    for reason, names in FREE.items():
+        assert f"| {', '.join(f'`{name}`' for name in names.split())} | {reason} |" in page
+    steps = re.findall(r"^\d+\. .*", page, re.MULTILINE)
+    files = re.findall(r"`(\w+/\w+\.py)`", "".join(steps))
+    assert len(steps) == 11
+    assert all((REPOSITORY / "fairseq_phrase" / file).is_file() for file in files)
+    code = "".join((REPOSITORY / "fairseq_phrase" / file).read_text("utf-8") for file in set(files))
+    for name in re.findall(r"`(?:\w+\.)?(\w+)`", "".join(steps)):
+        assert name in ("fairseq", "training") or f"def {name}(" in code, name
 
 
 def built(model: str, **changed: Any) -> Any:
