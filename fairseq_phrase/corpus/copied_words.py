@@ -49,13 +49,18 @@ def add_slots(dictionary: Any, options: Options) -> None:
 def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
     """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
 
+    Raw text fills all slots of a dictionary, so data that fill fewer differ from it.
+
     Raises:
-        UserError: it has fewer.
+        UserError: it has fewer, or more.
     """
-    if number_of_slots(known) < options.copy_words:
+    slots = number_of_slots(known)
+    if options.copy_words and slots != options.copy_words:
+        advice = f"give --copy-words {slots}, or another dictionary"
+        if not slots:
+            advice = "give the dictionary of data that were made with --copy-words, or none"
         raise UserError(
-            f"--copy-words {options.copy_words}: {path} has {number_of_slots(known)} slots "
-            f"({slot(1)}, …): give the dictionary of data that were made with --copy-words, or none"
+            f"--copy-words {options.copy_words}: {path} has {slots} slots ({slot(1)}, …): {advice}"
         )
 
 

