@@ -18,6 +18,8 @@ from typing import TextIO
 from fairseq_phrase.errors import UserError
 
 Key = Mapping[str, str]
+#: How many differences a message has.
+_SHOWN = 4
 
 
 def require_same(made: Key, here: Key, what: str | Path, remedy: str) -> None:
@@ -34,8 +36,10 @@ def require_same(made: Key, here: Key, what: str | Path, remedy: str) -> None:
     """
     names = [name for name in {**made, **here} if made.get(name) != here.get(name)]
     if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         first, second = (
-            ", ".join(f"{name} {key.get(name, '(none)')}" for name in names) for key in (made, here)
+            ", ".join(f"{name} {key.get(name, '(none)')}" for name in names[:_SHOWN]) + more
+            for key in (made, here)
         )
         raise UserError(f"{what} was made with {first}; this run has {second}: {remedy}")
 

@@ -11,7 +11,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
+_NO_OPTIMIZER = "--no-save-optimizer-state"
 _ABOUT = ("title", "paper", "steps", "data")  # what a row has besides options
 
 
@@ -97,13 +99,25 @@ class Step:
 
 @dataclass
 class Run:
-    """A row with a seed: its folder, its options, and the commands in order."""
+    """A row with a seed: its folder, its options, and the commands in order.
+
+    Attributes:
+        key: what the outputs of its steps depend on, by step and flag.
+        files: further files that they depend on, or folders of data.
+    """
 
     row: str
     seed: int
     folder: Path
     steps: list[Step]
     options: Options
+    key: dict[str, str] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def drops_optimizer(self) -> bool:
+        """Whether checkpoints of a finished training need no optimizer's state."""
+        return bool(self.options.get("checkpoint", {}).get("no_save_optimizer_state"))
 
     def __str__(self) -> str:
         """Return its name."""
@@ -132,14 +146,41 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     schedule = options.get("lr_scheduler", {})
     if schedule.get("_name") == "polynomial_decay":  # fairseq-train has no default for it
         schedule.setdefault("total_num_update", training.get("max_update"))
-    share_out(options, args.gpus_per_run, name)
     options.setdefault("common", {})["seed"] = seed
+    given = shlex.split(args.train_flags)
+    if _NO_OPTIMIZER in given:
+        options.setdefault("checkpoint", {})["no_save_optimizer_state"] = True
+        rest = shlex.join(word for word in given if word != _NO_OPTIMIZER)
+        args = argparse.Namespace(**vars(args) | {"train_flags": rest})
     if "data" in row:
         args = argparse.Namespace(**vars(args) | {"data": Path(f"{args.data}.{row['data']}")})
     kind = row.get("steps", "translation")
     if kind not in KINDS:
         sys.exit(f"row {name} has steps '{kind}': expected one of {', '.join(KINDS)}")
-    return Run(name, seed, folder, KINDS[kind](args, options, folder), options)
+    on_one = argparse.Namespace(**vars(args) | {"gpus_per_run": 1})  # GPUs may change on the way
+    key = key_of(KINDS[kind](on_one, deepcopy(options), folder), args, folder)
+    share_out(options, args.gpus_per_run, name)
+    steps = KINDS[kind](args, options, folder)
+    return Run(name, seed, folder, steps, options, key, [*filter(None, (args.data, args.raw))])
+
+
+def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """Return what the outputs of steps depend on: flags of commands, without where files are.
+
+    Data and other texts are compared by content.
+    """
+    places = {str(args.data): "DATA", str(args.raw): "TEXT"}
+    key: dict[str, str] = {}
+    for step in steps:
+        name = step.name
+        for word in step.command:
+            if word.startswith("--"):
+                name = f"{step.name}: {word}"
+                key.pop(name, None)  # the last one holds
+                word = ""
+            word = places.get(word, word.replace(str(folder), "RUN"))
+            key[name] = f"{key.get(name, '')} {word}".strip()
+    return key
 
 
 def share_out(options: Options, gpus: int, row: str) -> None:
@@ -168,7 +209,9 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
         folder: the run's folder.
         data: the arguments that name the data.
     """
-    own = {group: values for group, values in options.items() if group != "generation"}
+    own = {group: dict(values) for group, values in options.items() if group != "generation"}
+    # A training that was stopped needs the optimizer's state. table.py drops it at the end.
+    own.get("checkpoint", {}).pop("no_save_optimizer_state", None)
     train = ["fairseq-train", *data, *flags(own)]
     train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
     train += [] if args.precision == "fp32" else [f"--{args.precision}"]

@@ -2,16 +2,16 @@
 
     python scripts/table.py run configs/tables/quickstart.yaml --data DATA -s de -t en --out RUNS
 
-A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options) and the output of each
-command. Finished commands are not repeated. A training that was stopped continues from its last
-checkpoint. A row that fails does not stop the others. docs/tables.md says how to add a table, a row or a
-kind of row, and why this uses threads of concurrent.futures and not a workflow system.
+A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options), key.json (what it depends
+on: flags, and the content of data) and the output of each command. Finished commands are not repeated. A
+training that was stopped continues from its last checkpoint. A row that fails does not stop the others.
+docs/tables.md says how to add a table, a row or a kind of row, and why this uses threads of
+concurrent.futures and not a workflow system.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import queue
 import re
@@ -24,12 +24,16 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 import yaml
 from omegaconf import OmegaConf
 from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
 # What fairseq-train logs: updates of an epoch, loss; and updates so far, at the end of an epoch, too.
@@ -40,6 +44,7 @@ _KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     "MALLOC_TOP_PAD_": "200000000",
 }
+_KEY = "key.json"
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
@@ -62,9 +67,17 @@ class Runner:
 
     def run(self, runs: Sequence[Run]) -> None:
         """Do them all; Ctrl-C stops their processes."""
+        left = []
+        for run in runs:
+            try:
+                check_key(run)
+            except UserError as error:
+                self.failures[str(run)] = str(error)
+            else:
+                left += [run] if run.left() else []
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                futures = {pool.submit(self._in_slot, run): run for run in runs if run.left()}
+                futures = {pool.submit(self._in_slot, run): run for run in left}
                 for future in as_completed(futures):
                     if (error := future.exception()) is not None:
                         self.failures[str(futures[future])] = str(error)
@@ -87,21 +100,16 @@ class Runner:
         """Do the steps of a run that are not done.
 
         Raises:
-            RuntimeError: a command failed, or another script is at work on this run.
+            RuntimeError: a command failed.
+            UserError: another script is at work on this run, or it was begun with something else.
         """
         run.folder.mkdir(parents=True, exist_ok=True)
-        with open(run.folder / ".lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RuntimeError(
-                    f"another script, or a training that it left, is at work on {run.folder}: "
-                    "wait for it, or give another --out"
-                ) from None
-            # The run's processes inherit the lock, so it also holds while one outlives this process.
-            self._do_alone(run, bar, environment, lock.fileno())
+        # The run's processes inherit the lock, so it also holds while one outlives this process.
+        with only_writer(run.folder) as lock:
+            self._do_alone(run, bar, environment, lock)
 
     def _do_alone(self, run: Run, bar: tqdm, environment: dict[str, str], lock: int) -> None:
+        write_atomically(run.folder / _KEY, as_bytes(check_key(run)))
         (run.folder / "commands.sh").write_text("".join(f"{step}\n" for step in run.steps), "utf-8")
         OmegaConf.save(run.options, run.folder / "row.yaml")
         bar.reset(run.updates())
@@ -140,6 +148,7 @@ class Runner:
                             advance(bar, log, run)
             except OSError:  # the terminal of the progress bar is gone
                 os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
                 raise
         if process.returncode != 0:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -152,8 +161,62 @@ class Runner:
         if step.trains:
             advance(bar, log, run, ended=True)
             step.done.touch()
+            if run.drops_optimizer:
+                drop_optimizer_states(run.folder)
         else:
             os.replace(partial, step.output)
+
+
+def check_key(run: Run) -> dict[str, str]:
+    """Check that what is in a run's folder was made with the run's options and data.
+
+    Steps may be added, and files to the data. A folder without a key was made by an earlier version, or
+    restored from kept results.
+
+    Returns:
+        The key of what is there and of the run.
+
+    Raises:
+        UserError: a step had other options, or a file of the data had another content.
+    """
+    here = {**run.key, **{name: d for path in run.files for name, d in contents_of(path)}}
+    note = run.folder / _KEY
+    if not note.is_file():
+        return here
+    made = read_key(note.read_bytes(), note)
+    steps = {name.partition(":")[0] for name in made} & {name.partition(":")[0] for name in here}
+    both = ({n: v for n, v in key.items() if n.partition(":")[0] in steps} for key in (made, here))
+    require_same(
+        *both, run.folder, f"give another --out, or remove {run.folder} to begin this run anew"
+    )
+    return {**made, **here}
+
+
+@cache
+def contents_of(path: Path) -> list[tuple[str, str]]:
+    """Return names and fingerprints of a file, or of the texts, dictionaries and models of data."""
+    from fairseq_phrase.store.manifest import fingerprint
+
+    if not path.is_dir():
+        return [("TEXT", fingerprint(path)[:16])] if path.is_file() else []
+    files = sorted(
+        one for suffix in ("bin", "txt", "model", "codes") for one in path.glob(f"*.{suffix}")
+    )
+    return [(f"DATA/{file.name}", fingerprint(file)[:16]) for file in files]
+
+
+def drop_optimizer_states(folder: Path) -> None:
+    """Remove the optimizer's state from the checkpoints of a finished training."""
+    import torch
+
+    from fairseq_phrase.compat import load_checkpoint
+
+    for path in folder.glob("checkpoint*.pt"):
+        state = load_checkpoint(path)
+        if state.pop("last_optimizer_state", None) is not None:
+            smaller = path.with_suffix(".partial")
+            torch.save(state, smaller)
+            os.replace(smaller, path)
 
 
 def repair_last_checkpoint(folder: Path) -> None:

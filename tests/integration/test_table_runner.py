@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from table import (
     Runner,
     advance,
     choose_gpus,
+    contents_of,
     main,
     parse_arguments,
     repair_last_checkpoint,
@@ -109,6 +111,106 @@ def run_of(folder, name, *scripts, trains=True):
     return Run(name, 1, folder / name, steps, {})
 
 
+@pytest.fixture
+def planned(tmp_path):
+    """Plan a run with changes of the command line and of its row; its steps print their name."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train.de-en.de.bin", "dict.de.txt"):
+        (data / name).write_text(name)
+
+    def made(row=None, **changes):
+        given = {"data": data, "source_lang": "de", "target_lang": "en", "out": tmp_path / "runs"}
+        given |= {"average": 1, "max_update": 9, "max_epoch": None, "raw": None, "parser": None}
+        given |= {"subsets": "test", "precision": "fp32", "gpus_per_run": 1}
+        given |= {"train_flags": "", "generate_flags": ""}
+        table = {
+            "task": {"_name": "translation"},
+            "optimization": {"update_freq": [2]},
+            **(row or {}),
+        }
+        run = plan(argparse.Namespace(**given | changes), "row", table, 1)
+        for step in run.steps:
+            step.command = ["echo", step.name]
+        return run
+
+    return made
+
+
+def run_all(*runs):
+    runner = Runner([], jobs=1)
+    runner.run(runs)
+    return runner.failures.get("row, seed 1", "")
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_of_other_options_or_data_is_refused_and_kept(planned, tmp_path, is_finished):
+    folder = tmp_path / "runs" / "row" / "seed1"
+    assert not run_all(planned())
+    if not is_finished:
+        (folder / "generate-test.txt").unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for changes, first, second in (
+        ({"train_flags": "--lr 0.1"}, "train: --lr (none)", "train: --lr 0.1"),
+        ({"max_update": 8}, "train: --max-update 9", "train: --max-update 8"),
+        ({"row": {"model": {"_name": "a"}}}, "train: --arch (none)", "train: --arch a"),
+        ({"generate_flags": "--beam 2"}, "translate test: --beam 5", "translate test: --beam 2"),
+    ):
+        reason = run_all(planned(**changes))
+        assert reason.startswith(f"{folder} was made with {first}; this run has {second}")
+        assert f"give another --out, or remove {folder} to begin this run anew" in reason
+    (tmp_path / "data" / "dict.de.txt").write_text("other symbols")
+    contents_of.cache_clear()
+    assert f"{folder} was made with DATA/dict.de.txt" in run_all(planned())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_run_goes_on_with_more_steps_data_and_gpus_and_elsewhere(planned, tmp_path):
+    assert not run_all(planned())
+    (tmp_path / "runs" / "row" / "seed1" / "train.done").unlink()
+    (tmp_path / "data" / "test1.de-en.de.bin").write_text("more")
+    contents_of.cache_clear()
+    (tmp_path / "data").rename(tmp_path / "moved")
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    changes = {"subsets": "test,test1", "gpus_per_run": 2, "data": tmp_path / "moved"}
+    run = planned(**changes, out=tmp_path / "elsewhere")
+    assert [step.name for step in run.left()] == ["train", "translate test1"]
+    assert not run_all(run)
+    assert not run.left()
+
+
+def test_a_run_of_an_earlier_version_goes_on(planned, tmp_path):
+    assert not run_all(planned())
+    (tmp_path / "runs" / "row" / "seed1" / "key.json").unlink()
+    assert not run_all(planned(max_update=8))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row": {"checkpoint": {"no_save_optimizer_state": True}}},
+        {"train_flags": "--no-save-optimizer-state --lr 1"},
+    ],
+)
+def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, tmp_path, changes):
+    given = {"row": changes.get("row"), "train_flags": changes.get("train_flags", "")}
+    assert "--no-save-optimizer-state" not in str(planned(**given).steps[0])
+    run = planned(**given)
+    run.folder.mkdir(parents=True)
+    saved = "{'model': {}, 'last_optimizer_state': {'step': 1}}"
+    script = f"import sys, torch; torch.save({saved}, sys.argv[1])"
+    checkpoint = run.folder / "checkpoint_last.pt"
+    made = Step(
+        "train", [python(), "-c", script, str(checkpoint)], run.steps[0].output, trains=True
+    )
+    stops = Step("train", ["bash", "-c", f"{shlex.join(made.command)}; exit 1"], made.output, True)
+    for step, kept in ((stops, {"model", "last_optimizer_state"}), (made, {"model"})):
+        run.steps = [step]
+        run_all(run)
+        assert set(torch.load(checkpoint, weights_only=True)) == kept
+    assert [path.name for path in run.folder.glob("checkpoint*")] == ["checkpoint_last.pt"]
+
+
 def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
     runner = Runner([], jobs=2)
     runner.run(
@@ -157,14 +259,12 @@ def test_two_scripts_do_not_work_on_one_run(tmp_path):
     while not started.exists():
         assert thread.is_alive()
         thread.join(0.1)
-    late = run_of(tmp_path, "row", "echo second")
+    late = run_of(tmp_path, "row", waiting)
     second.run([late])
     go_on.touch()
     thread.join()
-    assert (
-        "another script, or a training that it left, is at work on"
-        in second.failures["row, seed 1"]
-    )
+    message = f"another run (process {os.getpid()} on {os.uname().nodename}, or a command that it"
+    assert message in second.failures["row, seed 1"]
     assert not first.failures
     assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
     second.run([late])  # it is finished, and not locked any longer
@@ -218,7 +318,8 @@ def test_a_training_that_outlives_its_runner_keeps_the_run(sleeper, tmp_path):
     killed.wait()
     runner = Runner([], 1)
     runner.run([run_of(tmp_path, "row", "echo second")])
-    assert "a training that it left, is at work on" in runner.failures["row, seed 1"]
+    assert f"(process {killed.pid} on" in runner.failures["row, seed 1"]
+    assert "or a command that it started) is at work in" in runner.failures["row, seed 1"]
     signal.pidfd_send_signal(step, signal.SIGKILL)
     assert has_ended(step, 30)
     runner = Runner([], 1)
