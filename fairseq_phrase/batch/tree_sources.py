@@ -44,7 +44,8 @@ class Trees:
         if source is not None:
             TreeSource(source)
         self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
-        self._of_models: list[tuple[str, int]] = []
+        # By model: its trees, None if its record has none, and the fields of parses that it reads.
+        self._models: list[tuple[tuple[str, int] | None, set[str]]] = [(None, set())]
         self._made: dict[tuple[str, int], TreeSource] = {}
 
     def _setting(self, source: str, seed: str) -> tuple[str, int]:
@@ -54,7 +55,8 @@ class Trees:
     @property
     def settings(self) -> list[tuple[str, int]]:
         """The different sources, with their seeds; that of the first model is the first."""
-        return list(dict.fromkeys(self._of_models)) or [self._setting("parse", "1")]
+        recorded = dict.fromkeys(trees for trees, _ in self._models if trees)
+        return list(recorded) or [self._setting("parse", "1")]
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Use the trees that a model was trained with, for each option that is not given.
@@ -66,18 +68,31 @@ class Trees:
             UserError: the record's seed is not a number.
         """
         source, seed = trained.value("tree-source"), trained.value("tree-seed") or "1"
-        if source is None:
-            return
-        if source not in TREE_SOURCES or not seed.isdigit():
-            raise UserError(
-                f"an identity record has the tree source {source} {seed}: it is damaged"
-            )
-        self._of_models = [*self._of_models * further, self._setting(source, seed)]
+        trees = None
+        if source is not None:
+            if source not in TREE_SOURCES or not seed.isdigit():
+                raise UserError(
+                    f"an identity record has the tree source {source} {seed}: it is damaged"
+                )
+            trees = self._setting(source, seed)
+        if further:
+            self._models.append((trees, set()))
+        elif trees:
+            self._models = [(trees, self._models[-1][1])]
+
+    def read_by_last(self, fields: Collection[str]) -> None:
+        """Add fields of parses that the model which was restored last reads."""
+        self._models[-1][1].update(fields)
+
+    @property
+    def last_reads_heads(self) -> bool:
+        """Whether the model that was restored last reads trees."""
+        return "heads" in self._models[-1][1]
 
     @property
     def last(self) -> tuple[str, int]:
         """The source and the seed of the model that was restored last."""
-        return (self._of_models or self.settings)[-1]
+        return self._models[-1][0] or self.settings[0]
 
     def entries(self) -> dict[str, Entry]:
         """Return the entries of the last model's record."""
@@ -95,11 +110,21 @@ class Trees:
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
         """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
 
+        Args:
+            fields: those that all models read, and those that a loss does.
+
         Raises:
-            UserError: one of the sources is a control, and a field would reveal the parse.
+            UserError: the trees of a model are a control, and a field would reveal the parse to it.
         """
-        read = (TreeSource(source).fields_to_read(fields) for source, _ in self.settings)
-        return set().union(*read)
+        of_models = set().union(*(own for _, own in self._models))
+        read: set[str] = set()
+        for number, (trees, own) in enumerate(self._models, start=1):
+            of_loss = set(fields) - of_models if number == len(self._models) else set()
+            asked = (own & set(fields)) | of_loss
+            if "heads" in asked:
+                asked = TreeSource((trees or self.settings[0])[0]).fields_to_read(asked)
+            read |= asked
+        return read
 
     def __call__(
         self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None

@@ -55,13 +55,13 @@ from fairseq_phrase.store.manifest import data_identity
 
 #: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
 #: differences pass, which the user did not name, by section. They are removed when the file is read;
-#: a parser is removed if its name is a path. The source of trees is that of the record, for each model of
-#: an ensemble its own.
+#: a parser is removed if its name is a path. Trees and source factors are those of the record, for each
+#: model of an ensemble its own.
 UNTRUSTED = {
     "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
     "task": (
         *("source_parser", "allow_difference", "tree_source", "tree_seed"),
-        *("pretrained", "pretrained_model"),
+        *("source_factors", "source_factors_dim", "pretrained", "pretrained_model"),
     ),
     "bpe": ("syntax_parser",),
     "tokenizer": ("syntax_parser",),

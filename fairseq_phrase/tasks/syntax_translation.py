@@ -138,6 +138,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             UserError: a data directory lacks one of the fields.
         """
         needed = self.source_text.fields if for_model else self._fields_of_loss
+        if for_model:
+            self._trees.read_by_last({"words", *fields})
         self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields})
         needed.update({"words", *fields})
 
@@ -214,7 +216,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def own_entries(self) -> dict[str, Entry]:
         """Return the entries of the task's options, and of the trees if models read trees."""
-        trees = self._trees.entries() if "heads" in self.source_text.fields else {}
+        trees = self._trees.entries() if self._trees.last_reads_heads else {}
         return {**super().own_entries(), **trees, **self._factors.entries()}
 
     def restore(self, trained: Identity, *, further: bool) -> None:

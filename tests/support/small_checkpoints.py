@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
 from fairseq_phrase.store.dictionaries import labels_fingerprint
@@ -75,6 +76,8 @@ def make_checkpoint(path: Path, data: Path, *arguments: str, seed: int = 1) -> P
     with torch.no_grad():
         for parameter in model.parameters():  # what starts at 0 would hide what it multiplies
             parameter += 0.3 * torch.randn_like(parameter)
+    read = {"task": cfg.task, "model": cfg.model}  # nothing reads the other sections
+    cfg = OmegaConf.create(read, flags={"allow_objects": True})
     state: dict[str, Any] = {"cfg": cfg, "model": model.state_dict(), "args": None}
     state |= {"task_state": task.state_dict(), "extra_state": {"train_iterator": {"epoch": 1}}}
     state["optimizer_history"] = [

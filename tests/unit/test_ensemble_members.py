@@ -1,0 +1,62 @@
+"""Ensembles in both orders: each member reads its own fields, trees and factors."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fairseq_phrase import parsers
+from fairseq_phrase.inference.translator import load
+from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+
+STRUCTURAL = ["--arch", "structural_transformer", "--structural-relative"]
+KINDS = {
+    "plain": ["--arch", "transformer"],
+    "tags": ["--arch", "transformer", "--source-factors", "tags,subwords"],
+    "deprels": ["--arch", "transformer", "--source-factors", "deprels"],
+    "relations": ["--arch", "relation_transformer", "--relation-labels"],
+    "random": [*STRUCTURAL, "--tree-source", "random", "--tree-seed", "7"],
+    "linear, tags": [*STRUCTURAL, "--tree-source", "linear", "--source-factors", "tags"],
+}
+LINE = "der Hund schläft der Hund der der Hund"
+TARGET = "the dog sleeps"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensembles")
+    data = make_data(folder / "data")
+    return {
+        name: make_checkpoint(folder / f"{number}.pt", data, *options, seed=number)
+        for number, (name, options) in enumerate(KINDS.items())
+    }
+
+
+def log_probabilities(path) -> torch.Tensor:
+    """Of the target's words and end, by one model."""
+    model = load(path, device="cpu")
+    inputs = model.inputs([LINE])
+    dictionary = model.task.target_dictionary
+    target = dictionary.encode_line(TARGET, add_if_not_exist=False).long()[None]
+    tokens, mask = inputs.pop("input_ids"), inputs.pop("attention_mask")
+    output = model.models[0](tokens, mask.sum(1), target.roll(1, 1), **inputs)
+    found = model.models[0].get_normalized_probs(output, log_probs=True)
+    return found.gather(2, target[..., None]).flatten().double()
+
+
+def test_each_member_of_a_pair_reads_its_own_in_both_orders(
+    checkpoints, monkeypatch, caplog
+) -> None:
+    chain = parsers._BuiltIn("chain", ChainParser)
+    monkeypatch.setitem(parsers._BUILT_IN, "chain", chain)
+    alone = {name: log_probabilities(path) for name, path in checkpoints.items()}
+    for names in itertools.combinations(KINDS, 2):
+        mean = torch.stack([alone[name] for name in names]).exp().mean(0)
+        expected = float(mean.log2().mean())
+        for order in (names, names[::-1]):
+            path = ":".join(str(checkpoints[name]) for name in order)
+            found = load(path, device="cpu").score(LINE, TARGET)
+            assert found == pytest.approx(expected, abs=1e-4), order
+    assert "differ" not in caplog.text
