@@ -12,6 +12,8 @@ PARSERS = ("spacy", "stanza", "conllu", "ptb", "factored", "none")
 ON_ERROR = ("stop", "skip", "flat")
 #: What cuts words into subwords, ``--bpe``.
 SUBWORD_MODELS = ("sentencepiece", "subword_nmt")
+#: The normal form of text in a SentencePiece model, ``--normal-form``, by SentencePiece's names.
+NORMAL_FORMS = ("identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
 #: ``--bpe``, if words are not cut.
 WHOLE_WORDS = "none"
 #: What the labels of a data directory belong to, ``--labels``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -15,6 +16,7 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError, at
 
 _BOM = "\N{BYTE ORDER MARK}"
+_OTHER_SPACE = re.compile(r"[^\S ]")
 
 
 def find_text(prefix: str, language: str) -> Path:
@@ -90,6 +92,14 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise UserError(f"{at(name, number)}: not UTF-8 ({error.reason})") from None
         yield text.removeprefix(_BOM) if number == 1 else text
+
+
+def plain_spaces(line: str) -> str:
+    """Replace each character of white space, such as U+00A0 or U+2028, by a space.
+
+    fairseq separates tokens at white space of any kind, so a token cannot contain it.
+    """
+    return _OTHER_SPACE.sub(" ", line)
 
 
 @contextmanager

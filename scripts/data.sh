@@ -89,10 +89,13 @@ pieces() {
 # preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done. Beside restored runs, the data must
 # be theirs.
 preprocess() {
+    local form=()
     [ -z "$REPORT_ONLY" ] || return 0
+    # The normal form of the kept results' subwords.
+    [[ " ${*:2} " != *" --vocab-size "* ]] || form=(--normal-form nmt_nfkc)
     [ -e "$1/syntax.$SOURCE.json" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
-            --on-error flat --workers "$(nproc)" "${@:2}"
+            --on-error flat --workers "$(nproc)" "${form[@]}" "${@:2}"
     check_kept "$1"
 }
 

@@ -70,20 +70,25 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": "none",
         "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[,surface][@DIR] (a "
         "language's models, in a folder), conllu[:surface][,enhanced] or ptb (files PREF.LANG.conllu, "
-        "PREF.LANG.ptb), none (words at white space, for models that need no tree), or another "
-        "package's parser (docs/parsers.md)"},
+        "PREF.LANG.ptb), factored[:FIELD,...] (labels behind the text's words), none (words at white "
+        "space, for models that need no tree), or another package's parser (docs/parsers.md)"},
     "--constituents": {
         "choices": CONSTITUENTS, "default": "parser",
         "help": "source of constituents: the parser, if it makes any; its dependency trees; or none"},
     "--max-flat": {
         "type": share, "default": 0.05, "metavar": "SHARE",
         "help": "stop when more than this share of a text's lines get flat trees, 1 to allow all"},
+    "--list-left-out": {
+        "type": Path, "metavar": "FILE",
+        "help": "write the file and the number of each line that is left out or has a flat tree, and "
+        "why, with tabs between them"},
     "--sentencepiece-model": {"type": Path, "metavar": "FILE"},
     "--bpe-codes": {"type": Path, "metavar": "FILE"},
     "--protected-tokens": {
         "type": protected, "default": (), "dest": "protected", "metavar": "FILE|NAME,...",
-        "help": "tokens that are one entry of the dictionary and stand outside of the parsed text, such "
-        "as language tags (<2de>, [en_XX]) and <BT>: a file with one per line, or names"},
+        "help": "tokens that are one entry of the dictionary and stand outside of the parsed text, also "
+        "without a space, such as language tags (<2de>, [en_XX]), <BT> and inline tags (<g1>): a file "
+        "with one per line, or names"},
     "--labeldict": {
         "type": Path, "metavar": "DIR",
         "help": "reuse the dictionaries of labels (dict.deprel.txt, dict.tag.txt, dict.constituent.txt) "

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add(syntax, "--parser", "--constituents")
     syntax.add_argument("--on-error", choices=_ON_ERROR, default="stop",
         help="for a line without a parse: stop, or give it a flat tree and count it")
-    add(syntax, "--max-flat")
+    add(syntax, "--max-flat", "--list-left-out")
     add(syntax, "--labeldict")
     add(subwords, "--allow-difference")
     syntax.add_argument("--strict", action="store_true",

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
-        "are those of the binarized text, from 1. Of a checkpoint or a bundle, show its identity "
+        "are those of the text's file, from 1. Of a checkpoint or a bundle, show its identity "
         "record: what the model was trained with.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a split, as train or train.de-en; may be repeated (default: all)")
     parser.add_argument("--check", action="store_true",
         help="verify every record against its text, and all files against their fingerprints; stop "
-        "at the first broken record and print its line")
+        "at the first broken record and print its number")
     drawn = parser.add_argument_group("sentences")
     drawn.add_argument("--sentences", type=_natural, metavar="N",
         help="draw the trees of N sentences, chosen at random (default: 1; none with --check)")
@@ -194,9 +194,11 @@ def _chosen(
         chosen = []
         for number in sorted(numbers):
             index = bisect_right(ends, number) - 1
-            chosen.append((splits[index], number - ends[index] + 1))
+            chosen.append((splits[index], number - ends[index]))
     readers = {
         split: ParsedTextReader(args.data, manifest, split, dictionaries)
         for split in dict.fromkeys(split for split, _ in chosen)
     }
-    return [readers[split].read(line) for split, line in chosen]
+    if args.lines:
+        chosen = [(split, readers[split].index_of(line)) for split, line in chosen]
+    return [readers[split].read(index) for split, index in chosen]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import LABELLED, ON_ERROR
+from fairseq_phrase.choices import LABELLED, NORMAL_FORMS, ON_ERROR
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive
 from fairseq_phrase.errors import UserError
@@ -14,6 +14,13 @@ from fairseq_phrase.errors import UserError
 if TYPE_CHECKING:
     from fairseq_phrase.corpus.options import Options, SplitCounts
     from fairseq_phrase.parsers.pipeline import ParsingOptions
+
+
+def _coverage(text: str) -> float:
+    number = float(text)
+    if not 0.98 <= number <= 1:  # SentencePiece's own bounds
+        raise argparse.ArgumentTypeError(f"expected a number from 0.98 to 1, not {text}")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     syntax.add_argument("--on-error", choices=ON_ERROR, default="stop",
         help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
         "every line); or give it a flat tree and count it")
-    add(syntax, "--max-flat")
+    add(syntax, "--max-flat", "--list-left-out")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", default="sentencepiece",
         help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
@@ -79,6 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     subwords.add_argument("--sentencepiece-lines", type=positive, default=2_000_000, metavar="N",
         help="if both sides together have more than N lines, train SentencePiece on a sample of N lines; "
         "a million lines take about 1.5 GB of memory")
+    subwords.add_argument("--normal-form", choices=NORMAL_FORMS, default="identity",
+        help="the form of text in the SentencePiece model that is trained, by SentencePiece's names. A "
+        "model can only write text in its form: identity keeps every character; nmt_nfkc makes spaces "
+        "of Persian's zero-width non-joiners and two characters of Thai's sara am")
+    subwords.add_argument("--character-coverage", type=_coverage, default=1.0, metavar="SHARE",
+        help="the share of the text's characters that get subwords, such as 0.9995 for Chinese; the "
+        "rarest get none")
+    subwords.add_argument("--byte-fallback", action="store_true",
+        help="write characters that have no subwords as bytes (256 entries more); translate with --bpe "
+        "syntax then, as fairseq's --remove-bpe does not join bytes")
     subwords.add_argument("--joined-dictionary", action="store_true",
         help="one dictionary for both languages")
     subwords.add_argument("--copy-words", type=positive, default=0, metavar="N",
@@ -114,15 +131,19 @@ def main(namespace: argparse.Namespace) -> None:
         # Words with labels are those between white space.
         args["source_tokenized"] |= args["labels"] == "word"
     parsing = _parsing(args)
+    form, coverage, fallback = (
+        args.pop(name) for name in ("normal_form", "character_coverage", "byte_fallback")
+    )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.corpus.options import Options, splits_of
     from fairseq_phrase.corpus.preprocess import preprocess
+    from fairseq_phrase.corpus.sentencepiece_training import CharacterOptions
 
     splits = dict(splits_of(*prefixes))
     options = Options(
         directory=args.pop("destdir"), splits=splits, parsing=parsing, bpe_model=bpe_model,
-        engine=engine, **args,
+        engine=engine, characters=CharacterOptions(form, coverage, fallback), **args,
     )  # fmt: skip
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
@@ -200,6 +221,9 @@ def report(options: Options, counts: SplitCounts) -> str:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
         said.append(f"{labels} labels{unknown}")
+    texts = options.languages[:1] if options.labels else options.languages
+    if lacking := [f"{counts.unknown[name]} of {name}" for name in texts if counts.unknown[name]]:
+        said.append(f"lines with unknown subwords: {', '.join(lacking)}")
     kinds = {"empty": empty, "too long": counts.too_long, "without a parse": counts.skipped}
     if left_out := [f"{number} {what}" for what, number in kinds.items() if number]:
         said.append(f"left out: {', '.join(left_out)}")

@@ -30,7 +30,9 @@ from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, Segmenter, SharedSegmenter
+from fairseq_phrase.raw_text.protected_tokens import JOINER
+from fairseq_phrase.raw_text.segmenter import Segmenter
+from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, SharedSegmenter
 from fairseq_phrase.raw_text.source_encoder import spell
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
@@ -85,6 +87,8 @@ def attach(options: Options) -> Attached:
             f"--protected-tokens: {dictionary_path} lacks {', '.join(missing)}: run fairseq-preprocess "
             "with text that has them"
         )
+    if options.protected and JOINER in dictionary:
+        options = replace(options, protected=[*options.protected, JOINER])
     segmenter = SharedSegmenter(options.bpe, options.bpe_model) if options.bpe_model else None
     if segmenter is not None:
         if isinstance(segmenter.loaded, Gpt2Segmenter):

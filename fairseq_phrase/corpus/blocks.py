@@ -16,12 +16,21 @@ from fairseq_phrase.corpus.engines import Chunk, Job
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parse_shards import from_bytes
 from fairseq_phrase.corpus.parsing import Corpus, unparsed_error
+from fairseq_phrase.corpus.round_trip import SHOWN, Change, change, described
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.base import flat
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.raw_text.segmenters import SharedSegmenter, separate
-from fairseq_phrase.raw_text.source_encoder import CutLine, encode_line, encode_sentence, spell
+from fairseq_phrase.raw_text.protected_tokens import separate
+from fairseq_phrase.raw_text.segmenter import Segmenter
+from fairseq_phrase.raw_text.segmenters import SharedSegmenter
+from fairseq_phrase.raw_text.source_encoder import (
+    CutLine,
+    encode_line,
+    encode_sentence,
+    marked_words,
+    spell,
+)
 from fairseq_phrase.store.fields import FieldBlock
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
@@ -34,12 +43,14 @@ class SideLine(NamedTuple):
         problem: why it has no parse (it then has flat trees); None if it has one.
         swallowed: the number of its parse's words without a subword, because their subword also belongs
             to an earlier word.
+        changed: how the text of its subwords differs from the line, if it does.
     """
 
     pieces: Sequence[str]
     encoded: EncodedSentence | None = None
     problem: str | None = None
     swallowed: int = 0
+    changed: Change | None = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +73,22 @@ class RawLines:
         """Cut a line into subwords, with its parse if the language is parsed."""
         segmenter, problem = self.segmenter.loaded, None
         if parse is None:
-            return SideLine(segmenter.line_pieces(line))
+            pieces = segmenter.line_pieces(line)
+            return SideLine(pieces, changed=_change(line, pieces, segmenter))
         if isinstance(parse, Unparsed):
             problem, parse = parse.reason, flat(parse.sentence, self.fields)
-        encoded = encode_sentence(parse, segmenter, separate(segmenter, line)[1])
-        return SideLine(encoded.pieces, encoded, problem)
+        text, tokens = separate(segmenter, line)
+        encoded = encode_sentence(parse, segmenter, tokens)
+        pieces = encoded.pieces
+        if "".join(parse.words) != "".join(text.split()):  # the parser has words of its own
+            line = "".join(marked_words(parse)).replace("▁", " ")
+            pieces = [piece for piece in pieces if piece not in getattr(segmenter, "tokens", ())]
+        changed = _change(line, pieces, segmenter)
+        return SideLine(encoded.pieces, encoded, problem, changed=changed)
+
+
+def _change(line: str, pieces: Sequence[str], segmenter: Segmenter) -> Change | None:
+    return change(line, segmenter.join(" ".join(pieces)))
 
 
 @dataclass(frozen=True)
@@ -121,6 +143,19 @@ class SideBlock(NamedTuple):
     fields: dict[str, FieldBlock]
 
 
+class LeftOut(NamedTuple):
+    """A line that is left out.
+
+    Attributes:
+        line: its number in the text, from 1.
+        kind: the attribute of :class:`SplitCounts` that counts it.
+    """
+
+    line: int
+    kind: str
+    reason: str
+
+
 @dataclass
 class Block:
     """Consecutive lines of a split.
@@ -130,6 +165,8 @@ class Block:
         lines: the number of lines, those that are left out included.
         counts: what is counted, but for flat trees.
         problems: of each kept line without a parse its number in the text, from 1, its language, and why.
+        left_out: the lines that are left out.
+        changed: of the first kept lines that their subwords change, the number, the language, and how.
         error: what ends the run after these lines.
     """
 
@@ -138,6 +175,8 @@ class Block:
     sides: list[SideBlock] = field(default_factory=list)
     counts: SplitCounts = field(default_factory=SplitCounts)
     problems: list[tuple[int, str, str]] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    changed: list[tuple[int, str, str]] = field(default_factory=list)
     error: UserError | None = None
 
 
@@ -168,7 +207,7 @@ class BlockMaker:
                     side.encode(line, parse)
                     for side, line, parse in zip(self.sides, lines, parsed, strict=True)
                 ]
-                if not self._keeps(block.counts, number, pair):
+                if not self._keeps(block, number, pair):
                     continue
                 for side, parse in zip(self.sides, parsed, strict=True):
                     if isinstance(parse, ParsedSentence):
@@ -177,6 +216,8 @@ class BlockMaker:
                     those.append(line)
                     if line.problem is not None:
                         block.problems.append((number, side.language, line.problem))
+                    if line.changed is not None:
+                        self._count_change(block, number, side.language, line.changed)
         except UserError as error:
             block.error = error
         block.counts.kept = len(kept[0])
@@ -197,35 +238,49 @@ class BlockMaker:
         text = "".join(" ".join(line.pieces) + "\n" for line in lines)
         return SideBlock(text, Counter(chain.from_iterable(line.pieces for line in lines)), fields)
 
-    def _keeps(self, counts: SplitCounts, number: int, pair: list[SideLine]) -> bool:
+    def _count_change(self, block: Block, number: int, language: str, changed: Change) -> None:
+        counts = block.counts.changed
+        counts[language] += 1
+        if counts[language] <= SHOWN:
+            block.changed.append((number, language, described(changed)))
+
+    def _keeps(self, block: Block, number: int, pair: list[SideLine]) -> bool:
         for corpus, line in zip(self.corpora, pair, strict=True):
             if line.problem is not None and self.options.on_error == "stop":
                 raise unparsed_error(corpus, number, line.problem)
         if self.is_whole:
             return True
-        lengths = [len(line.pieces) for line in pair]
-        if max(lengths) > self.options.max_length:
-            counts.too_long += 1
-            problem = f"{max(lengths)} subwords, --max-length is {self.options.max_length}"
-        elif not min(lengths) and len(pair) == 1:
-            counts.empty += 1  # a blank line ends a document
+        if not any(line.pieces for line in pair) and len(pair) == 1:
+            block.counts.empty += 1  # a blank line ends a document
             return True
-        elif not min(lengths):
-            counts.empty += 1
-            problem = "one side is empty"
-        elif self.options.on_error == "skip" and any(line.problem is not None for line in pair):
-            counts.skipped += 1
-            return False
-        else:
+        if (flaw := self._flaw(pair)) is None:
             return True
-        if self.options.strict:
+        kind, reason = flaw
+        setattr(block.counts, kind, getattr(block.counts, kind) + 1)
+        block.left_out.append(LeftOut(number, kind, reason))
+        if self.options.strict and kind != "skipped":
             source, *target = (corpus.path for corpus in self.corpora)
             both = f" (and {target[0]})" if target else ""
             raise UserError(
-                f"{at(source, number)}{both}: {problem}; without --strict such "
+                f"{at(source, number)}{both}: {reason}; without --strict such "
                 f"{'pairs' if target else 'lines'} are left out and counted"
             )
         return False
+
+    def _flaw(self, pair: list[SideLine]) -> tuple[str, str] | None:
+        """Find out why a pair is left out: what counts it, and the reason; None if it is kept."""
+        lengths = [len(line.pieces) for line in pair]
+        problems = [line.problem for line in pair if line.problem is not None]
+        if max(lengths) > self.options.max_length:
+            return (
+                "too_long",
+                f"{max(lengths)} subwords, --max-length is {self.options.max_length}",
+            )
+        if not min(lengths):
+            return "empty", "one side is empty"
+        if problems and self.options.on_error == "skip":
+            return "skipped", problems[0]
+        return None
 
 
 def _parses(chunk: Chunk, side: Lines, lines: int) -> Iterator[Parse | None]:

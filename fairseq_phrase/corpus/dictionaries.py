@@ -63,6 +63,10 @@ def make_dictionaries(
     return made
 
 
+# What fairseq's summary counts here: lines with unknown subwords.
+_LINES = "lines"
+
+
 class _SubwordBinarizer(VocabularyDatasetBinarizer):
     """fairseq's binarizer, without a Python call and a tensor access for every subword."""
 
@@ -73,17 +77,24 @@ class _SubwordBinarizer(VocabularyDatasetBinarizer):
         numbers.append(self.dict.eos_index)
         summary.num_seq += 1
         summary.num_tok += len(numbers)
+        if unknown in numbers:
+            summary.replaced = Counter(summary.replaced)
+            summary.replaced[_LINES] += 1
         return torch.from_numpy(np.array(numbers, dtype=np.int32))
 
 
-def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, workers: int) -> None:
+def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, workers: int) -> int:
     """Let fairseq binarize a file of subwords, then delete the file.
 
     Args:
         prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
+
+    Returns:
+        The number of lines with subwords that the dictionary lacks.
     """
-    FileBinarizer.multiprocess_dataset(
+    summary = FileBinarizer.multiprocess_dataset(
         str(pieces), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
         vocab_size=len(dictionary), num_workers=workers,
     )  # fmt: skip
     pieces.unlink()
+    return Counter(summary.replaced)[_LINES]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_phrase.corpus.engines import EngineOptions
-from fairseq_phrase.corpus.sentencepiece_training import SAMPLE_LINES
+from fairseq_phrase.corpus.sentencepiece_training import SAMPLE_LINES, CharacterOptions
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.syntax.sentence import Expansion
@@ -42,6 +42,8 @@ class Options:
             (:mod:`fairseq_phrase.store.copied_words`).
         vocab_size: number of pieces to train; None for the default number, or the largest number that
             the text allows.
+        characters: which characters the trained SentencePiece model has.
+        list_left_out: the file that lists the lines that are left out and those with flat trees.
         labeldict: the data directory whose label dictionaries are reused; None takes those beside
             ``srcdict``, if there are any, or those in use in ``directory``.
         allowed: the differences that ``allow_difference`` let through, for the manifest.
@@ -62,6 +64,7 @@ class Options:
     copy_words: int = 0
     vocab_size: int | None = None
     sentencepiece_lines: int = SAMPLE_LINES
+    characters: CharacterOptions = field(default_factory=CharacterOptions)
     joined_dictionary: bool = False
     srcdict: Path | None = None
     tgtdict: Path | None = None
@@ -72,6 +75,7 @@ class Options:
     allowed: list[str] = field(default_factory=list)
     on_error: str = "stop"
     max_flat: float = 0.05
+    list_left_out: Path | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
     seed: int = 1
 
@@ -105,6 +109,15 @@ class Options:
         self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])
 
     @property
+    def trains_sentencepiece(self) -> bool:
+        """Whether a SentencePiece model is trained."""
+        if self.is_cut:
+            return False
+        trained = {"sentencepiece": self.bpe_model, "huggingface": self.target_model}
+        kinds = map(self.bpe_of, self.languages)
+        return "sentencepiece" in kinds and self.bpe in trained and trained[self.bpe] is None
+
+    @property
     def label_folder(self) -> Path | None:
         """The data directory whose label dictionaries are reused, if there is one."""
         return self.labeldict or (self.srcdict.parent if self.srcdict is not None else None)
@@ -135,6 +148,8 @@ class SplitCounts:
         subwords: subwords that were written, by language.
         swallowed: words that are missing from the trees because they have no subword (a subword across
             words belongs to the first of them), by language. Only in text that is cut already.
+        changed: kept lines whose subwords have another text, by language.
+        unknown: kept lines with a subword that the dictionary lacks, by language.
         lost_edges: edges of graphs that were removed with their words, by language.
         unspelled: words that the text does not spell, by language.
         expansions: how often the first surface tokens with such words occur, by language and token.
@@ -150,6 +165,8 @@ class SplitCounts:
     subwords: Counter[str] = field(default_factory=Counter)
     swallowed: Counter[str] = field(default_factory=Counter)
     lost_edges: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
     unspelled: Counter[str] = field(default_factory=Counter)
     expansions: Counter[tuple[str, Expansion]] = field(default_factory=Counter)
 

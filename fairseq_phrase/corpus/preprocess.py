@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from fairseq_phrase.corpus.existing_parses import given_labels, manifests_of, wa
 from fairseq_phrase.corpus.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.corpus.sentencepiece_training import train_segmenter
+from fairseq_phrase.corpus.round_trip import warning_of
+from fairseq_phrase.corpus.sentencepiece_training import CharacterOptions, train_segmenter
 from fairseq_phrase.corpus.split import (
     Side,
     Split,
@@ -27,9 +30,9 @@ from fairseq_phrase.corpus.staging import StagingArea, staging_area
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.raw_text.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.raw_text.segmenters import (
     Gpt2Segmenter,
-    ProtectedTokens,
     SharedSegmenter,
     WholeWords,
     find_segmenter,
@@ -43,6 +46,7 @@ from fairseq_phrase.store.manifest import Manifest, languages_in, model_entry
 from fairseq_phrase.store.writer import LabelTable
 from fairseq_phrase.text import find_text, read_lines
 
+logger = logging.getLogger(__name__)
 _Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
 
 
@@ -72,12 +76,34 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     }
     _refuse_to_forget(options)
     _check_early(options)
+    options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory) as area:
         with unchanged(files):
             splits = _make(options, corpora, area, pipelines, labels)
         area.publish()
+    for split in splits:
+        if changed := warning_of(split.name, split.counts, split.changed, _advice(options)):
+            logger.warning(changed)
     return {split.name: split.counts for split in splits}
+
+
+def _with_joiner(options: Options) -> Options:
+    """Let protected tokens be joined to words, unless a given dictionary cannot write that."""
+    target = options.tgtdict if options.labels is None else None
+    given = [load_dictionary(path) for path in (options.srcdict, target) if path is not None]
+    if not options.protected or not all(JOINER in dictionary for dictionary in given):
+        return options
+    return replace(options, protected=[*options.protected, JOINER])
+
+
+def _advice(options: Options) -> str:
+    """Return what keeps text that a subword model changes; empty if nothing here does."""
+    if options.bpe == "sentencepiece" and options.bpe_model is not None:
+        return " (a model that is trained here keeps its text)"
+    if options.trains_sentencepiece and options.characters.normal_form != "identity":
+        return f" (--normal-form {options.characters.normal_form}; identity keeps the text)"
+    return ""
 
 
 def _refuse_to_forget(options: Options) -> None:
@@ -136,6 +162,11 @@ def _check_early(options: Options) -> None:
     check_copy_words(options)
     if options.target_model is not None:
         load_segmenter("sentencepiece", options.target_model)
+    if options.characters != CharacterOptions() and not options.trains_sentencepiece:
+        raise UserError(
+            "--normal-form, --character-coverage and --byte-fallback are for a SentencePiece model that "
+            "is trained here; a given model has its own"
+        )
     if options.bpe != WHOLE_WORDS:
         find_segmenter(options.bpe)
     if options.bpe == WHOLE_WORDS:
@@ -318,7 +349,7 @@ def _subword_model(
             are_labels = options.labels is not None and language == options.target_lang
             if options.bpe_of(language) == bpe and not are_labels:
                 cleaned.append((text, clean))
-        train_segmenter(cleaned, model, options.vocab_size, sample, seed)
+        train_segmenter(cleaned, model, options.vocab_size, sample, seed, options.characters)
     return model
 
 
@@ -343,6 +374,7 @@ def _binarize(
             sides[0].vouch_for(number_split(source, target, sides[0].prefix, known, options))
         workers = options.engine.processes_for(split.counts.kept)
         for side in sides:
-            binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
+            unknown = binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
+            split.counts.unknown[side.language] = unknown
             side.finish()
             side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])

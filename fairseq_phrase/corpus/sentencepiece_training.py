@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from fairseq_phrase.corpus.parsing import Corpus
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import plain_spaces, read_lines
 
 #: Number of pieces to train without ``--vocab-size``.
 VOCABULARY_SIZE = 8000
@@ -25,12 +26,29 @@ SAMPLE_LINES = 2_000_000
 _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
 
+@dataclass(frozen=True)
+class CharacterOptions:
+    """Which characters a model has, and in which form.
+
+    Attributes:
+        normal_form: one of :data:`fairseq_phrase.choices.NORMAL_FORMS`. A model can only write text in
+            its normal form; ``identity`` keeps every character.
+        coverage: the share of the text's characters that have pieces; the rarest have none.
+        byte_fallback: whether characters without a piece are written as bytes.
+    """
+
+    normal_form: str = "identity"
+    coverage: float = 1.0
+    byte_fallback: bool = False
+
+
 def train_segmenter(
     texts: Sequence[tuple[Corpus, Callable[[str], str]]],
     model: Path,
     vocabulary_size: int | None,
     sample: int,
     seed: int,
+    characters: CharacterOptions,
 ) -> None:
     """Train a model on the lines of all texts, or on a sample of them.
 
@@ -47,7 +65,7 @@ def train_segmenter(
         total = sum(text.lines for text, _ in texts)
         lines = chain.from_iterable(map(clean, read_lines(text.path)) for text, clean in texts)
         progress = tqdm(lines, "training SentencePiece", total, unit="line")
-        train_sentencepiece(sampled(progress, total, sample, seed), model, size, seed)
+        train_sentencepiece(sampled(progress, total, sample, seed), model, size, seed, characters)
 
     try:
         train(vocabulary_size or VOCABULARY_SIZE)
@@ -84,11 +102,18 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
             yield line
 
 
-def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int, seed: int) -> None:
-    """Train a unigram model that covers every character.
+def train_sentencepiece(
+    lines: Iterable[str],
+    model: Path,
+    vocabulary_size: int,
+    seed: int,
+    characters: CharacterOptions = CharacterOptions(),
+) -> None:
+    """Train a unigram model.
 
     Args:
-        lines: raw text, of both languages for a joint model.
+        lines: raw text, of both languages for a joint model. White space of any kind is a space, as
+            in :class:`~fairseq_phrase.raw_text.segmenters.SentencePieceSegmenter`.
         seed: for the sentences that are drawn from more than ten million.
 
     Raises:
@@ -98,10 +123,12 @@ def train_sentencepiece(lines: Iterator[str], model: Path, vocabulary_size: int,
     trained = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
+            sentence_iterator=map(plain_spaces, lines),
             model_writer=trained,  # a file's path would become part of the model
             vocab_size=vocabulary_size,
-            character_coverage=1.0,
+            normalization_rule_name=characters.normal_form,
+            character_coverage=characters.coverage,
+            byte_fallback=characters.byte_fallback,
             input_sentence_size=10_000_000,
             shuffle_input_sentence=True,
             train_extremely_large_corpus=False,

@@ -7,8 +7,9 @@ Raw text (:mod:`fairseq_phrase.corpus.preprocess`) and text that fairseq has alr
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -19,16 +20,19 @@ from fairseq_phrase.corpus.blocks import Block, BlockMaker, Lines, SideBlock
 from fairseq_phrase.corpus.engines import Chunk, EngineOptions, Job, in_order, run_elsewhere
 from fairseq_phrase.corpus.options import Options, SplitCounts
 from fairseq_phrase.corpus.parsing import Corpus, chunks, parse_corpus
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.corpus.round_trip import SHOWN
+from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.fields import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.store.identity import digest_of
+from fairseq_phrase.store.line_ranges import LineRanges
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import read_lines, written_together
 
 _SHOWN_CAUSES = 3
+_ListLine = Callable[[Path, int, str], None]
 
 
 class Side:
@@ -94,6 +98,8 @@ class Split:
             one language.
         is_whole: whether every line is kept.
         causes: why the first lines with flat trees have no parse, by language.
+        left_out: the lines that are left out, by what counts them.
+        changed: the first lines that their subwords change, by language.
     """
 
     name: str
@@ -101,13 +107,18 @@ class Split:
     is_whole: bool
     counts: SplitCounts = field(default_factory=SplitCounts)
     causes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    left_out: defaultdict[str, LineRanges] = field(default_factory=lambda: defaultdict(LineRanges))
+    changed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def side(self, language: str) -> Side:
         """Return the side of a language."""
         return next(side for side in self.sides if side.language == language)
 
-    def write(self, options: Options) -> None:
+    def write(self, options: Options, list_line: _ListLine) -> None:
         """Write the lines that are kept.
+
+        Args:
+            list_line: is called with each line that is left out or has flat trees.
 
         Raises:
             UserError: a line has no parse, too many lines have none (``--max-flat``), ``--strict``
@@ -122,7 +133,14 @@ class Split:
                 self.counts.add(block.counts)
                 for side, side_block in zip(self.sides, block.sides, strict=True):
                     side.write(side_block)
+                for left_out in block.left_out:
+                    self.left_out[left_out.kind].append(left_out.line)
+                    list_line(self.sides[0].corpus.path, left_out.line, left_out.reason)
+                for number, language, how in block.changed:
+                    shown, path = self.changed[language], self.side(language).corpus.path
+                    shown += [f"{at(path, number)}: {how}"] * (len(shown) < SHOWN)
                 for number, language, problem in block.problems:
+                    list_line(self.side(language).corpus.path, number, f"flat tree: {problem}")
                     self.counts.flat[language] += 1
                     self._check_flat(options, self.side(language), f"line {number}: {problem}")
                 if block.error is not None:
@@ -182,8 +200,25 @@ def parse_and_write(
     for split in splits:
         for side in split.sides:
             side.parse(options, labels, folder)
-    for split in splits:
-        split.write(options)
+    with _listing(options.list_left_out) as list_line:
+        for split in splits:
+            split.write(options, list_line)
+
+
+@contextmanager
+def _listing(path: Path | None) -> Iterator[_ListLine]:
+    """Open the file of ``--list-left-out``, which appears when all lines are written."""
+    if path is None:
+        yield lambda text, line, reason: None
+        return
+    with (
+        written_together(path.parent) as folder,
+        open(folder / path.name, "w", encoding="utf-8") as listed,
+    ):
+        print("file", "line", "reason", sep="\t", file=listed)
+        yield lambda text, line, reason: print(
+            text, line, " ".join(reason.split()), sep="\t", file=listed
+        )
 
 
 def begin_manifest(
@@ -216,6 +251,7 @@ def begin_manifest(
         target_bpe=options.bpe_of(other) if other else "",
         target_model=target_model.name if target_model else "",
         target_digest=digest_of(target_model) if target_model else "",
+        characters=asdict(options.characters) if options.trains_sentencepiece else {},
         parser_digest=pipeline.parser.digest,
         parser_stamp=pipeline.parser.stamp,
         allowed=options.allowed,
@@ -246,5 +282,7 @@ def finish_manifest(
             unparsed_skipped=counts.skipped,
             unparsed_flat=counts.flat[language],
             unknown_labels=counts.unknown_labels,
+            changed=dict(counts.changed),
+            left_out={kind: str(lines) for kind, lines in split.left_out.items()},
             parser_version="" if version == manifest.parser_version else version,
         )

@@ -72,8 +72,8 @@ def example_of(translator: Translator) -> str:
         dictionaries = load_dictionaries(directory, manifest)
         for split in reversed(manifest.splits):  # test and validation come last
             reader = ParsedTextReader(directory, manifest, split, dictionaries)
-            for line in range(1, min(len(reader), 100) + 1):
-                if 5 <= len((found := reader.read(line)).words) <= 12:
+            for index in range(min(len(reader), 100)):
+                if 5 <= len((found := reader.read(index)).words) <= 12:
                     return found.text
     except (OSError, UserError):
         pass

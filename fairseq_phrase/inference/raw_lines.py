@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.forced import Line
-from fairseq_phrase.raw_text.segmenters import Segmenter
+from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence

@@ -98,23 +98,36 @@ class ParsedTextReader:
     def __init__(self, directory: Path, manifest: Manifest, split: str, dictionaries: Dictionaries):
         self._name = f"{split}.{manifest.language}"
         self._bpe, self._dictionaries = manifest.bpe, dictionaries
+        self._record, self._protected = manifest.splits[split], frozenset(manifest.protected)
         self._store = ParseStore(directory, split, manifest.language, set(manifest.fields))
         self._text = IndexedReader(directory / self._name)
 
     def __len__(self) -> int:
         return len(self._store)
 
-    def read(self, line: int) -> ParsedText:
-        """Read one sentence, by its line in the split, from 1.
+    def index_of(self, line: int) -> int:
+        """Return the index of the sentence of a line of the text, from 1.
 
         Raises:
-            UserError: the line does not exist, or its record is broken.
+            UserError: the line does not exist, or was left out.
         """
-        if not 1 <= line <= len(self):
-            raise UserError(f"{self._name} has lines 1 to {len(self)}, not {line}")
-        location = f"{self._name}, line {line}"
-        parse = self._store[line - 1]
-        tokens = self._text[line - 1][:-1]
+        index = self._record.index_of(line)
+        if index is None:
+            raise UserError(f"{self._name}: line {line} of the text was left out")
+        if not 0 <= index < len(self):
+            last = self._record.line_of(len(self) - 1)
+            raise UserError(f"{self._name} has lines 1 to {last}, not {line}")
+        return index
+
+    def read(self, index: int) -> ParsedText:
+        """Read one sentence, by its index from 0.
+
+        Raises:
+            UserError: its record is broken.
+        """
+        location = f"{self._name}, line {self._record.line_of(index)}"
+        parse = self._store[index]
+        tokens = self._text[index][:-1]
         try:
             return self._parsed_text(location, tokens, parse)
         except (ValueError, IndexError) as error:
@@ -138,7 +151,7 @@ class ParsedTextReader:
             constituents = ConstituencyTree(spans[:, :2], labels, len(cut))
         return ParsedText(
             location,
-            ["".join(pieces).removeprefix("▁").replace("▁", " ") for pieces, _ in spelled],
+            [self._text_of(pieces) for pieces, _ in spelled],
             [space for _, space in spelled],
             [pieces for pieces, _ in spelled],
             DependencyTree(parse["heads"]).heads if "heads" in parse else None,
@@ -146,6 +159,10 @@ class ParsedTextReader:
             self._labels("tags", parse["tags"]) if "tags" in parse else [],
             constituents,
         )
+
+    def _text_of(self, pieces: list[str]) -> str:
+        text = "".join(piece for piece in pieces if piece not in self._protected)
+        return text.removeprefix("▁").replace("▁", " ")
 
     def _labels(self, name: str, numbers: np.ndarray) -> list[str]:
         return [self._dictionaries[name][number] for number in numbers.tolist()]

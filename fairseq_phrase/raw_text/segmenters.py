@@ -9,14 +9,16 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import sentencepiece
 
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError, load_entry, needs
+from fairseq_phrase.raw_text.protected_tokens import ProtectedTokens
+from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.store.dictionaries import SPECIAL
-from fairseq_phrase.text import require_file
+from fairseq_phrase.text import plain_spaces, require_file
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
@@ -31,28 +33,20 @@ _NO_SPACE = {
 }
 _ADDED_SPACE = re.compile(rf'"({"|".join(_NO_SPACE)})": ("[^"]*"|true)')
 
+# A byte of a character that has no piece of its own, as SentencePiece writes it (byte_fallback).
+_BYTE = "<0x[0-9A-F]{2}>"
+_BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_BYTES = re.compile(rf"(?<!\S){_BYTE}(?: {_BYTE})*(?!\S)")
+
 #: The end of a subword of subword-nmt that continues in the next one.
 JOIN = "@@"
 
 
-class Segmenter(Protocol):
-    """Cuts words, and lines, into subwords."""
-
-    def word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word, with ``▁`` in front if white space precedes it in its line."""
-        ...
-
-    def line_pieces(self, line: str) -> list[str]:
-        """Cut a line."""
-        ...
-
-    def join(self, pieces: str) -> str:
-        """Join subwords, with a space between them, to text."""
-        ...
-
-
 class SentencePieceSegmenter:
     """A SentencePiece model that cuts words one at a time, or whole lines.
+
+    Attributes:
+        vocabulary: the subwords for bytes, if it has them: entries of a dictionary that a text may lack.
 
     Raises:
         UserError: the file is missing or is no SentencePiece model.
@@ -65,8 +59,11 @@ class SentencePieceSegmenter:
         try:
             self._lines = _processor(serialized)
             self._words = _processor(serialized + _KEEP_WHITE_SPACE)
+            ids = map(self._lines.piece_to_id, _BYTE_PIECES)
+            self._has_bytes = all(map(self._lines.is_byte, ids))
         except RuntimeError as error:
             raise UserError(f"{model} is no SentencePiece model: {error}") from None
+        self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is cut once. The cache is made here so that it is freed with its object.
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
@@ -77,11 +74,13 @@ class SentencePieceSegmenter:
         return tuple(_unmistakable(pieces))
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line of raw text, as SentencePiece does."""
-        return _unmistakable(_pieces(self._lines, line))
+        """Cut a line of raw text, as SentencePiece does; white space of any kind is a space."""
+        return _unmistakable(_pieces(self._lines, plain_spaces(line)))
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
+        if self._has_bytes and "<0x" in pieces:
+            pieces = _BYTES.sub(_decoded, pieces)
         return pieces.replace(" ", "").replace("▁", " ").strip()
 
 
@@ -192,7 +191,8 @@ class TokenizerSegmenter:
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line, without the tokens that a model expects at its start and end."""
-        return self._cut(self._tokenizer, line)
+        is_bytes = self._space == " "  # which encode white space of any kind
+        return self._cut(self._tokenizer, line if is_bytes else plain_spaces(line))
 
     def _cut(self, tokenizer: Any, text: str) -> list[str]:
         return _unmistakable(tokenizer.encode(text, add_special_tokens=False).tokens)
@@ -247,64 +247,6 @@ class Gpt2Segmenter(TokenizerSegmenter):
                 f"{len(self._symbols)} subwords: {len(other)} numbers, such as {min(other)}, are in only "
                 "one of them: give the files of one model"
             )
-
-
-class ProtectedTokens:
-    """Tokens that are never cut and stand outside of the parsed text, as language tags do.
-
-    Between white space, such a token is one entry of the dictionary, and belongs to no word.
-    """
-
-    def __init__(self, segmenter: Segmenter, tokens: Sequence[str]):
-        self.segmenter, self.tokens = segmenter, frozenset(tokens)
-        self.word_pieces = segmenter.word_pieces
-        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
-        self._pattern = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, tokens))})(?!\S)")
-
-    def separate(self, line: str) -> tuple[str, list[tuple[int, str]]]:
-        """Remove the tokens from a line.
-
-        Returns:
-            The text; the number of the text's words at white space before each token, and the token.
-        """
-        first, *rest = self._pattern.split(line)
-        if not rest:
-            return line, []
-        parts, found, words = [first.strip()], [], len(first.split())
-        for token, text in zip(rest[::2], rest[1::2], strict=True):
-            found.append((words, token))
-            words += len(text.split())
-            parts.append(text.strip())
-        return " ".join(filter(None, parts)), found
-
-    def line_pieces(self, line: str) -> list[str]:
-        """Cut a line."""
-        first, *rest = self._pattern.split(line)
-        if not rest:
-            return self.segmenter.line_pieces(line)
-        pieces: list[str] = []
-        text = ""
-        for part in (first, *rest):
-            if part in self.tokens:
-                pieces.append(part)
-            elif part.strip():
-                # The space before a word is part of its subword in GPT-2's BPE, but for the first.
-                pieces += self.segmenter.line_pieces(part.rstrip() if text else part.strip())
-                text += part
-        return pieces
-
-    def join(self, pieces: str) -> str:
-        """Join subwords to text."""
-        parts = self._pattern.split(pieces)
-        joined = (
-            part if part in self.tokens else self.segmenter.join(part.strip()) for part in parts
-        )
-        return " ".join(filter(None, joined))
-
-
-def separate(segmenter: Segmenter, line: str) -> tuple[str, list[tuple[int, str]]]:
-    """Remove the protected tokens from a line (:meth:`ProtectedTokens.separate`), if there are any."""
-    return segmenter.separate(line) if isinstance(segmenter, ProtectedTokens) else (line, [])
 
 
 def innermost(segmenter: Any) -> Any:
@@ -444,6 +386,17 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[
         raise UserError(
             f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
         ) from None
+
+
+def byte_of(piece: str) -> bytes | None:
+    """Return the byte that a subword of SentencePiece stands for; None for other subwords."""
+    is_byte = piece.startswith("<0x") and re.fullmatch(_BYTE, piece)
+    return bytes.fromhex(piece[3:5]) if is_byte else None
+
+
+def _decoded(found: re.Match[str]) -> str:
+    """Return the characters of consecutive bytes."""
+    return bytes.fromhex("".join(piece[3:5] for piece in found[0].split())).decode(errors="replace")
 
 
 def is_mistakable(piece: str) -> bool:

@@ -22,15 +22,16 @@ from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path
 from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
+from fairseq_phrase.raw_text.protected_tokens import Token, separate
+from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.raw_text.segmenters import (
     JOIN,
     Gpt2Segmenter,
-    Segmenter,
+    byte_of,
     cut_words,
     innermost,
     load_segmenter,
     model_name,
-    separate,
 )
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.store.manifest import Manifest
@@ -58,6 +59,11 @@ class CutLine:
     @classmethod
     def from_sentencepiece(cls, pieces: list[str]) -> CutLine:
         """Spell a line of SentencePiece, where ``▁`` is a space."""
+        contents = list(map(byte_of, pieces))
+        if any(contents):
+            texts = (piece.replace("▁", " ").encode() for piece in pieces)
+            both = zip(contents, texts, strict=True)
+            return cls.from_bytes(pieces, [byte or text for byte, text in both])
         spelled = "".join(pieces)
         text = spelled.replace("▁", " ").strip()
         if not text:
@@ -72,7 +78,7 @@ class CutLine:
 
     @classmethod
     def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> CutLine:
-        """Spell a line of byte-level BPE, whose subwords may begin within a character.
+        """Spell a line whose subwords may begin within a character, as those of byte-level BPE.
 
         Args:
             contents: the bytes of each subword.
@@ -184,22 +190,45 @@ def joined_subwords(pieces: Sequence[str]) -> list[list[str]]:
 
 
 def encode_sentence(
-    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[tuple[int, str]] = ()
+    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[Token] = ()
 ) -> EncodedSentence:
     """Cut a sentence's words into subwords (:func:`encode_words`).
 
     Args:
         tokens: what :meth:`ProtectedTokens.separate` removed from the line.
     """
-    cut = cut_words(marked_words(sentence), segmenter)
-    encoded = encode_words(sentence, cut)
     if not tokens:
-        return encoded
-    ends = [0, *accumulate(map(len, cut))]
-    # Where the words at white space begin, and the end.
-    starts = [ends[n] for n, space in enumerate(sentence.space_before) if space or not n]
-    starts.append(ends[-1])
-    return encoded.with_tokens([(starts[min(n, len(starts) - 1)], token) for n, token in tokens])
+        return encode_words(sentence, cut_words(marked_words(sentence), segmenter))
+    words, space_before = sentence.words, sentence.space_before
+    slots = [_slot_of(sentence, token) for token in tokens]
+    # Words, and the parts of words that have a token within them.
+    bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
+    parts = [
+        "▁" * (space_before[word] and not start)
+        + words[word][start : end if word == other else None]
+        for (word, start), (other, end) in pairwise(bounds)
+    ]
+    cut = cut_words(parts, segmenter)
+    subwords: list[list[str]] = [[] for _ in words]
+    for (word, _), pieces in zip(bounds, cut, strict=False):
+        subwords[word] += pieces
+    index_of = dict(zip(bounds, [0, *accumulate(map(len, cut))], strict=True))
+    found = [(index_of[slot], token.token) for slot, token in zip(slots, tokens, strict=True)]
+    return encode_words(sentence, subwords).with_tokens(found)
+
+
+def _slot_of(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
+    """Find the word in or before which a protected token stands, and the characters before it there."""
+    starts = [n for n, space in enumerate(sentence.space_before) if space or not n]
+    starts += [len(sentence.words)] * (token.words + 2 - len(starts))
+    word, last = starts[token.words : token.words + 2]
+    left = token.characters
+    while left and word < last:
+        length = len(sentence.words[word])
+        if left < length:
+            return word, left
+        word, left = word + 1, left - length
+    return word, 0
 
 
 def marked_words(sentence: ParsedSentence) -> list[str]:

@@ -8,6 +8,7 @@ import os
 from collections import deque
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
@@ -21,6 +22,7 @@ from fairseq_phrase.store.identity import (
     numbered_entry,
     parser_entry,
 )
+from fairseq_phrase.store.line_ranges import LineRanges
 
 FORMAT_VERSION = 2
 #: The fields of a manifest that its identity leaves out, and why. All others are compared.
@@ -30,6 +32,7 @@ FREE = {
     "fields": "a model names those that it needs (Manifest.require)",
     "bpe_model": "a file's name; bpe_digest has its content",
     "target_model": "a file's name; target_digest has its content",
+    "characters": "the subword model has them, and bpe_digest its content",
     "dictionary": "data_identity has its symbols",
     "splits": "text to train on or to translate; ParseStore checks that it is unchanged",
     "allowed": "the record has it next to its entries",
@@ -99,6 +102,9 @@ class SplitRecord:
         unparsed_skipped: sentence pairs left out because a line has no parse.
         unparsed_flat: sentences that have flat trees because they have no parse.
         unknown_labels: labels of words or sentences that training does not have.
+        changed: the number of lines whose subwords have another text, by language.
+        left_out: the numbers of the text's lines that were left out (:class:`LineRanges`), by reason:
+            ``empty``, ``too_long`` or ``skipped`` (without a parse).
         parser_version: the version of the parser that made them, if it differs from the manifest's.
     """
 
@@ -110,6 +116,20 @@ class SplitRecord:
     unparsed_flat: int = 0
     unknown_labels: int = 0
     parser_version: str = ""
+    changed: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def line_of(self, index: int) -> int:
+        """Return the number of a sentence's line in the text, from 1, by its index from 0."""
+        return LineRanges.united(self.left_out.values()).number_outside(index)
+
+    def index_of(self, line: int) -> int | None:
+        """Return the index of a line's sentence, from 0; None if the line was left out.
+
+        Args:
+            line: its number in the text, from 1.
+        """
+        return LineRanges.united(self.left_out.values()).index_outside(line)
 
 
 @dataclass
@@ -128,6 +148,8 @@ class Manifest:
         target_model: the file name of its subword model, if that is not ``bpe_model``; empty if it is, or
             if it is not known.
         target_digest: SHA-256 of ``target_model``.
+        characters: normal form, character coverage and byte fallback of the SentencePiece model, if it
+            was trained with the data.
         protected: tokens that are not cut and not parsed.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
         parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
@@ -154,6 +176,7 @@ class Manifest:
     target_bpe: str = ""
     target_model: str = ""
     target_digest: str = ""
+    characters: dict[str, Any] = field(default_factory=dict)
     protected: list[str] = field(default_factory=list)
     parser_digest: str = ""
     parser_stamp: str = ""

@@ -30,7 +30,7 @@ from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.raw_text.segmenters import Segmenter
+from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder, segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.corpus import engines
 from fairseq_phrase.corpus import parsing as corpus_module
@@ -272,6 +273,84 @@ def test_training_pairs_with_an_empty_side_are_left_out_and_counted(small_corpus
     words = ParseStore(out, "train.de-en", "de", {"words"})
     lines = [list(read_lines(small_corpus / "train.de"))[index] for index in kept]
     assert [words[i]["words"][-1] + 1 for i in range(len(words))] == [len(x.split()) for x in lines]
+
+
+def test_lines_that_are_left_out_are_listed_and_keep_their_numbers(small_corpus, tmp_path, capsys):
+    kept = with_gaps(small_corpus, "train")
+    text, listed = small_corpus / "train.de", tmp_path / "new/left_out.tsv"
+    trees = (small_corpus / "train.de.conllu").read_text().split("\n\n")
+    trees[10] = trees[10].replace("\t", "\twrong", 1)
+    del trees[8], trees[3]  # of the lines without text
+    (small_corpus / "train.de.conllu").write_text("\n\n".join(trees))
+    options = ("--parser", "conllu", "--on-error", "flat", "--list-left-out", str(listed))
+    out = preprocess(small_corpus, tmp_path / "out", *options, "--max-length", "49")
+    rows = [row.split("\t") for row in listed.read_text().splitlines()]
+    assert rows[0] == ["file", "line", "reason"]
+    reasons = {int(line): reason for file, line, reason in rows[1:] if file == str(text)}
+    assert {line for line, reason in reasons.items() if reason == "one side is empty"} == {4, 6, 9}
+    assert reasons[11].startswith("flat tree: ")
+    long = {line for line, reason in reasons.items() if "--max-length is 49" in reason}
+    assert len(long) == 100 - 3 - len(ParseStore(out, "train.de-en", "de", {"heads"})) > 0
+    record = Manifest.load(out, "de").splits["train.de-en"]
+    assert record.left_out["empty"] == "4,6,9"
+    lines = list(read_lines(text))
+    left = [n for n in kept if n + 1 not in long]
+    assert [record.line_of(index) - 1 for index in range(len(left))] == left
+    assert [record.index_of(n + 1) for n in left] == list(range(len(left)))
+    capsys.readouterr()
+    inspect([str(out), "--line", str(left[-1] + 1)])
+    assert f"line {left[-1] + 1}: " in (shown := capsys.readouterr().out)
+    assert lines[left[-1]] in shown
+    with pytest.raises(SystemExit):
+        inspect([str(out), "--line", "6"])
+    assert "line 6 of the text was left out" in capsys.readouterr().err
+
+
+def test_lines_that_subwords_change_are_counted_and_the_first_shown(
+    small_corpus, tmp_path, caplog, capsys
+):
+    """On both sides, in each split; and nothing is changed by default."""
+    for split, language in (("train", "de"), ("test", "en")):
+        lines = list(read_lines(small_corpus / f"{split}.{language}"))
+        lines[3:10] = [f"{line} ca\u200cfé ½\u00a0" for line in lines[3:10]]
+        write_lines(small_corpus / f"{split}.{language}", lines)
+    preprocess(small_corpus, tmp_path / "kept")
+    assert not caplog.records
+    out = preprocess(small_corpus, tmp_path / "out", "--normal-form", "nmt_nfkc")
+    train, test = caplog.messages
+    assert train.startswith("7 of the 100 lines of train.de change when")
+    assert "(--normal-form nmt_nfkc; identity keeps the text)" in train
+    shown = train.splitlines()[1:]
+    assert len(shown) == 3
+    assert f"{small_corpus}/train.de, line 4: U+200C ZERO WIDTH NON-JOINER becomes" in shown[0]
+    assert test.startswith("7 of the 100 lines of test.en change when")
+    manifest = Manifest.load(out, "de")
+    assert manifest.splits["train.de-en"].changed == {"de": 7}
+    assert manifest.characters == {
+        "normal_form": "nmt_nfkc",
+        "coverage": 1.0,
+        "byte_fallback": False,
+    }
+    # A given model has its own normal form; characters that training lacks are counted too.
+    caplog.clear()
+    capsys.readouterr()
+    preprocess(small_corpus, tmp_path / "again", *with_model_of(out))
+    assert caplog.messages[0].startswith("7 of the 100 lines of train.de")
+    assert Manifest.load(tmp_path / "again", "de").characters == {}
+    with pytest.raises(SystemExit):
+        preprocess(small_corpus, tmp_path / "no", *with_model_of(out), "--normal-form", "nfkc")
+    assert "a given model has its own" in capsys.readouterr().err
+
+
+def test_lines_with_characters_that_training_lacks_are_counted(small_corpus, tmp_path, capsys):
+    for language in ("de", "en"):
+        known = list(read_lines(small_corpus / f"train.{language}"))
+        last = "It is 中." if language == "en" else known[99]
+        write_lines(small_corpus / f"test.{language}", [*known[:99], last])
+    preprocess(small_corpus, tmp_path / "out")
+    assert "lines with unknown subwords: 1 of en" in capsys.readouterr().out
+    preprocess(small_corpus, tmp_path / "bytes", "--byte-fallback", "--vocab-size", "400")
+    assert "unknown" not in capsys.readouterr().out
 
 
 def test_test_sets_keep_every_line(small_corpus, tmp_path, capsys, data_directory):

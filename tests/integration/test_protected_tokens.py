@@ -16,13 +16,23 @@ from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.segmenters import ProtectedTokens, WholeWords
+from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.raw_text.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.raw_text.segmenters import (
+    SentencePieceSegmenter,
+    SubwordNmtSegmenter,
+    TokenizerSegmenter,
+    WholeWords,
+)
+from fairseq_phrase.raw_text.source_encoder import encode_sentence
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.huggingface_models import tokenizer_of_bytes
 
 TAGS = ("<2de>", "<BT>", "[en_XX]")
 
@@ -30,20 +40,93 @@ TAGS = ("<2de>", "<BT>", "[en_XX]")
 @pytest.mark.parametrize(
     ("line", "text", "tokens"),
     [
-        ("<2de> a b", "a b", [(0, "<2de>")]),
-        ("<2de> <BT> a", "a", [(0, "<2de>"), (0, "<BT>")]),
-        ("a  b [en_XX]", "a  b", [(2, "[en_XX]")]),
-        ("a <BT> b c", "a b c", [(1, "<BT>")]),
+        ("<2de> a b", "a b", [(0, 0, "<2de>")]),
+        ("<2de> <BT> a", "a", [(0, 0, "<2de>"), (0, 0, "<BT>")]),
+        ("a  b [en_XX]", "a  b", [(2, 0, "[en_XX]")]),
+        ("a <BT> b c", "a b c", [(1, 0, "<BT>")]),
         ("a<BT> x<2de> b", "a<BT> x<2de> b", []),
         (" a ", " a ", []),
-        ("<BT>", "", [(0, "<BT>")]),
+        ("<BT>", "", [(0, 0, "<BT>")]),
     ],
 )
-def test_tokens_stand_between_white_space(line, text, tokens):
+def test_without_a_joiner_tokens_stand_between_white_space(line, text, tokens):
+    """Data of earlier versions are so."""
     protected = ProtectedTokens(WholeWords(), TAGS)
     assert protected.separate(line) == (text, tokens)
     assert protected.line_pieces(line) == line.split()
     assert protected.join(" ".join(line.split())) == " ".join(line.split())
+
+
+# A line with inline tags, its text, and its words and tokens, with + for a joiner.
+GLUED = [
+    ("the <g1>valve</g1> now.", "the valve now.", "the <g1> + valve + </g1> now."),
+    ("valve<g2/> now", "valve now", "valve + <g2/> now"),
+    ("valve <g2/>, now", "valve , now", "valve <g2/> + , now"),
+    ("Haus<g2/>tür", "Haustür", "Haus + <g2/> + tür"),
+    ("(<g1>a</g1>) b", "(a) b", "( + <g1> + a + </g1> + ) b"),
+    ("<g1><g2/>a </g1>", "a", "<g1> + <g2/> + a </g1>"),
+    ("\u00a0<g2/>\u00a0", "", "<g2/>"),
+    ("BT ABTEI BTX xBT BT.", "ABTEI BTX xBT .", "BT ABTEI BTX xBT BT + ."),
+]
+
+
+@pytest.fixture(params=["none", "sentencepiece", "subword_nmt", "huggingface"])
+def around_tags(request, segmenter, tmp_path):
+    """What cuts lines with inline tags, by each kind of subword model."""
+    inner = WholeWords()
+    if request.param == "sentencepiece":
+        inner = segmenter
+    if request.param == "subword_nmt":
+        (tmp_path / "codes").write_text("#version: 0.2\na l\nH au\n")
+        inner = SubwordNmtSegmenter(tmp_path / "codes")
+    if request.param == "huggingface":
+        tokenizer_of_bytes([line for line, *_ in GLUED]).save(str(tmp_path / "tokenizer.json"))
+        inner = TokenizerSegmenter(tmp_path / "tokenizer.json")
+    return ProtectedTokens(inner, ["<g1>", "</g1>", "<g2/>", "BT", JOINER])
+
+
+@pytest.mark.parametrize(("line", "text", "pieces"), GLUED)
+def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
+    around_tags, line, text, pieces
+):
+    found, tokens = around_tags.separate(line)
+    assert found == text
+    assert [token.token for token in tokens] == [
+        each.replace("+", JOINER) for each in pieces.split() if each in {"+", *around_tags.tokens}
+    ]
+    cut = around_tags.line_pieces(line)
+    assert [piece for piece in cut if piece in around_tags.tokens] == [t.token for t in tokens]
+    assert around_tags.join(" ".join(cut)) == line.strip()
+    # The words of a parser, cut one by one, are cut in the same way.
+    for words in (cut_at_white_space(found), by_characters(found)):
+        encoded = encode_sentence(words, around_tags, tokens)
+        if isinstance(around_tags.segmenter, SentencePieceSegmenter):
+            assert around_tags.join(" ".join(encoded.pieces)) == line.strip()
+        kept = [piece in around_tags.tokens for piece in encoded.pieces]
+        assert sum(kept) == len(tokens)
+        assert encoded.num_words == len(words.words)
+    if isinstance(around_tags.segmenter, WholeWords):
+        assert cut == pieces.replace("+", JOINER).split()
+
+
+def by_characters(text):
+    """Each character is a word, as for a parser that cuts more than white space does."""
+    words = [character for character in text if not character.isspace()]
+    starts = [not text[index - 1 : index].strip() for index, c in enumerate(text) if c.strip()]
+    return ParsedSentence(words, starts)
+
+
+def test_text_that_looks_like_a_token_is_cut_into_characters():
+    protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
+    assert protected.line_pieces(f"a {JOINER} b") == ["a", *JOINER, "b"]
+
+
+def test_a_token_in_a_word_that_the_parser_writes_otherwise_stands_behind_it():
+    protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
+    _, tokens = protected.separate("zum<g1>Haus jetzt")
+    sentence = ParsedSentence(["zu", "dem", "Haus", "jetzt"], [True, True, True, True])
+    pieces = encode_sentence(sentence, protected, tokens).pieces
+    assert [piece for piece in pieces if piece not in ("<g1>", JOINER)] == sentence.words
 
 
 def tagged(line, number):
@@ -130,7 +213,7 @@ def test_attached_parses_are_those_of_preprocessing(data, tmp_path, capsys):
     found = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
     options = [*GOLD, f"--sentencepiece-model={made}/spm.model", "--protected-tokens"]
     attach(found, tmp_path, *options, ",".join(TAGS), splits=splits, bpe="sentencepiece")
-    assert Manifest.load(found, "de").protected == list(TAGS)
+    assert Manifest.load(found, "de").protected == [*TAGS, JOINER]
     fields = {"words", "heads", "spans"}
     stores = [ParseStore(folder, "test.de-en", "de", fields) for folder in (made, found)]
     for number in range(12):
@@ -185,7 +268,8 @@ def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, cap
 def test_tokens_are_entries_and_in_the_record(data):
     dictionary = Dictionary.load(f"{data}/data.tagged/dict.de.txt")
     assert all(dictionary.index(tag) != dictionary.unk() for tag in TAGS)
-    assert not any("<" in symbol for symbol in dictionary.symbols[4:] if symbol not in TAGS)
+    tokens = {*TAGS, JOINER}
+    assert not any("<" in symbol for symbol in dictionary.symbols[4:] if symbol not in tokens)
     manifests = [Manifest.load(data / f"data.{name}", "de") for name in ("plain", "tagged")]
     first, second = (each.identity().entries["segmenter"].value for each in manifests)
     assert first != second

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fairseq.data import Dictionary
 
+from fairseq_phrase.corpus.sentencepiece_training import CharacterOptions, train_sentencepiece
+from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
 from fairseq_phrase.testing import make_dictionary
 
 
@@ -12,3 +14,12 @@ from fairseq_phrase.testing import make_dictionary
 def dictionary() -> Dictionary:
     """Thirty words. Tests do not change it."""
     return make_dictionary()
+
+
+@pytest.fixture(scope="session")
+def normalizing(tmp_path_factory):
+    """A model with SentencePiece's default normal form, which removes invisible characters."""
+    model = tmp_path_factory.mktemp("nmt") / "spm.model"
+    characters = CharacterOptions("nmt_nfkc")
+    train_sentencepiece(["das Haus", "die Frau"] * 9, model, 16, 1, characters)
+    return SentencePieceSegmenter(model)

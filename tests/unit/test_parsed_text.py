@@ -15,7 +15,7 @@ from fairseq_phrase.inspection.integrity import load_dictionaries
 from fairseq_phrase.inspection.parsed_text import ParsedTextReader, printable
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.raw_text.source_encoder import words_of_subwords
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.manifest import Manifest, SplitRecord
 from fairseq_phrase.text import read_lines
 from tests.support.stores import SPLIT, TREE_FIELDS, write_store
 
@@ -34,7 +34,7 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
     gold = list(ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(lines)))
     assert len(reader) == len(lines) == len(gold) == 100
     for number, (line, expected) in enumerate(zip(lines, gold, strict=True), start=1):
-        found = reader.read(number)
+        found = reader.read(reader.index_of(number))
         assert found.location == f"test.de-en.de, line {number}"
         assert found.text == line
         assert found.words == expected.words
@@ -48,7 +48,7 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
 @pytest.mark.parametrize("line", [0, -1, 101])
 def test_a_line_that_is_not_there_is_refused_with_those_that_are(data_directory, line):
     with pytest.raises(UserError, match=f"has lines 1 to 100, not {line}"):
-        reader_of(data_directory, "test.de-en").read(line)
+        reader_of(data_directory, "test.de-en").index_of(line)
 
 
 def stored(tmp_path, bpe, symbols, counts):
@@ -71,11 +71,13 @@ def stored(tmp_path, bpe, symbols, counts):
     for name in ("deprels", "tags", "spans"):
         dictionaries[name].add_symbol("L")
     numbers = [dictionaries["text"].add_symbol(symbol) for symbol in symbols]
-    reader = ParsedTextReader(
-        tmp_path, SimpleNamespace(language="de", bpe=bpe, fields=["words"]), SPLIT, dictionaries
+    record = SplitRecord(1, words, len(symbols), {})
+    manifest = SimpleNamespace(
+        language="de", bpe=bpe, fields=["words"], protected=[], splits={SPLIT: record}
     )
+    reader = ParsedTextReader(tmp_path, manifest, SPLIT, dictionaries)
     reader._text = {0: np.array([*numbers, 2])}
-    return reader.read(1)
+    return reader.read(0)
 
 
 def test_sentencepiece_marks_are_taken_off(tmp_path):

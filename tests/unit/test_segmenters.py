@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.corpus.sentencepiece_training import sampled, train_sentencepiece
+from fairseq_phrase.corpus.sentencepiece_training import (
+    CharacterOptions,
+    sampled,
+    train_sentencepiece,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import GROUP, SentencePieceSegmenter
+from fairseq_phrase.raw_text.source_encoder import CutLine
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import plain_spaces, read_lines
 from tests.support.data_tasks import make_task as task_of
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.packages import install_package
@@ -53,11 +58,11 @@ def test_a_word_keeps_the_space_that_it_has_or_has_not(segmenter):
 @given(line=lines())
 @settings(max_examples=150, deadline=None)
 def test_the_pieces_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
-    expected = "".join(plain.encode(line, out_type=str))
+    expected = "".join(plain.encode(plain_spaces(line), out_type=str))
     assert "".join(segmenter.line_pieces(line)) == "".join(expected.split())
 
 
-@pytest.mark.parametrize("model", ["segmenter", "unnormalized"])
+@pytest.mark.parametrize("model", ["segmenter", "unnormalized", "normalizing"])
 def test_pieces_survive_being_written_with_spaces_between_them(model, request):
     model = request.getfixturevalue(model)
 
@@ -73,14 +78,63 @@ def test_pieces_survive_being_written_with_spaces_between_them(model, request):
 
 @given(word=st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=1, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(segmenter, plain, word):
+def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
+    plain = sentencepiece.SentencePieceProcessor(model_file=str(normalizing.model))
     is_left = bool(plain.normalize(word).strip("▁ "))
-    assert bool(segmenter.word_pieces("▁" + word)) == is_left
+    assert bool(normalizing.word_pieces("▁" + word)) == is_left
 
 
 @pytest.mark.parametrize("word", ["▁\u200b", "▁▁", "▁", "", "\ufeff"])
-def test_nothing_is_left_of_an_invisible_word(segmenter, word):
-    assert segmenter.word_pieces(word) == ()
+def test_nothing_is_left_of_an_invisible_word(normalizing, word):
+    assert normalizing.word_pieces(word) == ()
+
+
+# Persian with zero-width non-joiners, Thai with sara am, French with U+00A0, and what NFKC changes.
+KEPT = [
+    "او می‌خواهد کتاب‌ها را بخواند.", "ทำไมน้ำจึงดำ", "我们去上海。", "İstanbul'da ışık",
+    "«\u00a0Oui\u00a0!\u00a0»\u2028Non", "ﬁ ½ Ａ ´ e\u0301 é \u00ad\u200f",
+]  # fmt: skip
+
+
+def joined(segmenter, pieces):
+    """The text of subwords, as it is after fairseq has written and read them."""
+    return segmenter.join(" ".join(pieces))
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_a_trained_model_writes_every_line_as_it_is_but_for_white_space(tmp_path, byte_fallback):
+    characters = CharacterOptions(byte_fallback=byte_fallback)
+    size = 64 + 256 * byte_fallback
+    train_sentencepiece(KEPT * 9, tmp_path / "spm.model", size, 1, characters)
+    segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
+    for line in KEPT:
+        pieces = segmenter.line_pieces(line)
+        assert " ".join(pieces).split() == pieces
+        assert joined(segmenter, pieces) == " ".join(line.split())
+        for word in line.split():
+            assert joined(segmenter, segmenter.word_pieces(f"▁{word}")) == word
+
+
+def test_bytes_are_joined_to_characters_and_text_that_looks_like_them_is_kept(tmp_path):
+    for fallback, size in ((False, 12), (True, 262)):
+        characters = CharacterOptions(byte_fallback=fallback)
+        train_sentencepiece(["<0xE4> a"] * 9, tmp_path / "spm.model", size, 1, characters)
+        segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
+        assert joined(segmenter, segmenter.line_pieces("a <0xE4>")) == "a <0xE4>"
+    pieces = segmenter.line_pieces("中 a")
+    assert pieces == ["▁", "<0xE4>", "<0xB8>", "<0xAD>", "▁a"]
+    assert joined(segmenter, pieces) == "中 a"
+    cut = CutLine.from_sentencepiece(pieces)
+    assert (cut.text, cut.pieces_of(["中", "a"])) == ("中 a", [pieces[:4], pieces[4:]])
+    assert joined(segmenter, ["<0xE4>", "a"]) == "\ufffda"  # as a model may write it
+
+
+def test_characters_that_are_not_covered_have_no_pieces(tmp_path):
+    characters = CharacterOptions(coverage=0.98)
+    train_sentencepiece(["ab " * 60 + "c"] * 9, tmp_path / "spm.model", 6, 1, characters)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    assert processor.unk_id() in processor.encode("c")
+    assert processor.unk_id() not in processor.encode("ab")
 
 
 @pytest.mark.parametrize("text", sorted(SPECIAL))

@@ -1,0 +1,21 @@
+"""What cuts text into subwords."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Segmenter(Protocol):
+    """Cuts words, and lines, into subwords."""
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word, with ``▁`` in front if white space precedes it in its line."""
+        ...
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line."""
+        ...
+
+    def join(self, pieces: str) -> str:
+        """Join subwords, with a space between them, to text."""
+        ...

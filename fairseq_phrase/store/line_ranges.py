@@ -1,0 +1,59 @@
+"""Numbers of lines, written compactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class LineRanges:
+    """Ascending numbers of lines, from 1, as text: ``3,17,553-560``.
+
+    Args:
+        text: the numbers.
+
+    Raises:
+        ValueError: the text is malformed.
+    """
+
+    def __init__(self, text: str = ""):
+        self._ranges: list[tuple[int, int]] = []
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            self._ranges.append((int(first), int(last or first)))
+
+    def __str__(self) -> str:
+        return ",".join(f"{a}-{b}" if a < b else str(a) for a, b in self._ranges)
+
+    @classmethod
+    def united(cls, texts: Iterable[str]) -> LineRanges:
+        """Join numbers that have no line in common."""
+        whole = cls()
+        whole._ranges = sorted(each for text in texts for each in cls(text)._ranges)
+        return whole
+
+    def append(self, line: int) -> None:
+        """Add a line after the last one."""
+        if self._ranges and self._ranges[-1][1] == line - 1:
+            self._ranges[-1] = self._ranges[-1][0], line
+        else:
+            self._ranges.append((line, line))
+
+    def number_outside(self, index: int) -> int:
+        """Return the number of a line by its index, from 0, among those that are not in the ranges."""
+        line = index + 1
+        for first, last in self._ranges:
+            if first > line:
+                break
+            line += last - first + 1
+        return line
+
+    def index_outside(self, line: int) -> int | None:
+        """Return the index of a line among those that are not in the ranges; None if it is in one."""
+        index = line - 1
+        for first, last in self._ranges:
+            if first > line:
+                break
+            if line <= last:
+                return None
+            index -= last - first + 1
+        return index
