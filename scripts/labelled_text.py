@@ -38,8 +38,9 @@ from pathlib import Path
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.parsers.other_formats import refuse_other_columns, refuse_other_trees
 from fairseq_phrase.probing.task_files import find_tasks
-from fairseq_phrase.syntax.brackets import one_line_each, parse_brackets, unescaped
+from fairseq_phrase.syntax.brackets import parse_brackets, tree_blocks, unescaped
 from fairseq_phrase.syntax.sentence import join_white_space
 from fairseq_phrase.text import find_text, read_lines, written_together
 
@@ -84,6 +85,7 @@ def treebank_file(folder: Path, part: str) -> Path:
 def _sentences(path: Path, column: int) -> Iterator[Example]:
     rows: list[list[str]] = []
     for number, line in enumerate([*read_lines(path), ""], start=1):
+        refuse_other_columns(path, number, line)
         columns = line.split("\t")
         if line and not line.startswith("#"):
             if len(columns) != 10:
@@ -124,11 +126,13 @@ def ptb(folder: Path, args: argparse.Namespace) -> Splits:
 
 
 def _trees(path: Path) -> Iterator[Example]:
-    for brackets in one_line_each(read_lines(path)):
+    for number, tree in tree_blocks(read_lines(path)):
+        refuse_other_trees(path, number, tree)
+        brackets = " ".join(tree.split())
         try:
             sentence = parse_brackets(brackets)
         except ValueError as error:
-            raise UserError(f"{path}: {error}: {brackets[:80]}") from None
+            raise UserError(f"{at(path, number)}: {error}: {brackets[:80]}") from None
         if sentence.words:
             yield Example([unescaped(word) for word in sentence.words], sentence.tags, brackets)
 

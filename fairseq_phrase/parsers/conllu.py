@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.parsers.other_formats import refuse_other_columns
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -81,6 +82,7 @@ def _blocks(path: Path) -> Iterator[list[_Row]]:
     """Yield each sentence's lines, without comments: their numbers and columns."""
     block: list[_Row] = []
     for number, line in enumerate(read_lines(path), start=1):
+        refuse_other_columns(path, number, line)
         if not line.strip():
             if block:
                 yield block

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.parsers.other_formats import refuse_discbracket, refuse_other_trees
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import (
@@ -16,6 +17,7 @@ from fairseq_phrase.syntax.brackets import (
     BracketedSentence,
     BracketsError,
     parse_brackets,
+    tree_blocks,
 )
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
@@ -26,7 +28,7 @@ class BracketFiles(TreeFiles):
 
     A line may also have several trees, on one line of the file or on several, which are joined under one
     extra root. A tree may continue on indented lines. The words are the trees' leaves, spelled as in the
-    text. The file may have empty elements (``*-1``, ``0``) that the text lacks.
+    text. The file may have empty elements (``*-1``, ``0``) that the text lacks, and lines of markup.
     """
 
     suffix = "ptb"
@@ -35,20 +37,10 @@ class BracketFiles(TreeFiles):
 
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the trees of a file; trees on one line are one."""
-        block: list[str] = []
-        first = depth = 0
-        for number, line in enumerate(read_lines(path), start=1):
-            # Trees of the Penn Treebank may have blank lines.
-            continues = block and depth > 0 and (not line.strip() or line[0].isspace())
-            if not continues:
-                if block:
-                    yield _Brackets(first, "\n".join(block))
-                block, first, depth = [], number, 0
-            if line.strip() or continues:
-                block.append(line)
-                depth += line.count("(") - line.count(")")
-        if block:
-            yield _Brackets(first, "\n".join(block))
+        for number, text in tree_blocks(read_lines(path)):
+            refuse_other_trees(path, number, text)
+            refuse_discbracket(path, number, text)
+            yield _Brackets(number, text)
 
 
 @dataclass

@@ -17,6 +17,7 @@ _TOKEN = re.compile(
     r"(?P<leaf>(?<=\(\$\([ \t])[()](?=\)))|(?<=\()\$\([^() \t\n\r\f\v]*(?=[ \t])"
     r"|[()]|[^() \t\n\r\f\v]+"
 )
+_MARKUP = re.compile(r"\s*<[^?()][^()]*>\s*")
 _EMPTY_ELEMENT = "-NONE-"
 #: A leaf that may be an empty element, in treebanks that do not tag it ``-NONE-``.
 EMPTY_ELEMENT = re.compile(r"0|\*\S*")
@@ -198,28 +199,40 @@ class _Reader:
 
 
 def _without_functions(label: str) -> str:
-    """Cut ``NP-SBJ-1``, ``NP=2`` and ``ADVP|PRT`` to their first part; keep labels like ``-LRB-``."""
+    """Cut a label to its first part; keep labels like ``-LRB-``.
+
+    Cut off are functions and indices (``NP-SBJ-1``, ``NP=2``), other labels (``ADVP|PRT``) and SPMRL's
+    features (``NC##lem=chat|g=m##``).
+    """
+    label = label.partition("##")[0] or label
     return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0] or label
 
 
-def one_line_each(lines: Iterable[str]) -> Iterator[str]:
-    """Join trees that extend over several lines, as in the Penn Treebank's ``.mrg`` files.
+def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Join the lines of trees that extend over several.
 
-    Args:
-        lines: lines of brackets. A tree starts with a bracket at the start of a line; lines that
-            start with white space continue the tree.
+    A tree continues on lines that start with white space and on blank lines, until its brackets are
+    closed. Lines of markup between trees (``<S ID=1>`` of the Chinese Treebank) are left out.
 
     Yields:
-        Each tree on one line.
+        The number of the first line, from 1, and the tree, or what else is on a line.
     """
-    tree: list[str] = []
-    for line in lines:
-        if line.startswith("(") and tree:
-            yield " ".join(tree)
-            tree = []
-        tree += line.split()
-    if tree:
-        yield " ".join(tree)
+    block: list[str] = []
+    first = depth = 0
+    for number, line in enumerate(lines, start=1):
+        # Trees of the Penn Treebank may have blank lines.
+        continues = block and depth > 0 and (not line.strip() or line[0].isspace())
+        if not continues:
+            if block:
+                yield first, "\n".join(block)
+            block, first, depth = [], number, 0
+            if _MARKUP.fullmatch(line):
+                continue
+        if line.strip() or continues:
+            block.append(line)
+            depth += line.count("(") - line.count(")")
+    if block:
+        yield first, "\n".join(block)
 
 
 def unescaped(word: str) -> str:

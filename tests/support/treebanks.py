@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from fairseq_phrase.syntax.brackets import one_line_each
+from fairseq_phrase.syntax.brackets import tree_blocks
 from tests.support.repository import shared_data
 
 
@@ -18,4 +18,5 @@ def ptb_trees():
     with zipfile.ZipFile(folder / "nltk_treebank_sample.zip") as sample:
         for name in sorted(sample.namelist()):
             if name.endswith(".mrg"):
-                yield from one_line_each(sample.read(name).decode("ascii").splitlines())
+                lines = sample.read(name).decode("ascii").splitlines()
+                yield from (" ".join(tree.split()) for _, tree in tree_blocks(lines))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.brackets import one_line_each, parse_brackets, unescaped
+from fairseq_phrase.syntax.brackets import parse_brackets, tree_blocks, unescaped
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS, constituents, lines
 from tests.support.repository import shared_data
@@ -198,12 +198,35 @@ def test_more_or_fewer_words_than_leaves_are_not_written(words, tags):
         format_brackets(words, tags, parse_brackets("(S (NN a) (NN b))").tree)
 
 
-def test_trees_on_several_lines_are_joined():
+def test_trees_on_several_lines_are_joined_without_the_markup_around_them():
     mrg = ["", "( (S ", "    (NN a)", "\t(NN b) ))", "( (S (NN c)))", "", "", "(X", " (NN d))", ""]
-    assert list(one_line_each(mrg)) == [
-        "( (S (NN a) (NN b) ))", "( (S (NN c)))", "(X (NN d))",
+    assert list(tree_blocks(mrg)) == [
+        (2, "( (S \n    (NN a)\n\t(NN b) ))"), (5, "( (S (NN c)))"), (8, "(X\n (NN d))"),
     ]  # fmt: skip
-    assert list(one_line_each([])) == []
+    assert list(tree_blocks([])) == []
+    ctb = [
+        "<DOC>",
+        "<DATE> 1994 </DATE>",
+        "<S ID=1>",
+        "( (IP (NN a)",
+        "  (VV b)) ) ",
+        "</S>",
+        "<S ID=2>",
+    ]
+    assert list(tree_blocks([*ctb, "( (FRAG (NN c)))", "</S>", "</DOC>"])) == [
+        (4, "( (IP (NN a)\n  (VV b)) ) "), (8, "( (FRAG (NN c)))"),
+    ]  # fmt: skip
+
+
+def test_features_in_a_label_are_cut_off():
+    spmrl = (
+        "(SENT##s=1## (NP-SUJ##h=2## (DET##lem=le|cpos=D|g=m## le) (NC##lem=chat|s=c## chat)) "
+        "(VN (V##lem=dormir## dort)) (PONCT##lem=.## .) ($[##lem=-LRB-## -LRB-) (# #) (## x))"
+    )
+    sentence = parse_brackets(spmrl)
+    assert sentence.tags == ["DET", "NC", "V", "PONCT", "$[", "#", "##"]
+    assert sentence.words == ["le", "chat", "dort", ".", "-LRB-", "#", "x"]
+    assert sentence.tree.labels == ["NP", "VN", "SENT"]
 
 
 def test_trees_of_many_levels_are_read_and_written():

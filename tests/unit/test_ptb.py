@@ -209,3 +209,33 @@ def test_the_sentiment_treebank_is_read(tmp_path):
     for sentence, text in zip(read(tmp_path, trees, texts), texts, strict=True):
         assert not isinstance(sentence, Unparsed), sentence.reason
         assert sentence.words == text.split()
+
+
+@pytest.mark.parametrize(
+    ("lines", "place", "message"),
+    [
+        (["%% a", "#FORMAT 4", "#BOS 1"], 2, "NEGRA export.*treetools-cli transform .*export"),
+        (["#BOS 1 0 0 0", "Das\tART\t--\tNK\t0"], 1, "NEGRA export"),
+        (["<?xml version='1.0'?>", "<corpus>"], 1, r"XML \(TIGER-XML\?\).*--src-format tigerxml"),
+        (["(S (VP (NN 0=Buch) (VV 2=lesen)) (V 1=will))"], 1, "discbracket.*--splitdisc"),
+        (["1\tDas\t_\t_\t_\t_\t0\troot\t_\t_"], 1, "CoNLL-U.*--parser conllu"),
+    ],
+)
+def test_trees_in_another_format_are_refused_by_its_name_with_a_converter(
+    tmp_path, lines, place, message
+):
+    with pytest.raises(UserError, match=rf"train\.en\.ptb, line {place}: this is {message}"):
+        read(tmp_path, lines, ["Das Buch lesen will"])
+
+
+def test_words_with_numbers_and_equals_signs_are_words(tmp_path):
+    (sentence,) = read(tmp_path, ["(S (X 0=1) (X and) (X 1=1))"], ["0=1 and 1=1"])
+    assert sentence.words == ["0=1", "and", "1=1"]
+
+
+def test_features_and_lines_of_markup_are_no_part_of_a_tree(tmp_path):
+    trees = ["<DOC>", "<S ID=1>", "( (IP##x=y## (NR##a=b## 中)", "   (VV 签)) )", "</S>", "</DOC>"]
+    (sentence,) = read(tmp_path, trees, ["中签"])
+    assert (sentence.words, sentence.tags) == (["中", "签"], ["NR", "VV"])
+    (broken,) = read(tmp_path, [*trees[:3], "</S>"], ["中签"])
+    assert "line 3, column 3: this bracket is never closed" in broken.reason
