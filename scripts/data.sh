@@ -3,17 +3,49 @@
 # download URL FILE [SHA256]: see scripts/download.py.
 download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 
-# find_corpus NAME: set FOUND to a folder with this corpus. It is FAIRSEQ_PHRASE_DATA/NAME, ../shared/data/NAME, or
-# data/NAME, into which the files are downloaded that scripts/corpora.txt has.
+# find_corpus NAME: set FOUND to a folder with this corpus: what --data-only kept of it, FAIRSEQ_PHRASE_DATA/NAME,
+# ../shared/data/NAME, or data/NAME, into which the files are downloaded that scripts/corpora.txt has.
 find_corpus() {
     local sum file url
+    if find_kept "$1"; then return 0; fi
     for FOUND in "${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/$1}" "../shared/data/$1" "data/$1"; do
-        if has_corpus "$1" "$FOUND"; then return 0; fi
+        if has_corpus "$1" "$FOUND"; then CORPORA+=("$1=$FOUND"); return 0; fi
     done
+    CORPORA+=("$1=$FOUND")
     grep -q " $1/" scripts/corpora.txt || return 1
     while read -r sum file url; do
         [[ $file != "$1"/* ]] || download "$url" "data/$file" "$sum" || return 1
     done <scripts/corpora.txt
+}
+
+# What --data-only keeps, so that another machine needs no corpora: the texts of validation and test sets, as
+# NAME=FOLDER of each corpus. The training text is in the data.
+CORPORA=()
+
+# find_kept NAME: whether --data-only kept a corpus; then FOUND is the folder. More data need the corpus itself.
+find_kept() {
+    [[ -z ${DATA_ONLY:-} && -d ${OUT:-}/corpora/$1 ]] && FOUND=$OUT/corpora/$1
+}
+
+# find_text NAME FOLDER: set FOUND to a folder that the user names, or to what --data-only kept of it.
+find_text() {
+    if find_kept "$1"; then return 0; fi
+    [ -d "$2" ] || [ -n "$DRY_RUN" ] || die "$2: there is no such folder"
+    FOUND=$2
+    CORPORA+=("$1=$2")
+}
+
+# keep_texts: copy the texts of CORPORA that steps after the data need to OUT/corpora.
+keep_texts() {
+    local corpus file kept
+    for corpus in "${CORPORA[@]}"; do
+        kept=$OUT/corpora/${corpus%%=*}
+        run mkdir -p "$kept"
+        for file in "${corpus#*=}"/{test,val,dev,newstest}*; do
+            [ ! -f "$file" ] || [ -e "$kept/$(basename "$file")" ] || run cp -L "$file" "$kept"
+        done
+    done
+    CORPORA=()
 }
 
 # has_corpus NAME FOLDER: whether the folder has all that scripts/corpora.txt has of a corpus, .gz too.

@@ -67,12 +67,16 @@ find_constituents() {
 say "Data"
 VOCABULARY=10000 WHAT="IWSLT14 $DIRECTION"
 if [ -n "$DATA" ]; then
-    TEXT=$DATA DEV=$DATA/dev TEST=$DATA/test WHAT="$DATA $DIRECTION"
+    find_text own "$DATA"
+    TEXT=$FOUND DEV=$FOUND/dev TEST=$FOUND/test WHAT="$DATA $DIRECTION"
 elif [ -n "$SLICE" ]; then
     TEXT=$OUT/raw DEV=$OUT/raw/valid TEST=$OUT/raw/test VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
     synthetic_text "$TEXT" "$SLICE" 100
+elif find_kept iwslt14; then
+    TEXT=$FOUND DEV=$FOUND/dev TEST=$FOUND/test
 else
     download_iwslt14
+    CORPORA+=(iwslt14=data/iwslt14)
     TEXT=data/iwslt14 DEV=data/iwslt14/dev TEST=data/iwslt14/test
 fi
 find_constituents

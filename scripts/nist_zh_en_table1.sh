@@ -27,7 +27,8 @@ cd "$(dirname "$0")/.."
 DATA='' BASELINES=table1_4 SOURCE=zh TARGET=en
 parse_options
 [ -n "$DATA$SLICE" ] || die "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)"
-[ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
+[[ -z $DATA || -d $DATA || -n $DRY_RUN ]] || compgen -G "${OUT:-runs/nist_zh_en_table1*}/corpora/own" >/dev/null ||
+    die "--data $DATA: there is no such folder"
 open_table plot nist_zh_en_table1 "data=$DATA" configs/tables/nist_zh_en_table1.yaml
 
 # find_sets: set SETS to the names of the development and test sets of DATA, the former first.
@@ -56,7 +57,8 @@ all_references() {
             hypotheses=${file%.txt}.hypotheses
             sed -n 's/^D-//p' "$file" | sort -n | cut -f3- >"$hypotheses"
             printf '%s\t%s\t' "${SETS[number]}" "${file#"$OUT/rows/"}"
-            sacrebleu "$DATA/${SETS[number]}.$TARGET"[0-9] --input "$hypotheses" --metrics bleu --format text
+            sacrebleu "$DATA/${SETS[number]}.$TARGET"[0-9] --input "$hypotheses" --metrics bleu --format text \
+                ${TOKENIZE:+--tokenize "$TOKENIZE"}
         done
     done
 }
@@ -66,9 +68,12 @@ subset() { [ "$1" = 0 ] && echo test || echo "test$1"; }
 say "Data"
 VOCABULARY=32000
 if [ -n "$DATA" ]; then
+    WHAT=$(basename "$DATA")
+    find_text own "$DATA"
+    DATA=$FOUND
     find_sets
 else
-    SOURCE=de DATA=$OUT/synthetic VOCABULARY=500 SETS=(valid test)
+    SOURCE=de DATA=$OUT/synthetic WHAT=synthetic VOCABULARY=500 SETS=(valid test)
     synthetic_text "$DATA" "$SLICE" 100
 fi
 TESTS='' SUBSETS=''
@@ -91,7 +96,7 @@ NUMBERS=1 # the paper's are for the development set
 for number in "${!SETS[@]}"; do
     name=${SETS[number]}
     report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$NUMBERS" \
-        "$(basename "$DATA") $SOURCE-$TARGET, $name, first reference"
+        "$WHAT $SOURCE-$TARGET, $name, first reference"
     NUMBERS=
 done
 if [ -z "$DRY_RUN$DATA_ONLY" ] && compgen -G "$DATA/*.${TARGET}1" >/dev/null; then

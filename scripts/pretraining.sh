@@ -77,7 +77,7 @@ captions() {
     [ -n "$REPORT_ONLY" ] || check_kept "$WHOLE"
     SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
     MAKE_SUBWORDS=("${SUBWORDS[@]}")
-    [ -n "$CAPTIONS$SLICE" ] || { need_corpus captions && CAPTIONS=$FOUND; }
+    [[ -n $CAPTIONS$SLICE || -e $ALL/train.$SOURCE ]] || { need_corpus captions && CAPTIONS=$FOUND; }
     shopt -s nullglob
     texts=("$TRAIN.$SOURCE" "$TRAIN.$SOURCE.gz")
     [ -n "$SLICE" ] || texts+=("$CAPTIONS"/train.*."$SOURCE" "$CAPTIONS"/train.*."$SOURCE".gz)

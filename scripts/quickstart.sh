@@ -26,7 +26,7 @@ ensure_environment plot demo
 
 say "Text"
 if [ -z "$FAST" ]; then
-    find_corpus multi30k || { CORPUS=-synthetic && echo "Multi30k cannot be downloaded"; }
+    OUT=${OUT:-runs/quickstart} find_corpus multi30k || { CORPUS=-synthetic && echo "Multi30k cannot be downloaded"; }
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
     [ -n "$CORPUS$PARSER" ] || find_parser de
     [ "$PARSER" != none ] || CORPUS=-synthetic

@@ -222,17 +222,19 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
 def trained(
     args: argparse.Namespace, options: Options, folder: Path
 ) -> tuple[list[str], list[Step], Path]:
-    """Train, and average the last checkpoints, or take the best of a row with a metric for it.
+    """Train, and average checkpoints, or take the best of a row with a metric for it.
+
+    Of a training that ends by its patience, the checkpoints around the best are averaged.
 
     Returns:
         The arguments of fairseq's commands that name the data, the steps, and the checkpoint to use.
 
     Raises:
-        SystemExit: --average for a row that uses its best checkpoint.
+        SystemExit: --average for a row that uses its best checkpoint, or more checkpoints to average than
+            the training writes.
     """
     data = [str(args.data), "--user-dir", "fairseq_phrase"]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
-    train = training(args, options, folder, data)
     checkpoints = options.get("checkpoint", {})
     metric = checkpoints.get("best_checkpoint_metric")
     last = args.average or checkpoints.get("keep_last_epochs") or 10
@@ -241,13 +243,69 @@ def trained(
             f"--average {args.average}: this table uses the checkpoint with the best {metric} on the "
             "validation set; leave the option out"
         )
-    kept = [str(folder), "--last", str(last)]
     if metric or last == 1:
         # A training that is stopped within its first epoch has no other checkpoint than the last.
         kept = [str(folder / f"checkpoint_{'best' if metric else 'last'}.pt")]
+    else:
+        patience = max(0, flag(args, options, "checkpoint", "patience") or 0)
+        check_epochs(args, options, last, patience)
+        kept = [str(folder), "--around-best" if patience else "--last", str(last)]
+        needed = patience + 1 + (last - 1) // 2 if patience else last
+        if 0 < checkpoints.get("keep_last_epochs", 0) < needed:
+            checkpoints["keep_last_epochs"] = needed
+    train = training(args, options, folder, data)
     average = folder / "average.pt"
     command = ["fairseq-phrase-average", *kept, "--out", str(average)]
     return data, [train, Step("average", command, folder / "average.txt")], average
+
+
+def flag(args: argparse.Namespace, options: Options, group: str, name: str) -> int | None:
+    """Return a number that fairseq-train gets: that of --train-flags, else the row's, or None."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(f"--{name.replace('_', '-')}", type=int, dest="value")
+    given: int | None = parser.parse_known_args(shlex.split(args.train_flags))[0].value
+    return options.get(group, {}).get(name) if given is None else given
+
+
+def check_epochs(args: argparse.Namespace, options: Options, averaged: int, patience: int) -> None:
+    """Check before a training that it will have as many checkpoints as are averaged.
+
+    Raises:
+        SystemExit: it will not.
+    """
+    interval = flag(args, options, "checkpoint", "save_interval") or 1
+    updates = flag(args, options, "optimization", "max_update")
+    ends = {
+        "--max-epoch": flag(args, options, "optimization", "max_epoch"),
+        "--max-update": most_epochs(args, options, updates) if updates else None,
+        "--patience": patience + 1 if patience else None,
+    }
+    for name, epochs in ends.items():
+        if epochs and epochs // interval < averaged:
+            written = epochs // interval
+            sys.exit(
+                f"{averaged} checkpoints are to be averaged, and with this {name} the training may write "
+                f"only {written}, one an epoch: give --average {written or 1}, or train longer"
+            )
+
+
+def most_epochs(args: argparse.Namespace, options: Options, updates: int) -> int:
+    """Return how many epochs so many updates are at most, from the size of the target text.
+
+    A batch has at most ``max_tokens`` tokens of it. Without the data or ``max_tokens``, an epoch may be
+    one update.
+    """
+    pair = f"{args.source_lang}-{args.target_lang}.{args.target_lang}"
+    text = Path(args.data or "") / f"train.{pair}.bin"
+    most = flag(args, options, "dataset", "max_tokens")
+    if not most or not text.is_file():
+        return updates
+    steps = options.get("optimization", {}).get("update_freq", [1])
+    steps = max(steps) if isinstance(steps, list) else steps
+    steps = flag(args, {}, "optimization", "update_freq") or steps
+    batch = most * steps * args.gpus_per_run
+    # fairseq writes a number of a token in 2 or 4 bytes.
+    return max(1, updates * batch // max(1, text.stat().st_size // 4))
 
 
 def translation(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:

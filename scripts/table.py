@@ -247,8 +247,12 @@ def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
         bar.total = bar.n
 
 
-def choose_gpus(args: argparse.Namespace) -> list[str]:
+def choose_gpus(args: argparse.Namespace, trains: bool = True) -> list[str]:
     """Choose the GPUs of each run that is in progress at a time.
+
+    Args:
+        args: the options of the command line.
+        trains: whether a training is left, which the precision may need a GPU for.
 
     Raises:
         SystemExit: they are not there, or do not suffice.
@@ -262,8 +266,11 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
     if any(not gpu.isdigit() or int(gpu) >= there for gpu in gpus):
         found = f"{there} GPUs, numbered from 0" if there else "no GPU that torch can use"
         sys.exit(f"--gpus {args.gpus}: this machine has {found}; --gpus none trains on the CPU")
-    if args.precision != "fp32" and not gpus:
-        sys.exit(f"--precision {args.precision} needs a GPU, and none is here or named")
+    if args.precision != "fp32" and not gpus and trains:
+        sys.exit(
+            f"--precision {args.precision} needs a GPU, and none is here or named: --precision "
+            "fp32 trains on the CPU, also in a folder with rows of another precision"
+        )
     if args.gpus_per_run > 1 and (not gpus or len(gpus) % args.gpus_per_run):
         sys.exit(
             f"--gpus-per-run {args.gpus_per_run}: the GPUs to share are {len(gpus)}; give a multiple of "
@@ -273,6 +280,13 @@ def choose_gpus(args: argparse.Namespace) -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(there)))
     devices = iter(visible.split(",")[int(gpu)] for gpu in gpus)
     return [",".join(group) for group in zip(*[devices] * args.gpus_per_run, strict=True)]
+
+
+def training_left(args: argparse.Namespace, runs: Sequence[Run]) -> bool:
+    """Return whether a training is left; for ``names``, where --out has all parts, if none is done."""
+    if args.action == "names":
+        return not any(args.out.glob("**/seed*/train.done"))
+    return any(step.trains for run in runs for step in run.left())
 
 
 def numbers(text: str) -> list[int]:
@@ -346,7 +360,7 @@ def main() -> None:
     rows = load_rows(args.files)
     names = choose_rows(args.rows, list(rows))
     runs = [plan(args, row, rows[row], seed) for seed in args.seeds for row in names]
-    gpus = [] if args.dry_run else choose_gpus(args)
+    gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
         print(",".join(names))
     elif args.dry_run:

@@ -5,19 +5,22 @@
 #   --gpus NUMBERS          GPUs to share (all GPUs of the machine; without one, the CPU)
 #   --gpus-per-run N        GPUs that train one run together. update_freq is divided by N, so that the
 #                           batch stays the row's (1)
-#   --precision NAME        precision of training: fp32, fp16 or bf16 (fp32)
+#   --precision NAME        precision of training: fp32, fp16 or bf16, which need a GPU. A folder may have rows of
+#                           several; the report says so (that of the folder's first rows, or fp32)
 #   --max-epoch N           at most N epochs. The report says so
 #   --max-update N          at most N updates. The report says so. Tables that average checkpoints then
 #                           use the last one
-#   --average N             number of checkpoints to average, instead of the row's. Tables whose rows have
-#                           best_checkpoint_metric use their best checkpoint, and have no such option
+#   --average N             number of checkpoints to average, instead of the row's; there is one for each epoch.
+#                           Tables whose rows have best_checkpoint_metric use their best checkpoint, and have no
+#                           such option
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'
 #   --generate-flags FLAGS  more flags for fairseq-generate
 #   --slice N               train on N sentence pairs only. The report says so
 #   --out DIR               the folder for everything (a folder in runs/)
 #   --with-parsing          also translate raw text, to measure the speed with parsing. Other tables than those
 #                           of translation have no such step
-#   --data-only             make the data and stop, for a machine without a network
+#   --tokenize NAME         sacrebleu's tokenizer for BLEU in reports (that of the target language)
+#   --data-only             make the data and stop, for a machine without a network or the corpora
 #   --baselines ROWS        rows that all others are compared with, a report for each (the table's)
 #   --report-only           make the test sets and the report of the runs that are there; parse and train nothing
 #   --dry-run               print every command; run, download and install nothing
@@ -30,8 +33,8 @@
 # option. --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
 . scripts/data.sh
 
-ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION=fp32 MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
-TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY='' REPORT_ONLY=''
+ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION='' MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
+TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY='' REPORT_ONLY='' TOKENIZE=''
 SUBSETS=test BASELINES=transformer STATUS=0 RECORDED='' NO_ROWS=''
 
 print_help() {
@@ -58,7 +61,7 @@ parse_options() {
         printf -v "${name^^}" %s "$value"
     done
     for name in JOBS GPUS_PER_RUN MAX_EPOCH MAX_UPDATE AVERAGE SLICE; do check_number "$name"; done
-    check_one_of --precision "$PRECISION" fp32 fp16 bf16
+    [ -z "$PRECISION" ] || check_one_of --precision "$PRECISION" fp32 fp16 bf16
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
     # Fewer updates may not be an epoch, and leave no checkpoints to average.
     [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
@@ -79,25 +82,30 @@ check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
 # rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
-# refused, because one table would mix them.
+# refused, because one table would mix them. Only their precision may differ: a GPU may not be here.
 open_table() {
-    local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE"
-    settings+=" precision=$PRECISION train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
+    local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE" there='' first=''
+    settings+=" precision=FIRST train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
     FILES=("${@:4}")
     OUT=${OUT:-runs/$2${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+    [ ! -e "$OUT/settings" ] || there=$(cat "$OUT/settings")
+    [[ ! $there =~ \ precision=([a-z0-9]+)\  ]] || first=${BASH_REMATCH[1]}
+    PRECISION=${PRECISION:-${first:-fp32}} first=${first:-$PRECISION}
+    settings=${settings/precision=FIRST/precision=$first}
     ensure_environment "$1"
     # Where nothing is set up yet, a dry run cannot read YAML, and prints the command that does.
     if [ -n "$DRY_RUN" ] && ! "$PYTHON" -c 'import omegaconf, tqdm' 2>/dev/null; then NO_ROWS=1; fi
     [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
-    if [ -e "$OUT/settings" ] && [ "$(cat "$OUT/settings")" != "$settings" ]; then
-        die "$OUT holds runs with $(cat "$OUT/settings"), not with $settings: name another folder with --out"
+    if [ -n "$there" ] && [ "$there" != "$settings" ]; then
+        die "$OUT holds runs with $there, not with $settings: name another folder with --out"
     fi
+    [ "$PRECISION" = "$first" ] || echo "The first runs of $OUT are trained in $first, new ones in $PRECISION."
     [ -n "$DRY_RUN" ] || { mkdir -p "$OUT" && printf '%s\n' "$settings" >"$OUT/settings"; }
 }
 
 # rows ACTION DATA RUNS [TRAIN_FLAGS]: scripts/table.py on this table's rows.
 rows() {
-    local dry=$DRY_RUN$DATA_ONLY
+    local dry=$DRY_RUN$DATA_ONLY$REPORT_ONLY
     local command=("$PYTHON" scripts/table.py "$1" "${FILES[@]}" --rows "$ROWS"
         --seeds "$SEEDS" --data "$2" --out "$3" -s "$SOURCE" -t "$TARGET" --subsets "$SUBSETS" --jobs "$JOBS"
         --gpus "$GPUS" --gpus-per-run "$GPUS_PER_RUN" --precision "$PRECISION"
@@ -113,7 +121,7 @@ rows() {
 # train_rows DATA RUNS [FLAGS]: train ROWS, and translate SUBSETS, the first of which is the text TEST.SOURCE.
 # STATUS is 1 if a row failed.
 train_rows() {
-    [ -z "$DATA_ONLY" ] || { echo "not trained (--data-only): the data are in $1"; return 0; }
+    [ -z "$DATA_ONLY" ] || { keep_texts; echo "not trained (--data-only): the data are in $1"; return 0; }
     [ -z "$REPORT_ONLY" ] || return 0
     [ -z "$WITH_PARSING" ] ||
         make_file "$OUT/raw/unparsed.$SOURCE" python scripts/slice.py "$TEST" "$SOURCE"
@@ -147,6 +155,6 @@ report() {
         fi
         [ "$STATUS" = 0 ] || compared+=(--partial)
         run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
-            --reference "$4" --caption "$caption" --out "$out" "${@:7}"
+            --reference "$4" --caption "$caption" --out "$out" "${@:7}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
     done
 }

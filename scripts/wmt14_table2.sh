@@ -49,6 +49,7 @@ END
         make_file "data/wmt14/train.$language" \
             cat data/wmt14/{europarl-v7,commoncrawl,news-commentary-v9}.de-en."$language"
     done
+    CORPORA+=(wmt14=data/wmt14)
     TRAIN=data/wmt14/train DEV=data/wmt14/newstest2013 TEST=data/wmt14/newstest2014.${TEST_SET//\//-}
     make_file "$DEV.en" sacrebleu --test-set wmt13 --language-pair en-de --echo src
     make_file "$DEV.de" sacrebleu --test-set wmt13 --language-pair en-de --echo ref
@@ -71,8 +72,11 @@ say "Data"
 TOKENIZED=()
 SLICED=${FAIRSEQ_PHRASE_DATA:-../shared/data}/wmt
 if [ -n "$DATA" ]; then
-    TRAIN=$DATA/train DEV=$DATA/dev TEST=$DATA/test
-elif [ -n "$SLICE" ] && [ -e "$SLICED/slice10k.en.gz" ]; then
+    find_text own "$DATA"
+    TRAIN=$FOUND/train DEV=$FOUND/dev TEST=$FOUND/test
+elif find_kept wmt14; then
+    TRAIN=$FOUND/train DEV=$FOUND/newstest2013 TEST=$FOUND/newstest2014.${TEST_SET//\//-}
+elif [ -n "$SLICE" ] && { [ -e "$SLICED/slice10k.en.gz" ] || [ -e "$OUT/raw/test.en" ]; }; then
     hold_out "$SLICED"
     TOKENIZED=(--source-tokenized --target-tokenized)
 else

@@ -27,6 +27,39 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
     Raises:
         UserError: there are fewer, or no such folder.
     """
+    epochs = _epoch_checkpoints(directory, count)
+    return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
+
+
+def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
+    """Find the epoch checkpoints around that of ``checkpoint_best.pt``, the oldest first.
+
+    A training with ``--patience`` ends long after its best epoch, so that its last checkpoints are worse.
+
+    Args:
+        directory: fairseq's ``--save-dir``.
+        count: how many. The best is in the middle, unless too few are before or after it.
+
+    Raises:
+        UserError: there are fewer, no such folder, or the best one is older than all of them.
+    """
+    epochs = _epoch_checkpoints(directory, count)
+    best = directory / "checkpoint_best.pt"
+    iterator = load_checkpoint(best)["extra_state"]["train_iterator"]
+    # At the end of an epoch fairseq writes the number of the next one.
+    epoch = iterator["epoch"] - (not iterator["iterations_in_epoch"])
+    until = [one for one in sorted(epochs) if one <= epoch]
+    if not until:
+        raise UserError(
+            f"{best} is of epoch {epoch}, and the oldest epoch checkpoint is of epoch {min(epochs)}: "
+            f"use --last {count}, or train with --keep-last-epochs of more than --patience"
+        )
+    start = max(0, min(len(until) - 1 - (count - 1) // 2, len(epochs) - count))
+    return [epochs[epoch] for epoch in sorted(epochs)[start : start + count]]
+
+
+def _epoch_checkpoints(directory: Path, count: int) -> dict[int, Path]:
+    """Find the checkpoints ``checkpointN.pt`` by epoch, at least so many."""
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder of checkpoints: name a training's --save-dir")
     epochs = {
@@ -42,7 +75,7 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
             f"checkpoints are {', '.join(there) or 'none'}), or train at least {count} epochs with "
             f"--keep-last-epochs {count}"
         )
-    return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
+    return epochs
 
 
 def average_checkpoints(

@@ -8,6 +8,7 @@ from fairseq_phrase.metrics.base import Metrics
 from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
+from fairseq_phrase.report.runs import Run
 
 _ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 
@@ -87,7 +88,22 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     found = _differing([each.only(*parts).labels() for each in records if each])
     if found:
         notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
+    by_precision: dict[str, list[str]] = {}
+    for row in rows:
+        for precision in sorted({_precision(run) for run in row.runs} - {None}):
+            by_precision.setdefault(precision, []).append(row.title)
+    if len(by_precision) > 1:
+        named = (f"{one} ({', '.join(titles)})" for one, titles in sorted(by_precision.items()))
+        notes.append(f"Rows are trained in different precisions: {'; '.join(named)}.")
     return notes
+
+
+def _precision(run: Run) -> str | None:
+    """Return ``bf16``, ``fp16`` or ``fp32``; None without a training's configuration."""
+    options = run.training.options
+    if "fp16" not in options:
+        return None
+    return next((name for name in ("fp16", "bf16") if options.get(name) == "True"), "fp32")
 
 
 def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -262,6 +263,23 @@ def test_a_corpus_is_found_where_all_its_files_are(tmp_path):
     ]
     (data / "geo880_test280.tsv.gz").touch()
     assert find_corpus(project, "geo", **settings) == ("0", str(data), [])
+
+
+def test_data_alone_keep_the_texts_that_another_machine_lacks(tmp_path):
+    project, data, out = tmp_path / "project", tmp_path / "data", tmp_path / "out"
+    project.mkdir()
+    (data / "sst").mkdir(parents=True)
+    for name in ("train.en.gz", "val.en.gz", "test_2016.en.gz"):
+        (data / "sst" / name).write_text(name)
+    settings = {"FAIRSEQ_PHRASE_DATA": str(data), "OUT": str(out), "DRY_RUN": ""}
+    assert find_corpus(project, "sst; keep_texts", **settings) == ("0", f"{data}/sst", [])
+    kept = sorted(path.name for path in (out / "corpora" / "sst").iterdir())
+    assert kept == ["test_2016.en.gz", "val.en.gz"]
+    assert find_corpus(project, "sst", **settings) == ("0", f"{out}/corpora/sst", [])
+    again = settings | {"DATA_ONLY": "1"}
+    assert find_corpus(project, "sst", **again) == ("0", f"{data}/sst", [])
+    shutil.rmtree(data)
+    assert find_corpus(project, "sst", **settings) == ("0", f"{out}/corpora/sst", [])
 
 
 def test_a_corpus_that_cannot_be_downloaded_is_any_folder_of_its_name(tmp_path):

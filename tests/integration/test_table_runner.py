@@ -478,6 +478,97 @@ def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(t
     assert other.index("--beam 4 ") < other.index("--beam 2 "), "the last one holds"
 
 
+def test_with_patience_the_checkpoints_around_the_best_are_kept_and_averaged(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 10, "patience": 10},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    shown = command(*common, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1 --around-best 10 --out" in shown
+    # The best is followed by the patience's 10; of the 9 others, 4 are before it.
+    assert "--keep-last-epochs 15 --patience 10 " in shown
+    assert "--around-best 3 " in command(*common, "--average", "3", files=[table]).stdout
+    single = command(*common, "--average", "1", files=[table]).stdout
+    assert "--keep-last-epochs 10 " in single
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max-epoch", "2"], "3 checkpoints are to be averaged, and with this --max-epoch the "),
+        (
+            ["--average", "5", "--max-epoch", "4"],
+            "may write only 4, one an epoch: give --average 4",
+        ),
+        (["--train-flags", "--max-epoch 2"], "with this --max-epoch the training may write only 2"),
+        (["--max-epoch", "6", "--train-flags", "--save-interval 3"], "may write only 2,"),
+        (["--train-flags", "--patience 1"], "with this --patience the training may write only 2"),
+        (["--max-update", "2", "--average", "3"], "with this --max-update the training may write "),
+        (
+            ["--max-update", "20", "--data", "DATA"],
+            "with this --max-update the training may write ",
+        ),
+    ],
+)
+def test_an_average_of_more_epochs_than_there_will_be_is_refused_before_training(
+    flags, message, tmp_path
+):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        dataset={"max_tokens": 1000},
+        optimization={"update_freq": [2]},
+        rows={"row": {"title": "Row"}},
+    )
+    # 20 updates of at most 2,000 tokens are 2 epochs of 16,000.
+    (tmp_path / "train.de-en.en.bin").write_bytes(bytes(4 * 16_000))
+    flags = [str(tmp_path) if flag == "DATA" else flag for flag in flags]
+    refused = command("--out", str(tmp_path / "out"), *flags, files=[table])
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_many_epochs_are_kept_as_are_averaged(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        rows={"row": {"title": "Row"}},
+    )
+    shown = command("--out", str(tmp_path), "--dry-run", "--average", "5", files=[table]).stdout
+    assert "--keep-last-epochs 5 " in shown
+
+
+def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    table = write_table(tmp_path, task={"_name": "translation"}, rows={"row": {"title": "Row"}})
+    run = tmp_path / "rows" / "row" / "seed1"
+
+    def ended(action, *options) -> str:
+        words = [action, str(table), "--precision", "bf16", "--data", "D", "-s", "de", "-t", "en"]
+        monkeypatch.setattr(sys, "argv", ["table.py", *words, *options])
+        try:
+            main()
+        except SystemExit as error:
+            return str(error)
+        return capsys.readouterr().out
+
+    message = "--precision bf16 needs a GPU, and none is here or named: --precision "
+    assert message in ended("names", "--out", str(tmp_path))
+    assert message in ended("run", "--out", str(tmp_path / "rows"))
+    run.mkdir(parents=True)
+    for name in ("train.done", "average.txt", "generate-test.txt"):
+        (run / name).touch()
+    assert ended("names", "--out", str(tmp_path)) == "row\n"
+    assert ended("run", "--out", str(tmp_path / "rows")) == ""
+    assert message in ended("run", "--seeds", "1,2", "--out", str(tmp_path / "rows"))
+
+
 def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
     table = write_table(
         tmp_path,

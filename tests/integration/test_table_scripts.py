@@ -180,6 +180,22 @@ def test_bad_options_are_named(name, arguments, message, tmp_path):
     assert not out.exists()
 
 
+def test_a_folder_may_have_rows_of_another_precision_and_a_report_its_own_tokenizer(tmp_path):
+    arguments = ["lecture_table", "--rows", "1", DRY, "--out", tmp_path]
+    settings = (
+        "direction=de-en vocab-size=4000 slice= max-epoch= max-update= average= precision=bf16 "
+        "train-flags='' generate-flags=''\n"
+    )
+    (tmp_path / "settings").write_text(settings)
+    assert " --bf16 " in run_script(*arguments)
+    output = run_script(*arguments, "--precision", "fp32", "--tokenize", "char")
+    assert f"The first runs of {tmp_path} are trained in bf16, new ones in fp32." in output
+    assert "--bf16" not in output
+    assert " --tokenize char" in output
+    (tmp_path / "settings").write_text(settings.replace("4000", "500"))
+    assert "holds runs with direction=de-en vocab-size=500" in run_script(*arguments, expect=1)
+
+
 @pytest.mark.parametrize(("direction", "with_numbers"), [("de-en", 1), ("en-de", 0)])
 def test_each_test_set_of_multi30k_is_translated_and_reported(
     direction, with_numbers, tmp_path, parse

@@ -11,7 +11,11 @@ import torch
 
 from fairseq_phrase.cli.average import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.averaging import average_checkpoints, last_checkpoints
+from fairseq_phrase.models.averaging import (
+    average_checkpoints,
+    checkpoints_around_best,
+    last_checkpoints,
+)
 from fairseq_phrase.store.identity import Entry, Identity
 
 
@@ -40,6 +44,42 @@ def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
         last_checkpoints(tmp_path, 5)
     with pytest.raises(UserError, match="nowhere is not a folder of checkpoints"):
         last_checkpoints(tmp_path / "nowhere", 1)
+
+
+def save_best(folder, epoch: int, iterations: int = 0):
+    """Write checkpoint_best.pt; at the end of an epoch fairseq writes the number of the next one."""
+    iterator = {"epoch": epoch if iterations else epoch + 1, "iterations_in_epoch": iterations}
+    state = {"model": {}, "extra_state": {"train_iterator": iterator}}
+    torch.save(state, folder / "checkpoint_best.pt")
+
+
+@pytest.mark.parametrize(
+    ("best", "iterations", "first"),
+    [(12, 0, 10), (10, 0, 8), (8, 0, 8), (9, 0, 8), (22, 0, 17), (30, 5, 17), (19, 7, 17)],
+)
+def test_the_checkpoints_around_the_best_have_it_in_their_middle(tmp_path, best, iterations, first):
+    for epoch in range(8, 23):
+        (tmp_path / f"checkpoint{epoch}.pt").touch()
+    save_best(tmp_path, best, iterations)
+    names = [path.name for path in checkpoints_around_best(tmp_path, 6)]
+    assert names == [f"checkpoint{epoch}.pt" for epoch in range(first, first + 6)]
+
+
+def test_a_best_checkpoint_older_than_all_that_are_kept_is_named(tmp_path, capsys):
+    for epoch in (5, 6):
+        save(tmp_path / f"checkpoint{epoch}.pt", 1.0)
+    save_best(tmp_path, 4)
+    arguments = [str(tmp_path), "--out", str(tmp_path / "average.pt")]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--around-best", "2"])
+    message = "checkpoint_best.pt is of epoch 4, and the oldest epoch checkpoint is of epoch 5: use"
+    assert message in capsys.readouterr().err
+    save_best(tmp_path, 5)
+    main([*arguments, "--around-best", "1"])
+    assert "average.pt: the mean of checkpoint5.pt" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*arguments, "--around-best", "1", "--last", "1"])
+    assert "not allowed with argument" in capsys.readouterr().err
 
 
 def test_checkpoints_of_different_models_are_refused(tmp_path):

@@ -457,7 +457,13 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
         record(table / "runs" / run / "train.log", source_dictionary=dictionary, parser=parser)
     log = table / "runs" / "k2" / "seed2" / "train.log"
     log.write_text(log.read_text().replace("'cpu': False", "'cpu': False, 'dropout': 0.3"))
+    for run, bf16 in (
+        ("baseline/seed1", True), ("baseline/seed2", True), ("k2/seed1", False), ("k2/seed2", False),
+    ):  # fmt: skip
+        log = table / "runs" / run / "train.log"
+        log.write_text(log.read_text().replace("'cpu'", f"'fp16': False, 'bf16': {bf16}, 'cpu'"))
     text = report(table)
+    assert "Rows are trained in different precisions: bf16 (baseline); fp32 (k2)." in text
     assert "Runs of k2 differ in dropout (-, 0.3); parser (x 1, x 2)." in text
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
 
