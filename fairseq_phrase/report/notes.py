@@ -9,6 +9,7 @@ from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 from fairseq_phrase.report.references import ReferenceText
 from fairseq_phrase.report.rows import Row
 from fairseq_phrase.report.runs import Run
+from fairseq_phrase.report.text_form import form_differences
 
 _ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
 
@@ -42,7 +43,9 @@ def table_notes(
     seeds = {len(row.runs) for row in full}
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
-    notes += _replicate_notes(full) + _difference_notes(full)
+    if metrics.outputs == "translations":
+        notes += _form_notes(full, texts)
+    notes += _same_output_notes(full, texts) + _replicate_notes(full) + _difference_notes(full)
     if baseline is not None:
         notes += _seed_notes(full, baseline, metrics, trials)
         if sentence_test is not None:
@@ -52,6 +55,44 @@ def table_notes(
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
+    return notes
+
+
+def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
+    """Name references in another form than the translations."""
+    notes = []
+    for text in texts:
+        by_form: dict[str, dict[str, None]] = {}
+        for row in rows:
+            for run in row.runs:
+                outputs = run.generations[text.subset].hypotheses
+                for form in form_differences(outputs, text.lines):
+                    by_form.setdefault(form, {})[row.title] = None
+        of = f" of {text.name}" if len(texts) > 1 else ""
+        for form, titles in by_form.items():
+            named = "; ".join(titles) if len(titles) < len(rows) else "all rows"
+            are = "are" if form.startswith("not ") else "are not"
+            notes.append(
+                f"The reference{of} is {form} and these translations {are}, so that the scores count this "
+                f"difference: {named}."
+            )
+    return notes
+
+
+def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
+    """Name runs of different rows that have the same outputs, unless all of these are right."""
+    right = tuple(line for text in texts for line in text.lines)
+    by_output: dict[tuple[str, ...], list[Run]] = {}
+    for row in rows:
+        for run in row.runs:
+            by_output.setdefault(tuple(run.hypotheses), []).append(run)
+    titles = {row.name: row.title for row in rows}
+    notes = []
+    for output, runs in by_output.items():
+        if output != right and len({run.row for run in runs}) > 1:
+            seeds = ("" if run.seed is None else f", seed {run.seed}" for run in runs)
+            named = (f"{titles[run.row]}{seed}" for run, seed in zip(runs, seeds, strict=True))
+            notes.append(f"Runs of different rows have the same outputs: {'; '.join(named)}.")
     return notes
 
 
@@ -90,7 +131,7 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
         notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
     by_precision: dict[str, list[str]] = {}
     for row in rows:
-        for precision in sorted({_precision(run) for run in row.runs} - {None}):
+        for precision in sorted({_precision(run) for run in row.runs} - {""}):
             by_precision.setdefault(precision, []).append(row.title)
     if len(by_precision) > 1:
         named = (f"{one} ({', '.join(titles)})" for one, titles in sorted(by_precision.items()))
@@ -98,11 +139,11 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _precision(run: Run) -> str | None:
-    """Return ``bf16``, ``fp16`` or ``fp32``; None without a training's configuration."""
+def _precision(run: Run) -> str:
+    """Return ``bf16``, ``fp16`` or ``fp32``; nothing without a training's configuration."""
     options = run.training.options
     if "fp16" not in options:
-        return None
+        return ""
     return next((name for name in ("fp16", "bf16") if options.get(name) == "True"), "fp32")
 
 

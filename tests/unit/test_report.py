@@ -22,6 +22,7 @@ from fairseq_phrase.report import files, plots
 from fairseq_phrase.report.files import marked_phrases
 from fairseq_phrase.report.files import row_differences as largest
 from fairseq_phrase.report.plots import length_buckets
+from fairseq_phrase.report.text_form import form_differences
 from fairseq_phrase.store.identity import LOGGED, Entry, Identity
 from tests.support.report_table import (
     FILES,
@@ -466,6 +467,48 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     assert "Rows are trained in different precisions: bf16 (baseline); fp32 (k2)." in text
     assert "Runs of k2 differ in dropout (-, 0.3); parser (x 1, x 2)." in text
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
+
+
+def tokenized(text: str) -> str:
+    return re.sub(r"([.,])", r" \1", text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "form"),
+    [(tokenized, "tokenized"), (str.lower, "lower-cased")],
+)
+def test_a_reference_in_another_form_than_the_translations_is_noted(table, changed, form):
+    end = ", so that the scores count this difference: "
+    assert end not in report(table)
+    (table / "test.en").write_text("".join(f"{changed(line)}\n" for line in REFERENCES))
+    assert f"The reference is {form} and these translations are not{end}all rows." in report(table)
+    # One row has the form of the reference.
+    for seed in (1, 2):
+        path = table / "runs" / "k2" / f"seed{seed}" / "generate-test.txt"
+        write_generation(path, [changed(t) for t in TRANSLATIONS["k2", seed]], SOURCES, REFERENCES)
+    assert f"The reference is {form} and these translations are not{end}baseline." in report(table)
+    (table / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    assert f"The reference is not {form} and these translations are{end}k2." in report(table)
+
+
+def test_what_little_or_mixed_text_shows_is_not_noted():
+    text = ["The dog sleeps, the cat sees it.", "A bird sings."] * 30
+    lower = list(map(str.lower, text))
+    assert form_differences(text, lower) == ["lower-cased"]
+    assert form_differences(text[:8], lower[:8]) == []
+    assert form_differences(["la la la"] * 60, text) == []  # a model that knows no words yet
+    half = [line if i % 2 else line.lower() for i, line in enumerate(text)]
+    assert form_differences(half, half[1:] + half[:1]) == []
+    assert form_differences(["Il dort ! Et toi ?"] * 60, ["Il dort! Et toi?"] * 60) == []
+    assert form_differences(["他睡觉，她看。"] * 60, ["他 睡觉 ， 她 看 。"] * 60) == ["tokenized"]
+
+
+def test_rows_with_the_same_outputs_are_noted(table):
+    note = "Runs of different rows have the same outputs: "
+    assert note not in report(table)
+    run = table / "runs" / "k2" / "seed1"
+    shutil.copy(table / "runs" / "baseline" / "seed2" / "generate-test.txt", run)
+    assert f"{note}baseline, seed 2; k2, seed 1." in report(table)
 
 
 def test_runs_of_a_row_with_other_numbers_of_updates_are_named(table):
