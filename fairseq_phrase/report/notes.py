@@ -73,8 +73,8 @@ def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str
             named = "; ".join(titles) if len(titles) < len(rows) else "all rows"
             are = "are" if form.startswith("not ") else "are not"
             notes.append(
-                f"The reference{of} is {form} and these translations {are}, so that the scores count this "
-                f"difference: {named}."
+                f"The reference{of} is {form} and these translations {are}, so that the scores count "
+                f"this difference: {named}."
             )
     return notes
 
