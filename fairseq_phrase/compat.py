@@ -20,7 +20,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -29,10 +29,14 @@ import numpy as np
 import torch
 from fairseq import options as fairseq_options
 from fairseq import utils
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
+)
 from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from fairseq_cli import generate, interactive
 from omegaconf import base, dictconfig, listconfig, nodes
@@ -48,6 +52,9 @@ def mend_fairseq() -> None:
     make_checkpoints_loadable()
     restore_integers_of_numpy()
     mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
+    mend(FairseqTask, "load_state_dict", _truncate_in_use)
+    mend(TranslationTask, "build_dataset_for_inference", _truncate_raw_lines)
+    mend(AlignmentCriterion, "__init__", _ask_for_alignments)
     mend(FairseqTask, "build_generator", _align_where_unknown_words_are_replaced)
     mend(utils, "load_align_dict", _replace_unknown_words_without_a_file)
     mend(utils, "replace_unk", _read_pairs_of_alignments)
@@ -318,6 +325,63 @@ def _bucket_with_numpy_2(original: _Function, sizes: Any, num_buckets: int) -> A
     """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 has removed."""
     parts = np.linspace(0, 100, num_buckets + 1)
     return np.unique(np.percentile(sizes, parts, method="lower")[1:])
+
+
+#: The name in a task's state of ``--max-source-positions`` of a training with ``--truncate-source``.
+TRUNCATED = "max_source_positions_of_truncated_sources"
+
+
+def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
+    """Let a task cut sources as a model's training did.
+
+    Args:
+        state: the state of the model's task, from its checkpoint.
+    """
+    if (positions := state.get(TRUNCATED)) is not None:
+        task.cfg.truncate_source = True
+        task.cfg.max_source_positions = min(task.cfg.max_source_positions, positions)
+
+
+def truncated_tokens(tokens: torch.Tensor, positions: int) -> torch.Tensor:
+    """Cut a source as ``--truncate-source`` does, and keep its end. Shape: (tokens,)."""
+    if len(tokens) <= positions:
+        return tokens
+    return torch.cat([tokens[: positions - 1], tokens[-1:]])
+
+
+def _truncate_in_use(original: _Function, self: Any, state_dict: dict[str, Any]) -> None:
+    """Make ``fairseq-generate`` and ``-interactive`` cut sources if the training did.
+
+    fairseq 0.12.3 takes the option from the command line alone, and refuses long lines without it.
+    """
+    truncate_as_trained(self, state_dict)
+    state_dict = {name: value for name, value in state_dict.items() if name != TRUNCATED}
+    original(self, state_dict)
+
+
+def _truncate_raw_lines(
+    original: _Function, self: Any, src_tokens: Any, src_lengths: Any, **options: Any
+) -> Any:
+    """Make ``--truncate-source`` cut raw lines as it cuts data."""
+    if self.cfg.truncate_source:
+        positions = self.cfg.max_source_positions
+        src_tokens = [truncated_tokens(tokens, positions) for tokens in src_tokens]
+        src_lengths = list(map(len, src_tokens))
+    return original(self, src_tokens, src_lengths, **options)
+
+
+def _ask_for_alignments(
+    original: _Function, self: Any, task: Any, *others: Any, **given: Any
+) -> None:
+    """Refuse a criterion of alignments without alignments, with which its loss is silently 0."""
+    cfg = getattr(task, "cfg", None)
+    if not getattr(cfg, "load_alignments", False) and not getattr(cfg, "guided_alignments", None):
+        raise UserError(
+            "--criterion label_smoothed_cross_entropy_with_alignment has no alignments: give "
+            "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
+            "that fairseq-preprocess --align-suffix made"
+        )
+    original(self, task, *others, **given)
 
 
 def _replace_unknown_words_without_a_file(original: _Function, replace_unk: str | None) -> Any:

@@ -21,7 +21,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence, words_by_marks
 from fairseq_phrase.compat import use_idle_cores
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.inference.forced import (
     Beside,
     ConstrainedSearch,
@@ -240,6 +240,12 @@ class Translator:
             raise UserError("sampling_topk goes with sampling")
         if sampling and (given.has_constraints or glossary is not None):
             raise UserError("constraints and a glossary need a search: leave sampling or them out")
+        entries = len(self.task.target_dictionary)
+        if (given.has_constraints or glossary is not None) and 2 * beam >= entries:
+            raise UserError(
+                f"{option('beam', str(beam))}: with constraints or a glossary, at most half as many as "
+                f"the target dictionary has entries: give {(entries - 1) // 2} or fewer"
+            )
         search = _Search(
             self.task, self.models, beam=beam, lenpen=lenpen, sampling=sampling,
             sampling_topk=sampling_topk or -1,

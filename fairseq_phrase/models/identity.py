@@ -35,8 +35,8 @@ from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_phrase.compat import TRUNCATED, mend
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
-from fairseq_phrase.compat import mend
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config, would_run
 from fairseq_phrase.models.encoder_method import ENCODERS
@@ -422,10 +422,12 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     record = identity_of(state, path)
     for given in filter(None, (state.get("cfg"), state.get("args"))):
         overwrite_args_by_name(given, overrides or {})  # these the user named
+    task = plain(plain(state.get("cfg")).get("task") or state.get("args"))
     state["task_state"] = {
         **(state.get("task_state") or {}),
         "identity": record.as_dict(),
         "checkpoint": path,
+        TRUNCATED: task.get("max_source_positions") if task.get("truncate_source") else None,
     }
     return cast(dict[str, Any], state)
 

@@ -14,6 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_phrase.compat import truncate_as_trained
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.identity import begin_neutrally, model_entries, task_entries
@@ -168,6 +169,7 @@ class IdentifiedTask(FairseqTask):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the record of a model that is built next."""
+        truncate_as_trained(self, state_dict)
         path = state_dict.get("checkpoint", "the checkpoint")
         trained = Identity.from_dict(state_dict["identity"], path)
         self._loaded.append((path, trained))

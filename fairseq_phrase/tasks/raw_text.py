@@ -27,7 +27,7 @@ from fairseq_phrase.batch.raw_tokens import (
     write_back,
 )
 from fairseq_phrase.batch.source_batches import SourceText
-from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.compat import truncated_tokens, use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.raw_text.segmenter import Segmenter
@@ -138,6 +138,11 @@ class RawTextTask(TranslationTask):
     def _directory(self) -> str:
         return str(utils.split_paths(self.cfg.data)[0])
 
+    @property
+    def kept_subwords(self) -> int | None:
+        """How many subwords of a source are read, without its end; None for all of them."""
+        return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
+
     def _source_encoder(self) -> SourceEncoder:
         return SourceEncoder.from_data(
             self._directory,
@@ -175,11 +180,20 @@ class RawTextTask(TranslationTask):
         if not self._cuts_as_data:
             cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
             for line, own, other in zip(lines, tokens, cut, strict=True):
-                _check_same(line, other, own)
+                _check_same(line, self._truncated(other), own)
         return tokens, list(map(len, tokens))
 
+    def _truncated(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Cut a source that ``--truncate-source`` cuts. Shape: ``(tokens,)``."""
+        if self.kept_subwords is None:
+            return tokens
+        cut = truncated_tokens(plain(tokens), self.kept_subwords + 1)
+        if not isinstance(tokens, RawTokens):
+            return cut
+        return RawTokens.of(cut, tokens.origins, tokens.words)
+
     def _tokens_of(self, sentence: EncodedSentence) -> RawTokens:
-        indices, words = self.source_text.numbered(sentence)
+        indices, words = self.source_text.numbered(sentence, self.kept_subwords)
         copied = [words] if self.source_dictionary.slots else ()
         return RawTokens.of(torch.tensor(indices), [sentence], copied)
 
@@ -187,9 +201,10 @@ class RawTextTask(TranslationTask):
         self, src_tokens: list[torch.Tensor], src_lengths: list[int], **kwargs: Any
     ) -> RawDataset:
         """Build the dataset of raw sentences, padded as in training."""
-        tokens = self._encoded(src_tokens) if self.source_text.fields else src_tokens
+        has_fields = bool(self.source_text.fields)
+        tokens = self._encoded(src_tokens) if has_fields else [*map(self._truncated, src_tokens)]
         return RawDataset(
-            tokens, src_lengths, self.source_dictionary, tgt_dict=self.target_dictionary,
+            tokens, list(map(len, tokens)), self.source_dictionary, tgt_dict=self.target_dictionary,
             left_pad_source=self.cfg.left_pad_source, **kwargs,
         )  # fmt: skip
 
@@ -206,7 +221,7 @@ class RawTextTask(TranslationTask):
         for row, (origin,) in zip(rows, origins, strict=True):
             tokens = self._tokens_of(next(encoded) if isinstance(origin, str) else origin)
             if isinstance(origin, str):
-                _check_same(origin, row, tokens)
+                _check_same(origin, self._truncated(row), tokens)
             found.append(tokens)
         return found
 
@@ -223,7 +238,7 @@ class RawTextTask(TranslationTask):
         if self.source_text.fields and "src_words" not in net_input:
             rows = self._encoded(rows_of(tokens, self.source_dictionary.pad()))
             sentences = [cast(EncodedSentence, row.origins[0]) for row in rows]
-            parses = self.source_text.parses(plain(tokens), sentences)
+            parses = self.source_text.parses(plain(tokens), sentences, self.kept_subwords)
             net_input |= {name: value.to(tokens.device) for name, value in parses.items()}
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs

@@ -121,11 +121,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         self._pointing_width = 0
         check_alpha(cfg.subword_sampling)
 
-    @property
-    def kept_subwords(self) -> int | None:
-        """How many subwords of a source are read, beside its end; None for all of them."""
-        return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
-
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
         """Add parses to every batch from now on.
 

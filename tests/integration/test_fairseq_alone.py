@@ -13,11 +13,13 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import interactive as fairseq_interactive
 from fairseq_cli import train as fairseq_train
 
+from fairseq_phrase import parsers
 from fairseq_phrase.cli import average as average_command
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run, train_with_stops
+from tests.support.gold_parser import GoldParser
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "scripts"))
@@ -170,6 +172,50 @@ def test_buckets_of_lengths_change_no_loss(task, two_validation_sets, command, t
     ]  # fmt: skip
     assert found[0]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_model_of_truncated_sources_truncates_in_use(
+    task, two_validation_sets, command, tmp_path, synthetic_corpus, monkeypatch
+):
+    gold = GoldParser(synthetic_corpus / "valid.de")
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    raw = ["--source-parser", "gold"] if task == "parses" else []
+    command(
+        fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens", "1000",
+        "--max-update", "1", "--save-dir", tmp_path, "--disable-validation", "--truncate-source",
+        "--max-source-positions", "8",
+    )  # fmt: skip
+    use = [two_validation_sets, *TASKS[task][:4], "--path", tmp_path / "checkpoint_last.pt", "--cpu",
+           "--beam", "1", "--max-len-b", "4", "--remove-bpe", "sentencepiece"]  # fmt: skip
+    of_data, lines = command(fairseq_generate, *use, "--gen-subset", "valid"), tmp_path / "lines"
+    text = (synthetic_corpus / "valid.de").read_text().splitlines(keepends=True)[:20]
+    lines.write_text("".join(text))
+    options = [] if task == "parses" else ["--bpe", "sentencepiece", "--sentencepiece-model",
+                                           two_validation_sets / "spm.model"]  # fmt: skip
+    if task == "parses":
+        options = ["--tokenizer", "syntax", "--bpe", "syntax", *raw]
+    of_lines = command(fairseq_interactive, *use, "--input", lines, "--buffer-size", "9", *options)
+    found = [
+        dict(re.findall(r"^S-(\d+)\t(.*)$", printed, re.MULTILINE))
+        for printed in (of_data, of_lines)
+    ]
+    assert len(found[0]) == 20
+    assert found[0] == found[1]
+    scores = [
+        {number: float(score) for number, score in re.findall(r"^H-(\d+)\t(\S+)", printed, re.M)}
+        for printed in (of_data, of_lines)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_loss_of_alignments_asks_for_alignments(task, two_validation_sets, command, tmp_path):
+    with pytest.raises(UserError, match="has no alignments: give --guided-alignments FILE"):
+        command(
+            fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens", "1000",
+            "--criterion", "label_smoothed_cross_entropy_with_alignment", "--save-dir", tmp_path,
+        )  # fmt: skip
 
 
 def test_unknown_words_are_replaced_by_source_words_without_a_file(

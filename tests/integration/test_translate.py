@@ -354,6 +354,7 @@ def test_data_that_moved_are_named_in_the_message(
             "leave the options of a search",
         ),
         (["--path", "{checkpoint}", "--unk-dictionary", "x"], "goes with --replace-unk"),
+        (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["{folder}", "--path", "{checkpoint}"], "is not a data directory"),
     ],
