@@ -1,0 +1,86 @@
+"""Shared parameters at every entry point of a training, and the number that its checkpoints share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq_cli import train
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.averaging import average_checkpoints
+from tests.support.commands import SIZES, TRAINING
+
+USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
+ONCE = ("--max-tokens", "400", "--disable-validation", *SIZES)
+UNTIED = tuple(each for each in TRAINING if each != "--share-all-embeddings")
+RESETS = [f"--reset-{name}" for name in ("optimizer", "lr-scheduler", "meters", "dataloader")]
+
+
+@pytest.fixture(scope="module")
+def untied(data_directory, tmp_path_factory):
+    """A checkpoint of stock fairseq, whose default shares nothing."""
+    folder = tmp_path_factory.mktemp("untied")
+    arguments = [
+        data_directory, "--arch", "transformer", "--task", "translation",
+        *UNTIED, *ONCE, "--max-update", "1", "--save-dir", folder,
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+        train.cli_main()
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])
+@pytest.mark.parametrize(
+    "flags",
+    [["--finetune-from-model"], ["--pretrained-model"], ["--restore-file"], [*RESETS, "--restore-file"]],
+    ids=["fine-tuned", "pretrained", "restored", "reset"],
+)  # fmt: skip
+def test_a_model_that_shares_does_not_begin_from_one_that_does_not(
+    flags, arch, untied, data_directory, command, tmp_path
+):
+    given = [*TRAINING, *ONCE, "--arch", arch, "--max-update", "2", "--save-dir", tmp_path, *flags]
+    names = "share-all-embeddings,share-decoder-input-output-embed"
+    with pytest.raises(
+        UserError, match=r"share-all-embeddings False and True.*: leave out --share"
+    ):
+        command(train, data_directory, *USER, *given, untied)
+    with pytest.raises(UserError, match=r"have different values, and here they are one parameter"):
+        command(train, data_directory, *USER, *given, untied, "--allow-difference", names)
+    assert not list(tmp_path.iterdir())
+
+
+def number(path: Path) -> str:
+    return torch.load(path)["task_state"]["identity"]["entries"]["training"]["value"]
+
+
+def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
+    data_directory, command, tmp_path
+):
+    def trained(folder: str, updates: int, *flags: object) -> Path:
+        save = (
+            "--save-dir",
+            tmp_path / folder,
+            "--max-update",
+            updates,
+            "--save-interval-updates",
+            1,
+        )
+        arch = ("--arch", "transformer", *TRAINING, *ONCE)
+        command(train, data_directory, *USER, *arch, *save, *flags)
+        return tmp_path / folder / f"checkpoint_1_{updates}.pt"
+
+    first, resumed = trained("a", 1), trained("a", 2)
+    elsewhere = trained("b", 2, "--restore-file", first)
+    again = trained("c", 1)
+    tuned = trained("d", 1, "--finetune-from-model", first)
+    assert number(first) == number(resumed) == number(elsewhere)
+    assert len({number(first), number(again), number(tuned)}) == 3
+    average_checkpoints([first, resumed, elsewhere], tmp_path / "average.pt")
+    for other in (again, tuned):
+        with pytest.raises(
+            UserError, match=r"differ in training \w{8} and \w{8}: name checkpoints"
+        ):
+            average_checkpoints([first, other], tmp_path / "average.pt")
