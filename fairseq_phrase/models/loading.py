@@ -120,6 +120,7 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     Raises:
         UserError: neither names them, or the data have text of one language.
     """
+    named: Any
     named = tuple(getattr(saved.task_config, f"{side}_lang", None) for side in ("source", "target"))
     for name in named:
         if name is not None and not (isinstance(name, str) and name.isprintable()):
@@ -130,7 +131,7 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
         raise UserError(f"{directory} has text of one language: name data with source and target")
     if None in named:
         raise UserError(f"{directory} is not a data directory: no file in it names two languages")
-    return named
+    return str(named[0]), str(named[1])
 
 
 def build_models(

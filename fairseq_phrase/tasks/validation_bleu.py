@@ -11,12 +11,10 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.store.identity import free_options
 
 logger = logging.getLogger(__name__)
 
 
-@free_options
 @dataclass
 class ValidationBleuOptions(FairseqDataclass):
     """Options of BLEU in training."""
