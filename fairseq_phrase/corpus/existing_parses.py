@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.corpus.options import Options
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.raw_text.protected_tokens import JOINER
 from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.dictionaries import begins_with, load_dictionary, number_of_labels
 from fairseq_phrase.store.fields import with_labels
@@ -166,7 +167,9 @@ class EarlierParses:
 
 def _text(value: object) -> str:
     """Write a field's value as its option has it."""
-    return (",".join(value) if isinstance(value, list) else str(value)) or "none"
+    if isinstance(value, list):
+        value = ",".join(each for each in value if each != JOINER)  # which no option names
+    return str(value) or "none"
 
 
 logger = logging.getLogger(__name__)

@@ -138,7 +138,8 @@ def _check_reused(options: Options) -> None:
             made = Entry("unknown", f"the one that made {path}", model.part)
         name = "subword-model" if model.part == "text" else "target-subword-model"
         reused, here = ({name: made}, {name: model}) if made is not None else ({}, {})
-        protected = manifests[named].protected if named in manifests else ()
+        protected = manifests[named].protected if named in manifests else []
+        protected = [token for token in protected if token != JOINER]  # which is added later
         # Labels of words and text of one language cannot have them.
         can_have = options.target_lang is not None and options.labels != "word"
         if can_have and not set(protected) <= set(options.protected):

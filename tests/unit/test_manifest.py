@@ -29,10 +29,26 @@ from fairseq_phrase.store.manifest import (
 )
 
 WHOLE = Manifest(
-    "de", "mine:left", "mine 1", ["words", "tags", "spans"], "parser", False, "huggingface",
-    "tokenizer.json", "0", "ab" * 32, "sentencepiece", "spm.model", "cd" * 32, ["<2de>"], "ef", "12",
-    labels={"tags": "1:ab"}, labelling="word", splits={"test.de-en": SplitRecord(1, 2, 3, {})},
-)  # fmt: skip
+    language="de",
+    parser="mine:left",
+    parser_version="mine 1",
+    fields=["words", "tags", "spans"],
+    constituents="parser",
+    tokenized=False,
+    bpe="huggingface",
+    bpe_model="tokenizer.json",
+    dictionary="0",
+    bpe_digest="ab",
+    target_bpe="sentencepiece",
+    target_model="spm.model",
+    target_digest="12",
+    protected=["<2de>"],
+    parser_digest="cd",
+    parser_stamp="ef",
+    labels={"tags": "1:ab"},
+    labelling="word",
+    splits={"test.de-en": SplitRecord(1, 2, 3, {})},
+)
 NAMES = {"trained_name": "old", "here_name": "new"}
 
 
@@ -119,6 +135,24 @@ def test_labels_of_words_and_of_sentences_do_not_go_together(door) -> None:
     with pytest.raises(UserError, match="differ in labels word and sentence: "):
         compare(WHOLE.identity(), other, door, **NAMES)
     # An encoder is the same for both.
+    compare(WHOLE.identity(), other, "pretrained", **NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_digest": "34"}, r"target-subword-model spm\.model \(12\) and spm\.model \(34\)"),
+        ({"target_bpe": "subword_nmt"}, "target-segmenter sentencepiece and subword_nmt"),
+    ],
+)
+@pytest.mark.parametrize(
+    "door", ["train", "use", "average", "ensemble", "shards", "report", "pretrained-model"]
+)
+def test_the_targets_subword_model_is_compared_where_the_target_is(door, changes, message) -> None:
+    other = replace(WHOLE, **changes).identity()
+    with pytest.raises(UserError, match=f"differ in {message}: "):
+        compare(WHOLE.identity(), other, door, **NAMES)
+    # The decoder is not loaded.
     compare(WHOLE.identity(), other, "pretrained", **NAMES)
 
 
@@ -226,6 +260,7 @@ RECORDED = {
 CONTENT = {
     **dict.fromkeys(("source_lang", "target_lang", "only_source"), "language entries"),
     **dict.fromkeys(("vocab_size", "sentencepiece_lines", "seed"), "subword-model"),
+    **dict.fromkeys(("normal_form", "character_coverage", "byte_fallback"), "subword-model"),
     **dict.fromkeys(
         ("srcdict", "tgtdict", "min_count", "joined_dictionary", "copy_words"),
         "dictionary entries; check_slots",
@@ -237,7 +272,7 @@ CONTENT = {
 FREE_OPTIONS = {
     **dict.fromkeys(("trainpref", "validpref", "testpref", "max_length"), "the data"),
     **dict.fromkeys(("on_error", "max_flat"), "lines without a parse, counted for each split"),
-    **dict.fromkeys(("destdir", "data"), "a path"),
+    **dict.fromkeys(("destdir", "data", "list_left_out"), "a path"),
     **dict.fromkeys(("strict", "allow_difference"), "what may differ, in `allowed`"),
     **dict.fromkeys(("workers", "engine", "ray_address"), "where it runs; the bytes are the same"),
 }
