@@ -75,9 +75,24 @@ def file_of(error: OSError) -> str | None:
     Python's copying functions name the file that they read first, also if the copy did not fit on the
     disk.
     """
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    name: str | None = (is_full and error.filename2) or error.filename
+    name: str | None = (is_full(error) and error.filename2) or error.filename
     return name
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a disk is full, or a file as large as it may be."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Add the file's name to an error of writing it: "No space left on device" has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def at(path: object, line: int | None = None) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, naming
 
 Key = Mapping[str, str]
 #: How many differences a message has.
@@ -122,27 +122,24 @@ def _locked(path: Path, target: Path, kind: str) -> TextIO | None:
     return None
 
 
-@contextmanager
-def naming(path: str | Path) -> Iterator[None]:
-    """Add the file's name to an error of writing it: "No space left on device" has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
-
-
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is complete or missing if the process stops.
+    """Write a file so that it is complete or as it was if the process stops.
 
-    It may be damaged if the machine stops, because there is no wait for the disk.
+    It may be damaged if the machine stops, because there is no wait for the disk. What is not a plain
+    file, such as ``/dev/stdout``, is written as it is.
+
+    Raises:
+        OSError: it cannot be written.
     """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        with naming(path):
+            path.write_bytes(content)
+        return
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with naming(path):
-            partial.write_bytes(content)
-            os.replace(partial, path)
-    except OSError:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except OSError as error:
         partial.unlink(missing_ok=True)
+        error.filename = str(path)
         raise

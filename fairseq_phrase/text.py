@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, at, naming
 
 _BOM = "\N{BYTE ORDER MARK}"
 _OTHER_SPACE = re.compile(r"[^\S ]")
@@ -115,7 +115,8 @@ def written_together(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
     try:
-        yield made
+        with naming(folder):
+            yield made
         for path in sorted(made.iterdir()):
             os.replace(path, folder / path.name)
     finally:

@@ -215,8 +215,11 @@ def drop_optimizer_states(folder: Path) -> None:
         state = load_checkpoint(path)
         if state.pop("last_optimizer_state", None) is not None:
             smaller = path.with_suffix(".partial")
-            torch.save(state, smaller)
-            os.replace(smaller, path)
+            try:
+                torch.save(state, smaller)
+                os.replace(smaller, path)
+            finally:
+                smaller.unlink(missing_ok=True)
 
 
 def repair_last_checkpoint(folder: Path) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import fairseq_phrase
-from fairseq_phrase.errors import UserError, file_of
+from fairseq_phrase.errors import UserError, file_of, is_full
 from fairseq_phrase.late_imports import import_late
 
+_OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
 
 
@@ -76,13 +77,17 @@ def command(
             _prepare(parser.prog)
             try:
                 body(parser.parse_args(argv))
+                if sys.stdout is not None:
+                    sys.stdout.flush()
             except UserError as error:
                 sys.exit(_fail(parser.prog, str(error), 2))
             except BrokenPipeError:  # the reader of the output (head, less) has stopped
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(141)
             except OSError as error:
-                file = file_of(error)
+                _drop_unwritten_output()
+                # Files are named where they are written, and so is all else that may be full.
+                file = file_of(error) or (_OUTPUT if is_full(error) else None)
                 place = f"{file}: " if file else ""
                 sys.exit(_fail(parser.prog, f"{place}{error.strerror or error}", 2))
             except KeyboardInterrupt:
@@ -134,6 +139,15 @@ def other_copy() -> Path | None:
 
 def _code(package: Path) -> dict[Path, bytes]:
     return {path.relative_to(package): path.read_bytes() for path in package.rglob("*.py")}
+
+
+def _drop_unwritten_output() -> None:
+    """Leave out what standard output lacks if it cannot be written, or Python would try at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(command: str, message: str, status: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading
+from fairseq_phrase.outputs import write_atomically
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,5 +44,5 @@ def main(args: argparse.Namespace) -> None:
         nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
     )
     if args.out is not None:
-        args.out.write_text(table + "\n", encoding="utf-8")
+        write_atomically(args.out, f"{table}\n".encode())
     print(table)

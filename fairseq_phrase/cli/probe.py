@@ -9,6 +9,7 @@ from pathlib import Path
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, number_or, positive
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.outputs import write_atomically
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,6 +152,6 @@ def _probe(args: argparse.Namespace) -> None:
         table += f"\n\n{differences_table(compared, baseline)}"
     print(table)
     if args.out is not None:
-        (args.out / "probing.md").write_text(table + "\n", encoding="utf-8")
-        (args.out / "probing.json").write_text(results.as_json(), encoding="utf-8")
+        write_atomically(args.out / "probing.md", f"{table}\n".encode())
+        write_atomically(args.out / "probing.json", results.as_json().encode())
         draw(results, args.out / "probing.png")

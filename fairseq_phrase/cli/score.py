@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add
+from fairseq_phrase.outputs import write_atomically
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,5 +44,5 @@ def main(args: argparse.Namespace) -> None:
     options = ReportOptions(test="none", measure=measure, needs_training=False, caption="Scores")
     table = markdown(make_report(find_runs(args.runs), texts, options))
     if args.out is not None:
-        args.out.write_text(table, encoding="utf-8")
+        write_atomically(args.out, table.encode())
     print(table, end="")

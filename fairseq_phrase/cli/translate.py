@@ -165,7 +165,6 @@ def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:
             out.write(text)
             if flush:
                 out.flush()
-    out.flush()
 
 
 def _write_file(

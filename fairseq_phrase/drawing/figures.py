@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, naming, needs
 
 
 def new_figure(path: Path, size: tuple[float, float]) -> Any:
@@ -33,4 +33,5 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
 def save(figure: Any, path: Path) -> None:
     """Write a figure to its file; make the folder if necessary, and never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)
+    with naming(path):
+        figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

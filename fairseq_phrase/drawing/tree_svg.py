@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 from fairseq_phrase.drawing.terminal_trees import MAX_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.parsed_text import ParsedText, printable
+from fairseq_phrase.outputs import write_atomically
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 
 _WORD_SIZE, _LABEL_SIZE = 15, 11
@@ -58,7 +59,7 @@ def write_pictures(sentences: Sequence[ParsedText], path: Path) -> None:
         raise UserError(f"cannot draw '{path.name}': its suffix must be .svg or .html")
     page = formats[path.suffix.lower()](sentences)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page.encode())
 
 
 def svg_page(sentences: Sequence[ParsedText]) -> str:

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, naming
 from fairseq_phrase.models.identity import check_trusted, identity_of
 from fairseq_phrase.models.loading import (
     SavedModel,
@@ -72,7 +72,8 @@ def new_folder(out: Path) -> Iterator[Path]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        yield partial
+        with naming(partial):
+            yield partial
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -286,5 +287,6 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
         names[memory] = name
         # A view of a larger tensor would be refused.
         kept[name] = value.contiguous().clone()
-    path.write_bytes(save(kept, metadata={"format": "pt"}))
+    with naming(path):
+        path.write_bytes(save(kept, metadata={"format": "pt"}))
     return aliases

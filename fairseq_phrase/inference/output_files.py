@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 from fairseq.utils import split_paths
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, naming
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.forced import Line
 from fairseq_phrase.inference.model_files import data_of
 from fairseq_phrase.outputs import (
     Key,
     as_bytes,
-    naming,
     only_writer,
     read_key,
     require_same,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, at, naming
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.probing.task_files import Example
@@ -144,7 +144,7 @@ def write_task(examples: Iterable[Example], path: Path, *, seed: int = 1) -> Cou
     splits = ["va"] * tenth + ["te"] * tenth + ["tr"] * (len(unique) - 2 * tenth)
     path.parent.mkdir(parents=True, exist_ok=True)
     written: Counter[str] = Counter()
-    with path.open("w", encoding="utf-8") as stream:
+    with naming(path), path.open("w", encoding="utf-8") as stream:
         for split, example in zip(splits, unique, strict=True):
             label = example.label if example.label in frequent else OTHER
             written[label] += 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from jinja2 import Environment
 
+from fairseq_phrase.errors import naming
 from fairseq_phrase.report.confusion import is_labelled, plot_confusion
 from fairseq_phrase.report.plots import lengths_title, plot_curves, plot_lengths
 from fairseq_phrase.report.rows import Report, Row
@@ -95,7 +96,8 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
             "report.html": page(report, pictures, row_differences(report, examples), runs),
         }
         for name, text in texts.items():
-            (made / name).write_text(text, encoding="utf-8")
+            with naming(folder / name):
+                (made / name).write_text(text, encoding="utf-8")
         written = [name for name in FILES if (made / name).is_file()]
     for name in FILES:
         if name not in written:

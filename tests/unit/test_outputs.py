@@ -11,16 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 
+from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError, file_of
-from fairseq_phrase.outputs import (
-    as_bytes,
-    naming,
-    only_writer,
-    read_key,
-    require_same,
-    write_atomically,
-)
+from fairseq_phrase.inference.bundle import _write_weights, new_folder
+from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
+from fairseq_phrase.text import written_together
 
 
 def test_both_sides_of_a_difference_are_named(tmp_path):
@@ -86,19 +83,73 @@ def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeyp
         pass
 
 
-def test_a_full_disk_names_the_file(tmp_path):
-    path = tmp_path / "file"
+def write_together(path):
+    with written_together(path.parent) as made:
+        (made / path.name).write_bytes(b"a" * 20)
+
+
+def write_figure(path):
+    save(new_figure(Path("a.png"), (1, 1)), path)
+
+
+def write_bundle_weights(path):
+    with new_folder(path.with_name("bundle")) as folder:
+        _write_weights({"weight": torch.zeros(9)}, folder / path.name)
+
+
+@pytest.mark.parametrize(
+    ("write", "named"),
+    [
+        (lambda path: write_atomically(path, b"a" * 20), "file.png"),
+        (write_together, ""),
+        (write_figure, "file.png"),
+        (write_bundle_weights, "bundle.partial/file.png"),
+    ],
+)
+def test_a_full_disk_is_named_and_what_was_there_is_kept(tmp_path, write, named):
+    path = tmp_path / "file.png"
     path.write_text("old")
-    with pytest.raises(OSError, match="No space left") as full, naming(path):
-        Path("/dev/full").write_text("text")
-    assert file_of(full.value) == str(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large") as large:
-            write_atomically(path, b"a" * 20)
+            write(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert file_of(large.value) == str(path)
-    assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert file_of(large.value) == str(tmp_path / named)
+    if write is not write_figure:  # not written together with others
+        assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["file.png"]
+
+
+def test_what_is_no_plain_file_is_written_as_it_is(tmp_path):
+    with pytest.raises(OSError, match="No space left") as full:
+        write_atomically(Path("/dev/full"), b"a")
+    assert file_of(full.value) == "/dev/full"
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_atomically(tmp_path / "link", b"a")
+    assert (tmp_path / "file").read_bytes() == b"a"
+
+
+PRINTS = """
+import sys
+from fairseq_phrase.cli import CommandParser, command, standard_stream
+@command(lambda: CommandParser(prog="prints"))
+def main(args):
+    standard_stream("stdout").write(b"a" * int(sys.argv[1]))
+main([])
+"""
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_standard_output_that_is_full_is_named(size):
+    """At once, or when the command ends."""
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", PRINTS, str(size)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    assert ended.stderr == b"prints: error: standard output: No space left on device\n"
+    assert ended.returncode == 2
