@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     parser.add_argument("inputs", nargs="*", metavar="DATA|BUNDLE|FILE",
         help="the data directory, or a bundle of fairseq-phrase-export instead of it and --path; then "
-        "text files in UTF-8, .gz accepted (default: standard input). Without DATA it is the one that "
-        "the checkpoint was trained with")
+        "text files in UTF-8, .gz accepted (default: standard input), for data of --parser conllu or ptb "
+        "with FILE.conllu or FILE.ptb. Without DATA it is the one that the checkpoint was trained with")
     parser.add_argument("--path", metavar="CHECKPOINT",
         help="checkpoint or bundle; for an ensemble several, with : between them")
     parser.add_argument("--beam", type=positive, metavar="N",
@@ -127,6 +127,7 @@ def main(args: argparse.Namespace) -> None:
 
     from fairseq_phrase.inference.forced import Given
     from fairseq_phrase.inference.raw_lines import numbered
+    from fairseq_phrase.inference.source_parses import read_parses
     from fairseq_phrase.text import decoded_lines, read_lines
 
     files, shard = args.inputs, args.shard
@@ -146,7 +147,8 @@ def main(args: argparse.Namespace) -> None:
     given = Given(args.constraints, args.prefix, args.score)
     if shard:  # smaller chunks in parts of few lines, so that no part is empty
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
-    chunks: Chunks = numbered(given.lines(lines), args.buffer_size, live=live)
+    parses = read_parses(files, args.path, args.data, args.source_parser)
+    chunks: Chunks = numbered(given.lines(lines, parses), args.buffer_size, live=live)
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
 
@@ -31,12 +33,14 @@ class Line(NamedTuple):
         constraints: texts in it, in any order, with tabs between them.
         prefix: the text that it begins with.
         target: the translation, if it is given.
+        parse: the line's parse, if it is given.
     """
 
     text: str
     constraints: str = ""
     prefix: str = ""
     target: str = ""
+    parse: Parse | None = None
 
 
 class Piece(NamedTuple):
@@ -68,8 +72,11 @@ class Given:
         self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
         self.has_constraints, self.has_target = constraints is not None, target is not None
 
-    def lines(self, texts: Iterable[str]) -> Iterator[Line]:
+    def lines(self, texts: Iterable[str], parses: Iterable[Parse] | None = None) -> Iterator[Line]:
         """Join raw lines and what is beside them.
+
+        Args:
+            parses: the parse of each line, if they are given.
 
         Raises:
             UserError: there is more or less beside them.
@@ -79,6 +86,7 @@ class Given:
             for name, given in self._beside.items()
             if given is not None
         }
+        parsed = itertools.repeat(None) if parses is None else iter(parses)
         number, end = 0, object()
         for number, text in enumerate(texts, start=1):
             found = {name: next(values, end) for name, values in beside.items()}
@@ -88,7 +96,12 @@ class Given:
                         f"{self.at(name, None)} has {number - 1} lines, and the source has more: "
                         "expected a line for each line of the source, empty for nothing"
                     )
-            yield Line(text, **found)  # type: ignore[arg-type]
+            parse = next(parsed, end)
+            if parse is end:
+                raise UserError(f"there are {number - 1} parses, and the source has more lines")
+            yield Line(text, **found, parse=parse)  # type: ignore[arg-type]
+        if next(parsed, None) is not None:
+            raise UserError(f"there are more parses than the {number} lines of the source")
         for name, values in beside.items():
             if next(values, end) is not end:
                 raise UserError(

@@ -132,17 +132,29 @@ class RawLines:
 
     def _chunk(self, numbered: tuple[int, list[Line]]) -> Chunk:
         first, lines = numbered
-        texts = [line.text for line in lines if line.text.strip()]
-        encoded = iter(self.encode(texts) if texts else [])
+        encoded = iter(self._encoded([line for line in lines if line.text.strip()]))
         pieces = [
-            self._pieces(line.text, next(encoded), number) if line.text.strip() else []
+            self._pieces(line, next(encoded), number) if line.text.strip() else []
             for number, line in enumerate(lines, start=first)
         ]
         return Chunk(first, lines, pieces)
 
-    def _pieces(self, line: str, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
+    def _encoded(self, lines: Sequence[Line]) -> list[EncodedSentence]:
+        """Encode lines, all of which have their parses, or none."""
+        texts = [self._form(line.text) for line in lines]
+        parses = [line.parse for line in lines if line.parse is not None]
+        if parses:
+            return self._source.encoder.encode_lines(texts, parses)
+        return self._source.encode(texts) if texts else []
+
+    def _pieces(self, line: Line, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
         """Cut a line that is too long. A line without subwords has no pieces."""
-        cut = self._cut(line, sentence)
+        if line.parse is not None and len(sentence.pieces) >= self._limit:
+            raise UserError(
+                f"line {number} has {len(sentence.pieces) + 1} subwords, and the model takes "
+                f"{self._limit}: divide the line and its tree"
+            )
+        cut = self._cut(line.text, sentence)
         if len(cut) > 1:
             logger.warning(
                 "line %d has %d subwords, and the model takes %d: translated in %d pieces",

@@ -36,6 +36,7 @@ from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
 from fairseq_phrase.inference.sampling import SamplingBySentence, seed_of
 from fairseq_phrase.modules.parse_batch import MADE
+from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
@@ -164,6 +165,7 @@ class Translator:
         constraints: Beside | None = None,
         prefix: Beside | None = None,
         target: Beside | None = None,
+        parses: Iterable[Parse] | None = None,
         **options: Any,
     ) -> Generator[list[Hypothesis], None, None]:
         """Translate lines as they come; the next ones are parsed while the model translates.
@@ -177,6 +179,8 @@ class Translator:
                 order, with tabs between several.
             prefix: a text for each line, or a file: how its translation must begin.
             target: a text for each line, or a file: its translation, which is scored, without a search.
+            parses: the parse of each line, instead of the parser's
+                (:func:`fairseq_phrase.inference.source_parses.read_parses`).
             **options: those of :meth:`in_chunks`.
 
         Yields:
@@ -186,7 +190,7 @@ class Translator:
             UserError: see :meth:`in_chunks`, or there are more or fewer texts than lines.
         """
         given = Given(constraints, prefix, target)
-        chunks = numbered(given.lines(lines), buffer_size, live=live)
+        chunks = numbered(given.lines(lines, parses), buffer_size, live=live)
         with closing(self.in_chunks(chunks, given, **options)) as found:
             for chunk in found:
                 yield from chunk
@@ -256,7 +260,7 @@ class Translator:
         terms = None
         if glossary is not None:
             encoder = self.task.source_text.encoder
-            terms = Glossary(glossary, encoder.cut, encoder.segmenter.join, self._demanded)
+            terms = Glossary(glossary, encoder.cut_terms, encoder.segmenter.join, self._demanded)
         demands = Demands(given, self._demanded, self._target_of, terms)
         source = self.task.source_text
         for chunk in self._lines.chunks(chunks):

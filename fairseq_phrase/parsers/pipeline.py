@@ -105,7 +105,7 @@ class ParsingPipeline:
                     f"{path}: {self.options.parser} returned {more} parses than the text has lines, "
                     f"which differs at line {number}"
                 )
-            yield self._finished(sentence, line)
+            yield self.finished(sentence, line)
 
     def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[Parse]:
         """Parse lines; lines on which the parser fails are returned as unparsed.
@@ -124,7 +124,7 @@ class ParsingPipeline:
             order = sorted(order, key=lambda index: len(lines[index]))
         found = self._parse_robustly([lines[index] for index in order])
         parsed = {
-            index: self._finished(sentence, lines[index], constituents)
+            index: self.finished(sentence, lines[index], constituents)
             for index, sentence in zip(order, found, strict=True)
         }
         return [parsed[index] for index in range(len(lines))]
@@ -187,8 +187,13 @@ class ParsingPipeline:
             reason = f"the parse has other words than the text: {error}{advice}"
             return Unparsed(reason, cut_at_white_space(line))
 
-    def _finished(self, sentence: Parse, line: str, constituents: bool = True) -> Parse:
-        """Check a line's parse, and make or remove its constituents."""
+    def finished(self, sentence: Parse, line: str, constituents: bool = True) -> Parse:
+        """Check a line's parse, and make or remove its constituents.
+
+        Args:
+            line: in the form of the data, whose forms of the words are kept.
+            constituents: as in :meth:`parse`.
+        """
         if isinstance(sentence, ParsedSentence) and (flaw := self._flaw(sentence)):
             reason = f"{self.options.parser} gave an unusable parse: {flaw}"
             return Unparsed(reason, cut_at_white_space(line))

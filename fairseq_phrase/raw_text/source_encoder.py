@@ -8,7 +8,7 @@ fairseq and no torch, so that worker processes start quickly.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -18,7 +18,13 @@ import numpy as np
 
 from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.errors import UserError, option
-from fairseq_phrase.parsers import LineParser, Unparsed, load_parser, names_path
+from fairseq_phrase.parsers import (
+    FileParser,
+    LineParser,
+    Unparsed,
+    load_parser,
+    names_path,
+)
 from fairseq_phrase.parsers.base import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
@@ -327,6 +333,14 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     return load_segmenter(bpe, Path(directory) / model, manifest.protected, every_word=every_word)
 
 
+def texts_of(directory: str | Path, manifest: Manifest, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as the parses of a file spell them: without protected tokens and Moses' escapes."""
+    segmenter = segmenter_of(directory, manifest)
+    for line in lines:
+        text, _ = separate(segmenter, line)
+        yield " ".join(map(unescape_moses, text.split())) if manifest.tokenized else text
+
+
 class SourceEncoder:
     """A parser and a subword model.
 
@@ -385,12 +399,6 @@ class SourceEncoder:
             raise UserError(
                 f"{error} ({directory} names this parser; {option('source-parser')} names another)"
             ) from None
-        if not isinstance(pipeline.parser, LineParser):
-            raise UserError(
-                f"{directory} was parsed from {manifest.parser_version} files, which new text does not "
-                f"have: name a parser for it, {option('source-parser', 'spacy:MODEL')} (or none, where "
-                "the model needs no tree)"
-            )
         # Without trees, and with words that do not depend on the parser, nothing can differ.
         without_parser = manifest.tokenized or manifest.whole_lines
         if pipeline.fields != ("words",) or not without_parser:
@@ -410,12 +418,42 @@ class SourceEncoder:
         Args:
             constituents: False leaves out those that are made from dependency trees.
         """
+        self._require_parser()
         parse = partial(self.pipeline.parse, constituents=constituents)
         return self._encoded(lines, parse)
 
+    def encode_lines(self, lines: Sequence[str], parses: Sequence[Parse]) -> list[EncodedSentence]:
+        """Cut lines whose parses are given, such as those of files; their trees are kept."""
+
+        def given(texts: Sequence[str]) -> Iterable[Parse]:
+            return map(self.pipeline.finished, parses, texts)
+
+        return self._encoded(lines, given)
+
     def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
         """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
+        self._require_parser()
         return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
+
+    def cut_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
+        """Cut terms as :meth:`cut` does; those of data with files of trees at white space."""
+        if isinstance(self.pipeline.parser, LineParser):
+            return self.cut(terms)
+        return self._encoded(terms, lambda texts: map(cut_at_white_space, texts))
+
+    def _require_parser(self) -> None:
+        """Check that lines can be parsed.
+
+        Raises:
+            UserError: parses are read from files.
+        """
+        if isinstance(self.pipeline.parser, FileParser):
+            suffix = self.pipeline.parser.suffix
+            raise UserError(
+                f"the parser {self.pipeline.options.parser} reads parses from files: give a text "
+                f"file with its parses next to it, FILE and FILE.{suffix}, or name a parser of raw text, "
+                f"{option('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
+            )
 
     def _encoded(
         self, lines: Sequence[str], parse: Callable[[Sequence[str]], Iterable[Parse]]
@@ -444,6 +482,7 @@ class SourceEncoder:
 
     def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Parse lines; a line that cannot be parsed gets flat trees."""
+        self._require_parser()
         if self.whole_lines:
             lines = [line.text for line in self._cut_whole(lines)]
         else:

@@ -1,0 +1,80 @@
+"""Parses of text files in files next to them, for data whose parser reads files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fairseq.data import data_utils
+from fairseq.utils import split_paths
+
+from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.corpus.parsing import parses_of
+from fairseq_phrase.inference.bundle import is_bundle
+from fairseq_phrase.models.identity import plain
+from fairseq_phrase.parsers import FileParser, load_parser, names_path
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.raw_text.source_encoder import texts_of
+from fairseq_phrase.store.manifest import Manifest, languages_in
+from fairseq_phrase.text import read_lines
+
+
+def read_parses(
+    texts: Sequence[Path], path: str, data: str | None = None, source_parser: str | None = None
+) -> Iterator[Parse] | None:
+    """Read the parses of text files, ``FILE.conllu`` for ``FILE``.
+
+    Args:
+        path: checkpoints or bundles, with ``:`` between them.
+        data: the data directory, if it is given.
+        source_parser: the parser that the user chose; by default that of the data.
+
+    Returns:
+        The parse of each line; None if a parser of raw lines is to parse them.
+
+    Raises:
+        UserError: parses are missing, or are not those of the text.
+    """
+    if not texts or (source_parser is None and not any(map(_has_parses, texts))):
+        return None
+    directory = data or _remembered(Path(split_paths(path)[0]))
+    manifest = _manifest(Path(split_paths(directory)[0]))
+    spec = source_parser or manifest.parser
+    if source_parser is None and names_path(spec):
+        return None
+    parser = load_parser(spec)
+    if not isinstance(parser, FileParser):
+        return None
+    files = [parses_of(text, parser) for text in texts]
+    found = (
+        parser.read(file, texts_of(directory, manifest, read_lines(text)))
+        for text, file in zip(texts, files, strict=True)
+    )
+    return itertools.chain.from_iterable(found)
+
+
+def _has_parses(text: Path) -> bool:
+    """Return whether a text has a file of one of this project's formats next to it."""
+    name = str(text).removesuffix(".gz")
+    ends = (kind.suffix + packed for kind in (ConlluFiles, BracketFiles) for packed in ("", ".gz"))
+    return any(Path(f"{name}.{end}").is_file() for end in ends)
+
+
+def _remembered(model: Path) -> str:
+    """Return the data directory of a bundle or a checkpoint, whose parameters are not read."""
+    if is_bundle(model):
+        return str(model)
+    state = load_checkpoint(model)
+    options = plain(plain(state.get("cfg")).get("task") or state.get("args"))
+    return str(options.get("data"))
+
+
+def _manifest(directory: Path) -> Manifest:
+    """Read the manifest of the source language."""
+    languages = languages_in(directory)
+    if len(languages) != 1:
+        languages = [data_utils.infer_language_pair(str(directory))[0]]
+    return Manifest.load(directory, languages[0])

@@ -1,0 +1,117 @@
+"""``fairseq-phrase-translate FILE`` with ``FILE.conllu``, for data whose parser reads files."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from fairseq_phrase import parsers
+from fairseq_phrase.cli import translate as translate_command
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference import translator
+from fairseq_phrase.inference.bundle import new_folder, write_bundle
+from fairseq_phrase.inference.source_parses import read_parses
+from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+
+LINES = ["der Hund schläft", "", "Hund schläft"]
+MODEL = ["--arch", "relation_transformer", "--relation-labels", "--source-factors", "tags"]
+
+
+def conllu(lines) -> str:
+    """The trees of a chain, as :class:`ChainParser` makes them."""
+    blocks = []
+    for line in filter(None, lines):
+        (sentence,) = ChainParser().parse([line])
+        heads = [0 if h == i else h + 1 for i, h in enumerate(sentence.tree.heads)]
+        columns = zip(sentence.words, sentence.tags, heads, sentence.deprels, strict=True)
+        rows = [
+            f"{number}\t{word}\t_\t{tag}\t_\t_\t{head}\t{label}\t_\t_"
+            for number, (word, tag, head, label) in enumerate(columns, start=1)
+        ]
+        blocks.append("\n".join(rows) + "\n\n")
+    return "".join(blocks)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("conllu")
+    return make_checkpoint(folder / "a.pt", make_data(folder / "data", "conllu"), *MODEL)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.setattr(translator, "longest_target", lambda source: 5)
+    path = tmp_path / "new.de"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    path.with_name("new.de.conllu").write_text(conllu(LINES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def translate(capfdbinary):
+    def run(*arguments):
+        translate_command.main([*map(str, arguments), "--device", "cpu", "--beam", "2"])
+        return capfdbinary.readouterr().out.decode()
+
+    return run
+
+
+@pytest.mark.parametrize("form", ["plain", "gz", "bundle", "by the option"])
+def test_trees_next_to_the_text_are_those_of_a_parser(
+    form, checkpoint, text, translate, monkeypatch
+) -> None:
+    chain = parsers._BuiltIn("chain", ChainParser)
+    monkeypatch.setitem(parsers._BUILT_IN, "chain", chain)
+    expected = translate("--path", checkpoint, text, "--scores", "--source-parser", "chain")
+    model = ["--path", checkpoint]
+    if form == "gz":
+        trees = text.with_name("new.de.conllu")
+        text.with_name("new.de.conllu.gz").write_bytes(gzip.compress(trees.read_bytes()))
+        trees.unlink()
+    elif form == "bundle":
+        bundle = text.with_name("bundle")
+        with new_folder(bundle) as out:
+            write_bundle(checkpoint, checkpoint.with_name("data"), out)
+        model = [bundle]
+    options = ["--source-parser", "conllu"] if form == "by the option" else []
+    assert translate(*model, text, "--scores", *options) == expected
+
+
+def test_constraints_and_a_glossary_need_no_other_parser(checkpoint, text, translate) -> None:
+    wanted, terms = text.with_name("wanted"), text.with_name("terms")
+    wanted.write_text("dog\n\nsleeps\n", encoding="utf-8")
+    terms.write_text("der Hund\tthe\n", encoding="utf-8")
+    found = translate(
+        "--path", checkpoint, text, "--constraints", wanted, "--glossary", terms
+    ).splitlines()
+    assert "dog" in found[0].split()
+    assert "the" in found[0].split()
+    assert "sleeps" in found[2].split()
+
+
+def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys) -> None:
+    text.with_name("new.de.conllu").unlink()
+    for options in ([], ["--source-parser", "conllu"]):
+        with pytest.raises(SystemExit):
+            translate_command.main(["--path", str(checkpoint), str(text), *options])
+        message = capsys.readouterr().err
+        assert "conllu" in message
+    with pytest.raises(UserError, match=r"FILE and FILE\.conllu, or name a parser of raw text, "):
+        translator.load(checkpoint, device="cpu").translate("der Hund")
+
+
+def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:
+    text.with_name("new.de.conllu").write_text(conllu(LINES * 2), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        translate_command.main(["--path", str(checkpoint), str(text), "--device", "cpu"])
+    message = capsys.readouterr().err
+    assert "new.de.conllu, line 8: there are more trees here than lines in the text" in message
+
+
+def test_a_line_that_is_too_long_is_named(checkpoint, text, monkeypatch) -> None:
+    model = translator.load(checkpoint, device="cpu")
+    model._lines._limit = 3
+    parses = read_parses([text], str(checkpoint))
+    with pytest.raises(UserError, match="line 1 has 4 subwords, and the model takes 3: divide the"):
+        list(model.hypotheses(LINES, parses=parses))
