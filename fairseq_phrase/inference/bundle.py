@@ -8,12 +8,16 @@ and the manifest, which names the parser.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import shlex
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.errors import UserError, naming
+from fairseq_phrase.errors import UserError, naming, option
+from fairseq_phrase.markdown import code, escaped
+from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.models.identity import check_trusted, identity_of
 from fairseq_phrase.models.loading import (
     SavedModel,
@@ -35,13 +41,21 @@ from fairseq_phrase.models.loading import (
     read_checkpoint,
     register_all,
 )
+from fairseq_phrase.modules.phrases.sources.registry import GROUP as SOURCE_GROUP
+from fairseq_phrase.parsers import GROUP as PARSER_GROUP
+from fairseq_phrase.parsers import names_path, without_path
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.raw_text.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.raw_text.segmenters import model_name
+from fairseq_phrase.store.fields import GROUP as FIELD_GROUP
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import PARTS, Identity, digest_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
+logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
 #: What reading another content than that of a bundle raises.
@@ -105,12 +119,20 @@ def write_bundle(
     directory = Path(split_paths(str(data))[0])
     languages = languages_of(saved, directory)
     manifest = Manifest.load(directory, languages[0])
-    manifest = replace(manifest, splits={}, parser=source_parser or manifest.parser)
+    parser = without_path(source_parser or manifest.parser)
+    if names_path(parser):
+        logger.warning(
+            "the parser %s is a folder, which is not in the bundle: give it with the bundle, and name it "
+            "with --source-parser where the bundle is used; or export with --source-parser NAME, that of "
+            "an installed package", source_parser or manifest.parser,
+        )  # fmt: skip
+    manifest = replace(manifest, splits={}, parser=parser)
     # They fit, or the difference is allowed and recorded.
     _, task = build_models([saved], directory, source_parser=source_parser, **identity)
     record = getattr(task, "identity", None) or identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
+    described["packages"] = _packages(record, manifest)
     described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
@@ -123,16 +145,62 @@ def write_bundle(
         shutil.copyfile(directory / name, folder / name)
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
-    card = _model_card(record, manifest, scores.read_text(encoding="utf-8") if scores else None)
+    packages = sorted({name for names in described["packages"].values() for name in names})
+    text = scores.read_text(encoding="utf-8") if scores else None
+    card = _model_card(record, manifest, packages, text)
     (folder / "README.md").write_text(card, encoding="utf-8")
     text = json.dumps(described, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
-def _model_card(record: Identity, manifest: Manifest, scores: str | None) -> str:
+def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
+    """Name the installed packages that define what a bundle is made of: its model, and its parser."""
+    used = {
+        "model": [
+            *((ENCODER_GROUP, record.value("encoder")), (FIELD_GROUP, *manifest.fields)),
+            (SOURCE_GROUP, (record.value("phrase-source") or "").partition(":")[0]),
+            (SEGMENTER_GROUP, manifest.bpe, manifest.target_bpe),
+        ],
+        "parser": [(PARSER_GROUP, manifest.parser.partition(":")[0])],
+    }
+    return {
+        part: sorted(
+            {
+                entry.dist.name
+                for group, *names in groups
+                for entry in entry_points(group=group)
+                if entry.name in names and entry.dist is not None
+            }
+        )
+        for part, groups in used.items()
+    }
+
+
+def _check_packages(described: Mapping[str, Any], path: Path) -> None:
+    """Name the packages that a bundle needs and that are not installed.
+
+    Raises:
+        UserError: its model needs one.
+    """
+    for part, names in described.get("packages", {}).items():
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(f"'{name}' is not the name of a package")
+            try:
+                distribution(name)
+            except PackageNotFoundError:
+                message = f"{path}: its {part} is of the package {name}: pip install {name}"
+                if part == "model":
+                    raise UserError(message) from None
+                logger.warning("%s, or name another, %s", message, option("source-parser"))
+
+
+def _model_card(
+    record: Identity, manifest: Manifest, packages: Sequence[str], scores: str | None
+) -> str:
     """Describe a model, for a README.md; options at their defaults are left out."""
-    pair = " to ".join(
-        entry.label for entry in record.entries.values() if entry.part == "languages"
+    pair = escaped(
+        " to ".join(entry.label for entry in record.entries.values() if entry.part == "languages")
     )
     lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
     title = ""
@@ -143,19 +211,29 @@ def _model_card(record: Identity, manifest: Manifest, scores: str | None) -> str
         if PARTS[entry.part].title != title:
             title = PARTS[entry.part].title
             lines += ["", f"## {title}", ""]
-        made = f", `--parser {manifest.parser}`" if key == "parser" else ""
-        lines.append(f"- {key}: {entry.label}{made}")
+        made = f", {code(f'--parser {manifest.parser}')}" if key == "parser" else ""
+        lines.append(f"- {key}: {escaped(entry.label)}{made}")
     if record.allowed:
         lines += ["", "## Differences that were allowed", ""]
-        lines += [f"- {each}" for each in record.allowed]
+        lines += [f"- {escaped(each)}" for each in record.allowed]
     if scores:
         lines += ["", "## Scores", "", scores.strip()]
-    lines += [
-        "", "## Use", "", "```bash", "pip install fairseq-phrase",
-        "fairseq-phrase-inspect BUNDLE", "fairseq-phrase-translate BUNDLE < text > translation",
-        "```", "",
+    return "\n".join([*lines, *_use(manifest.parser, packages)])
+
+
+def _use(parser: str, packages: Sequence[str]) -> list[str]:
+    """Return the lines of a model card that show how to translate."""
+    kind, note, options, text = parser.partition(":")[0], [], "", "< text"
+    if names_path(parser):
+        note = [f"The parser {code(parser)} is not in this folder.", ""]
+        options = f" --source-parser {shlex.quote(parser)}"
+    elif kind in (ConlluFiles.suffix, BracketFiles.suffix):
+        note, text = [f"The text's parses are in {code(f'text.{kind}')}.", ""], "text"
+    return [
+        "", "## Use", "", *note, "```bash", " ".join(["pip install fairseq-phrase", *packages]),
+        "fairseq-phrase-inspect BUNDLE",
+        f"fairseq-phrase-translate BUNDLE{options} {text} > translation", "```", "",
     ]  # fmt: skip
-    return "\n".join(lines)
 
 
 def translates(saved: SavedModel) -> bool:
@@ -205,6 +283,7 @@ def read_bundle(folder: Path) -> SavedModel:
                 "export the checkpoint again"
             )
         _check_files(folder, described["files"])
+        _check_packages(described, path)
         weights = load_file(folder / WEIGHTS)
         weights |= {name: weights[kept] for name, kept in described["aliases"].items()}
         model = described["model"]

@@ -18,7 +18,16 @@ from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.store.fields import FIELDS
 
-__all__ = ["GROUP", "FileParser", "LineParser", "Unparsed", "load_parser", "names_path", "resolve"]
+__all__ = [
+    "GROUP",
+    "FileParser",
+    "LineParser",
+    "Unparsed",
+    "load_parser",
+    "names_path",
+    "resolve",
+    "without_path",
+]
 #: The group of entry points in which installed packages offer parsers.
 GROUP = "fairseq_phrase.parsers"
 
@@ -143,6 +152,12 @@ def names_path(spec: str) -> bool:
     return bool(folder) and (
         not {"/", os.sep}.isdisjoint(folder) or folder.startswith("~") or Path(folder).exists()
     )
+
+
+def without_path(spec: str) -> str:
+    """Return a parser's name for other machines: a path in it becomes ``./NAME``, which is one, too."""
+    before, folder = _folder_in(spec)
+    return f"{before}./{Path(folder).name}" if names_path(spec) else spec
 
 
 def _folder_in(spec: str) -> tuple[str, str]:

@@ -176,3 +176,63 @@ def test_a_checkpoint_made_by_hand_is_refused(checkpoint, tmp_path, way, value) 
     torch.save(state, path)
     with pytest.raises(UserError, match=r"changed\.pt"):
         use(path)
+
+
+@pytest.fixture
+def exported(checkpoint, tmp_path):
+    """A function that exports the checkpoint with data of a parser, and returns the folder."""
+
+    def export(parser: str, allowed: str = ""):
+        data, out = (
+            shutil.copytree(checkpoint.with_name("data"), tmp_path / "data"),
+            tmp_path / "out",
+        )
+        path = data / "syntax.de.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content |= {"parser": parser, "allowed": [allowed] * bool(allowed)}
+        path.write_text(json.dumps(content), encoding="utf-8")
+        with new_folder(out) as folder:
+            write_bundle(checkpoint, data, folder)
+        return out
+
+    return export
+
+
+def test_a_parser_in_a_folder_is_named_without_its_path(exported, tmp_path, caplog) -> None:
+    (tmp_path / "my parser").mkdir()
+    folder = exported(f"spacy:{tmp_path}/my parser")
+    assert f"the parser spacy:{tmp_path}/my parser is a folder, which is not in the" in caplog.text
+    for path in (folder / "README.md", folder / "bundle.json", folder / "syntax.de.json"):
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "fairseq-phrase-translate BUNDLE --source-parser 'spacy:./my parser' < text" in card
+    with pytest.raises(UserError, match=r"loaded from a path only if you name it yourself"):
+        use(folder)
+
+
+def test_the_card_of_data_with_files_of_trees_names_them(exported) -> None:
+    card = (exported("conllu:surface") / "README.md").read_text(encoding="utf-8")
+    assert "The text's parses are in `text.conllu`." in card
+    assert "fairseq-phrase-translate BUNDLE text > translation" in card
+
+
+def test_the_card_shows_texts_as_they_are(exported) -> None:
+    card = (exported("chain", "<b>*other* parser</b> | x") / "README.md").read_text(
+        encoding="utf-8"
+    )
+    assert r"\<b>\*other\* parser\</b> \| x" in card
+
+
+@pytest.mark.parametrize("part", ["model", "parser"])
+def test_the_package_of_a_plugin_is_named(own_bundle, caplog, part) -> None:
+    with_contents(own_bundle, "packages", {part: ["my-plugin"]})
+    if part == "model":
+        with pytest.raises(
+            UserError, match="its model is of the package my-plugin: pip install my-p"
+        ):
+            use(own_bundle)
+    else:
+        use(own_bundle)
+        assert (
+            "its parser is of the package my-plugin: pip install my-plugin, or name" in caplog.text
+        )
